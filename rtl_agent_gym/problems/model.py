@@ -1,0 +1,50 @@
+"""What a problem is, whichever file it came from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Difficulty = Literal["easy", "medium", "hard"]
+
+
+class Problem(BaseModel):
+    """One CVDP problem. Frozen: nothing downstream may change it.
+
+    All paths are relative to the work folder (``/code`` in a container), with forward slashes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    """Unique in its source, such as ``cvdp_agentic_fixed_arbiter_0001``."""
+    category: int
+    """CVDP's category number: 3 for ``cid003`` (spec to RTL), 4 modification, 5 module reuse, 16 debugging …"""
+    difficulty: Difficulty
+    prompt: str
+    """The task, as the benchmark words it."""
+    system_message: str = ""
+    """The benchmark's own system message; empty for non-agentic rows."""
+    context: dict[str, str] = {}
+    """Files the agent starts with (docs/, rtl/, verif/)."""
+    targets: tuple[str, ...] = ()
+    """The files that the solution must write or change."""
+    harness: dict[str, str] = {}
+    """The hidden tests, flat: ``docker-compose.yml``, ``src/.env``, ``src/test_runner.py`` … Never shown to an agent."""
+    golden: dict[str, str] | None = None
+    """The reference solution as whole files with patches applied; None where the benchmark withheld it."""
+    reference_response: str = ""
+    """The reference text of comprehension rows; empty elsewhere."""
+    agentic: bool = True
+    """Whether the row came in the agentic format."""
+    unscorable: str | None = None
+    """Why no open-source harness can score this row (commercial simulator, judged by a model …); None where one can."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over everything the problem holds, in hex. Two problems with one digest are the same problem."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,137 @@
+"""What the rest of the package may ask of a sandbox.
+
+A `Sandbox` is one isolated machine with one persistent shell. `SandboxProvider` makes them. The Docker implementation is
+in `docker.py`; anything that keeps these two promises can take its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+WORK_DIR = "/code"
+"""The work folder of a problem inside every sandbox; paths of problems are relative to it."""
+
+OutputSink = Callable[[bytes], None]
+"""Called with raw output as it comes, for live display. Only what the observation will keep is passed on."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What one command of the persistent shell, or one process beside it, did."""
+
+    output: str
+    """stdout and stderr in the order they were written; decoded as UTF-8 with U+FFFD for what is not; cut to the limit
+    with head and tail kept and a line between them that says from how much to how much."""
+    exit_code: int | None
+    """The exit status (128 + n after signal n); None when the time ran out."""
+    timed_out: bool = False
+    truncated: bool = False
+    """Whether `output` was cut."""
+    output_chars: int = 0
+    """Characters that were written before the cut."""
+    seconds: float = 0.0
+    restarted: str | None = None
+    """Why the shell had to be replaced by a new one, or None. Files last; variables, functions and jobs do not."""
+    cwd: str = WORK_DIR
+    """The shell's working folder after the command (for a process: where it ran)."""
+
+
+@dataclass(frozen=True)
+class SandboxSpec:
+    """What a sandbox is made of. Sizes are bytes unless named otherwise."""
+
+    image: str | None = None
+    """Image name or id; None for the package's own simulation image."""
+    role: Literal["agent", "scoring"] = "agent"
+    """``agent``: everything runs as one unprivileged user. ``scoring``: files can also be put in by a second user, the
+    keeper, whom the processes run by `Sandbox.exec` can neither signal nor write to."""
+    memory: int = 2 << 30
+    cpus: float = 2.0
+    pids: int = 512
+    file_size: int = 256 << 20
+    """Largest single file."""
+    disk: int = 512 << 20
+    """Size of the work folder, which lives in memory and counts against `memory`."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Extra environment variables of the shell and of processes."""
+
+
+class Sandbox(Protocol):
+    """One isolated machine. Not safe for two concurrent `run` calls; `exec` may run beside anything.
+
+    Every method raises `SandboxLost` when the machine is gone, and nothing else on its account.
+    """
+
+    @property
+    def id(self) -> str:
+        """The container's id, for messages and transcripts."""
+        ...
+
+    async def run(
+        self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
+    ) -> CommandResult:
+        """Run a command in the persistent shell.
+
+        Args:
+            command: Any bash text, of any length, several lines and here-documents included.
+            timeout: Seconds until the command's processes are killed. The call returns at most one second later.
+            max_output: Characters to keep of the output.
+            on_output: Told of output while the command runs.
+        """
+        ...
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = WORK_DIR,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 600.0,
+        max_output: int = 1_000_000,
+    ) -> CommandResult:
+        """Run a process beside the shell, with no stdin, and wait for it. On time-out it and its children are killed.
+
+        `env` is added to the sandbox's own environment.
+        """
+        ...
+
+    async def write_files(
+        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
+    ) -> None:
+        """Write files below `root`, making folders as needed. Existing files are replaced, links never followed.
+
+        Args:
+            files: Relative path to content (str is written as UTF-8).
+            root: An absolute folder in the sandbox.
+            keeper: Write as the keeper, so that the sandbox's processes can read but not change them (scoring role).
+            mode: Permission bits.
+        """
+        ...
+
+    async def read_files(
+        self, paths: Sequence[str], *, root: str = WORK_DIR, max_file: int = 16 << 20, max_total: int = 64 << 20
+    ) -> dict[str, bytes]:
+        """Regular files at or below `paths`, by their path relative to `root`.
+
+        Links, devices, sockets and pipes are left out, and so is everything behind a linked folder; what is missing is
+        missing. Files over `max_file` bytes are left out, and reading stops at `max_total` bytes in path order.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End the sandbox and everything in it. Idempotent; never raises for a sandbox that is already gone."""
+        ...
+
+
+class SandboxProvider(Protocol):
+    """Makes sandboxes. An async context manager; leaving it closes every sandbox it made."""
+
+    async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+        """Start a sandbox. Raises `DaemonError` or `ImageError` when none can be had."""
+        ...
+
+    async def close(self) -> None:
+        """Close everything this provider made."""
+        ...

@@ -1,0 +1,34 @@
+"""The process that keeps house inside every sandbox.
+
+`program` gives the source text that runs it there, as ``python3 -c``: the modules of this folder, which use the standard
+library alone. Nothing of it need be in the image, so any image with bash and Python 3.11 will do.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import resources
+
+MODULES = ("processes", "files", "shell", "loop")
+
+_BOOTSTRAP = """\
+import sys, types
+for name in {parents!r}:
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+for name, text in {sources!r}:
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__package__ = {package!r}
+    exec(compile(text, name, "exec"), module.__dict__)
+sys.modules[{package!r} + ".loop"].main()
+"""
+
+
+@functools.cache
+def program() -> str:
+    """The warden's program as one Python text."""
+    folder = resources.files(__package__)
+    sources = [(f"{__package__}.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
+    parts = __package__.split(".")
+    parents = [".".join(parts[: n + 1]) for n in range(len(parts))]
+    return _BOOTSTRAP.format(parents=parents, sources=sources, package=__package__)

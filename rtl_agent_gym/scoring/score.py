@@ -1,0 +1,48 @@
+"""What a grading says."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class TestOutcome(BaseModel):
+    """One test of the hidden harness and how it ended."""
+
+    __test__ = False  # not a test case, whatever pytest makes of the name
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    outcome: str
+    """``passed``, ``failed``, ``error`` or ``skipped``."""
+
+
+class Score(BaseModel):
+    """The grading of one set of files. It says what was measured; a machine's fault is never in it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    passed: bool
+    """The official verdict: every service of the harness exited 0."""
+    tests_passed: int = 0
+    tests_total: int = 0
+    format: float = 0.0
+    """Share of the target files that are there, 0..1."""
+    syntax: float = 0.0
+    interface: float = 0.0
+    compile: float = 0.0
+    reward: float = 0.0
+    """The weighted sum by `RewardWeights`."""
+    violations: list[str] = []
+    """What was tried against the grader, with file and line."""
+    reason: str = ""
+    """Why the score is what it is, in one line a person can act on."""
+    seconds: float = 0.0
+    """Wall time of the grading; excluded from comparisons."""
+    cached: bool = False
+    tests: list[TestOutcome] = []
+    """The single tests where the harness reports them."""
+
+    def same_as(self, other: Score) -> bool:
+        """Whether both say the same of the files, whatever it took to find out."""
+        ignore = {"seconds", "cached"}
+        return self.model_dump(exclude=ignore) == other.model_dump(exclude=ignore)
