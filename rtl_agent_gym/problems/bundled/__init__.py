@@ -1,0 +1,44 @@
+"""Problems of the package's own, in CVDP's agentic format.
+
+`problems.jsonl` is what gets loaded; the folders beside it are its source (`README.md` says what they hold). The wrong
+designs exist for tests only: each is a plausible solution with one mistake, and its problem's hidden tests must reject it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rtl_agent_gym.errors import UsageError
+
+__all__ = ["BUNDLED_DIR", "BUNDLED_PROBLEMS", "wrong_designs"]
+
+BUNDLED_DIR = Path(__file__).resolve().parent
+"""The folder of the bundled problems."""
+
+BUNDLED_PROBLEMS = BUNDLED_DIR / "problems.jsonl"
+"""The bundled problems as one file, one row a line."""
+
+
+def wrong_designs(problem_id: str) -> dict[str, dict[str, str]]:
+    """The wrong designs of a bundled problem.
+
+    Args:
+        problem_id: The id of a bundled problem, or its short name such as ``fixed_priority_arbiter``.
+
+    Returns:
+        For each mistake, by name, the files of that design: path relative to the work folder to whole text.
+
+    Raises:
+        UsageError: No bundled problem has that id.
+    """
+    match = re.fullmatch(r"(?:cvdp_agentic_rtlgym_)?([a-z][a-z0-9_]*?)(?:_0001)?", problem_id)
+    folder = BUNDLED_DIR / match[1] if match else None
+    if folder is None or not (folder / "problem.yaml").is_file():
+        raise UsageError(f"{problem_id!r} is not a bundled problem; the ids are in {BUNDLED_PROBLEMS}")
+    return {mistake.name: _read_files(mistake) for mistake in sorted((folder / "wrong").iterdir()) if mistake.is_dir()}
+
+
+def _read_files(root: Path) -> dict[str, str]:
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files}
