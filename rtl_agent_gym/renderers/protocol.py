@@ -19,8 +19,14 @@ ActionKind = Literal["command", "final", "malformed"]
 TOOL_NAME = "execute_bash"
 """The one tool that an agent has."""
 
+TOOL_DESCRIPTION = "Run a command in the persistent bash shell and return what it printed."
+"""What the model is told of it in the tool's declaration."""
+
 TOOL_ARGUMENT = "command"
 """Its one argument: bash text, any number of lines."""
+
+ARGUMENT_DESCRIPTION = "The bash command to run; several lines and here-documents are fine."
+"""What the model is told of the argument."""
 
 MAX_CALLS = 8
 """Calls of one turn that are run; the model is told about the ones beyond."""
@@ -34,7 +40,7 @@ class Action:
     """What one completion asks for."""
 
     kind: ActionKind
-    """``command``: run `commands`. ``final``: the agent is done. ``malformed``: tell it `correction`; nothing is run."""
+    """``command``: run `commands`. ``final``: the agent is done. ``malformed``: run nothing, send `correction`."""
     commands: tuple[str, ...] = ()
     """One bash text per tool call, in order; empty unless the kind is ``command``."""
     text: str = ""

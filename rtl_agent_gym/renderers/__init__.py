@@ -1,0 +1,41 @@
+"""Model dialects: text and tokens to actions and back.
+
+`get_renderer` gives a `Renderer` by name. Names follow tinker-cookbook's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.renderers.protocol import MAX_CALLS, TOOL_NAME, Action, Message, Renderer, with_notes
+from rtl_agent_gym.renderers.qwen import QWEN_NAMES, QwenRenderer
+
+__all__ = [
+    "MAX_CALLS",
+    "RENDERER_NAMES",
+    "TOOL_NAME",
+    "Action",
+    "Message",
+    "Renderer",
+    "get_renderer",
+    "with_notes",
+]
+
+RENDERER_NAMES: tuple[str, ...] = QWEN_NAMES
+"""Every name that `get_renderer` knows."""
+
+
+def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
+    """The renderer of that name.
+
+    Args:
+        name: One of `RENDERER_NAMES`.
+        tokenizer: The model's tokenizer. Only the token side of the Qwen dialects needs one.
+
+    Raises:
+        UsageError: When no renderer has that name.
+    """
+    if name in QWEN_NAMES:
+        return QwenRenderer(name, tokenizer)
+    raise UsageError(f"no renderer {name!r}; there are {', '.join(RENDERER_NAMES)}")

@@ -1,0 +1,164 @@
+"""Reading one tool call, whatever dialect it came in.
+
+Both families write the arguments of a call as JSON. What is accepted and what is not is decided here, so that a
+model is told the same whichever dialect it speaks. Nothing is repaired silently, with one exception: literal newlines
+and tabs inside JSON strings, which models write all the time and which can mean only one thing.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from rtl_agent_gym.renderers.protocol import MAX_CALLS, TOOL_ARGUMENT, TOOL_NAME
+
+EXAMPLE_COMMAND = "ls -la /code/rtl"
+"""The command that corrections show the right form with."""
+
+_EXCERPT = 40  # characters of the model's own text quoted in a correction
+
+
+class CallError(Exception):
+    """A call cannot be run. The message is a sentence for the model, without its full stop."""
+
+
+def excerpt(text: str, around: int = 0) -> str:
+    """A short quotation of `text` near position `around`, on one line."""
+    start = max(0, around - _EXCERPT // 2)
+    piece = printable(text[start : start + _EXCERPT])
+    cut_left, cut_right = "…" if start else "", "…" if start + _EXCERPT < len(text) else ""
+    return cut_left + json.dumps(piece, ensure_ascii=False)[1:-1] + cut_right
+
+
+def printable(text: str) -> str:
+    """`text` with U+FFFD for halves of surrogate pairs, which is what undecodable bytes were read as."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def decode_json(text: str, position: int = 0) -> tuple[Any, int]:
+    """The JSON value at `position`, and where it ends.
+
+    Raises:
+        CallError: With line, column, and what stands there.
+    """
+    try:
+        return _DECODER.raw_decode(text, position)
+    except json.JSONDecodeError as error:
+        _raise_broken(text[position:], error.msg, error.pos - position)
+    except (RecursionError, ValueError) as error:  # nested a thousand deep, or a number of thousands of digits
+        raise CallError(f"the JSON cannot be read ({type(error).__name__})") from error
+
+
+def decode_whole(text: str) -> Any:
+    """The one JSON value that `text` is, white space around it allowed. Raises `CallError`."""
+    body = text.strip()
+    value, end = decode_json(body)
+    if end != len(body):
+        raise CallError(f"after a whole JSON value there is more text: {excerpt(body[end:])}")
+    return value
+
+
+def command_of_call(call: Any) -> tuple[str, tuple[str, ...]]:
+    """The command in a call object ``{"name": …, "arguments": {…}}``, and notes for the model.
+
+    ``args`` is taken for ``arguments``, and arguments may be a JSON string that holds the object.
+
+    Raises:
+        CallError: When it is not a call of the one tool with a command in it.
+    """
+    if not isinstance(call, dict):
+        raise CallError(f'a call is one JSON object with "name" and "arguments", and this is {_kind(call)}')
+    if "name" not in call:
+        raise CallError('the key "name" is missing')
+    check_tool(call["name"])
+    given = [key for key in ("arguments", "args") if key in call]
+    if len(given) != 1:
+        raise CallError('the key "arguments" is missing' if not given else 'it has both "arguments" and "args"')
+    arguments = call[given[0]]
+    if isinstance(arguments, str):
+        arguments = decode_whole(arguments)
+    extra = sorted(set(call) - {"name", "arguments", "args"})
+    notes = (f"unknown {_keys(extra)} of the call ignored",) if extra else ()
+    command, more = command_of_arguments(arguments)
+    return command, notes + more
+
+
+def command_of_arguments(arguments: Any) -> tuple[str, tuple[str, ...]]:
+    """The command in the arguments ``{"command": …}``, and notes for the model. Raises `CallError`."""
+    if not isinstance(arguments, dict):
+        raise CallError(f'the arguments are one JSON object with "{TOOL_ARGUMENT}", and these are {_kind(arguments)}')
+    if TOOL_ARGUMENT not in arguments:
+        found = f"; it has {_keys(sorted(arguments))}" if arguments else ""
+        raise CallError(f'the argument "{TOOL_ARGUMENT}" is missing{found}')
+    command = check_command(arguments[TOOL_ARGUMENT])
+    extra = sorted(set(arguments) - {TOOL_ARGUMENT})
+    return command, (f'unknown {_keys(extra)} ignored; the only argument is "{TOOL_ARGUMENT}"',) if extra else ()
+
+
+def check_tool(name: Any) -> None:
+    """Raise `CallError` unless `name` names the one tool."""
+    if name != TOOL_NAME:
+        shown = f'"{excerpt(name)}"' if isinstance(name, str) else _kind(name)
+        raise CallError(f'there is no tool {shown}; the only tool is "{TOOL_NAME}"')
+
+
+def check_command(command: Any) -> str:
+    """`command`, if it is text that a shell can be given. Raises `CallError`."""
+    if not isinstance(command, str):
+        raise CallError(f'"{TOOL_ARGUMENT}" must be a string, and it is {_kind(command)}')
+    if not command.strip():
+        raise CallError(f'"{TOOL_ARGUMENT}" is empty')
+    for position, char in enumerate(command):
+        if char == "\0":
+            raise CallError(f"the command holds a NUL at character {position}, which no shell takes")
+        if "\ud800" <= char <= "\udfff":
+            raise CallError(f"the command holds something at character {position} that is not valid UTF-8")
+    return command
+
+
+def limit_calls(commands: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The commands to run, and a note when some are refused."""
+    if len(commands) <= MAX_CALLS:
+        return tuple(commands), ()
+    refused = (
+        f"{len(commands)} calls in one turn: the first {MAX_CALLS} were run, the other {len(commands) - MAX_CALLS} "
+        f"were not. Send those again, at most {MAX_CALLS} a turn."
+    )
+    return tuple(commands[:MAX_CALLS]), (refused,)
+
+
+def _raise_broken(text: str, what: str, position: int) -> NoReturn:
+    before = text[:position]
+    line, column = before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
+    if position >= len(text.rstrip()) or what.startswith("Unterminated"):
+        raise CallError(f"the JSON stops before it is whole ({what}, line {line} column {column})")
+    hint = ""
+    if "escape" in what:
+        hint = r". A backslash in a JSON string is written \\"
+    elif "delimiter" in what:
+        hint = r". A double quote inside a JSON string is written \""
+    raise CallError(f"the JSON is broken at line {line} column {column} ({what}), at: {excerpt(text, position)}{hint}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are all different; which of two equal ones was meant cannot be known."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise CallError(f'the key "{excerpt(key)}" is there twice')
+        found[key] = value
+    return found
+
+
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_unique)
+
+_KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+
+
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), "a number")
+
+
+def _keys(names: list[str]) -> str:
+    shown = ", ".join(f'"{excerpt(name)}"' for name in names[:4]) + (", …" if len(names) > 4 else "")
+    return f"{'key' if len(names) == 1 else 'keys'} {shown}"
