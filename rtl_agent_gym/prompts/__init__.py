@@ -1,0 +1,76 @@
+"""The words that an agent starts with.
+
+They are text files beside this module, templates in jinja2's syntax:
+
+- ``system.md`` teaches the tool, the work folder, the interface and the way to work;
+- ``user.md`` puts a problem's task, its files and its targets together;
+- ``dialect_<family>.md`` says what one family of models must know of its own way to call.
+
+None of them says how the work is judged.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from jinja2 import Environment, StrictUndefined
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.renderers.protocol import MAX_CALLS
+
+_SUFFIX = ".md"
+_templates = Environment(undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True)
+
+
+def prompt_names() -> list[str]:
+    """The names that `load_prompt` knows, sorted."""
+    folder = resources.files(__name__)
+    return sorted(item.name.removesuffix(_SUFFIX) for item in folder.iterdir() if item.name.endswith(_SUFFIX))
+
+
+def load_prompt(name: str) -> str:
+    """A prompt file as it stands, its placeholders not filled in. Raises `UsageError` for an unknown name."""
+    names = prompt_names()
+    if name not in names:
+        raise UsageError(f"no prompt {name!r}; there are {', '.join(names)}")
+    return resources.files(__name__).joinpath(name + _SUFFIX).read_text(encoding="utf-8")
+
+
+def build_prompt(
+    problem: Problem,
+    *,
+    renderer: str = "",
+    command_timeout: float = 30.0,
+    max_output: int = 16_000,
+    max_turns: int = 50,
+) -> tuple[str, str]:
+    """The system and the user message for a problem.
+
+    The row's own `Problem.system_message` is left out: it asks for a patch in the last answer, while here the files in
+    the work folder are what counts.
+
+    Args:
+        problem: What to solve.
+        renderer: The renderer's name, for the part on its dialect; empty for none.
+        command_timeout: Seconds a command may take.
+        max_output: Characters of a command's output that are shown.
+        max_turns: Turns the agent has.
+    """
+    family = next((name for name in ("qwen3", "gpt_oss") if renderer.startswith(name)), None)
+    dialect = _fill(load_prompt(f"dialect_{family}"), max_calls=MAX_CALLS) if family else ""
+    system = _fill(
+        load_prompt("system"),
+        timeout=f"{command_timeout:g}",
+        max_output=f"{max_output:,}",
+        max_turns=max_turns,
+        dialect=dialect,
+    )
+    context = [(path, f"{len(text.encode('utf-8', 'replace')):,}") for path, text in sorted(problem.context.items())]
+    user = _fill(load_prompt("user"), task=problem.prompt.strip(), context=context, targets=problem.targets)
+    return system, user
+
+
+def _fill(template: str, **values: object) -> str:
+    """The template with its placeholders filled in. What is filled in is never read as a template itself."""
+    return _templates.from_string(template).render(**values).strip()
