@@ -8,14 +8,13 @@ print it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import signal
 import time
 from typing import TYPE_CHECKING
 
-from .processes import STATUS_FD, Output, Stream, processes, signal_all, spawn, widen_pipe
+from .processes import STATUS_FD, Stream, processes, signal_all, spawn, widen_pipe
 
 if TYPE_CHECKING:
     from .loop import Job, Warden
@@ -219,11 +218,7 @@ class Shell:
                 os._exit(3)
         died = f"it exited with status {code}" if code < 128 else f"signal {code - 128} ended it"
         self.reason = self.reason or died
-        with contextlib.suppress(OSError):
-            self.start()
+        self.start()
         if job is not None and begun:
             self.job = None
             self.finish(job, code)
-
-
-__all__ = ["Output", "Shell", "quote"]

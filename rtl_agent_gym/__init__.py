@@ -1,0 +1,19 @@
+"""Teach language models to design hardware: an agentic RTL environment on the CVDP benchmark.
+
+Importing the package registers ``CVDPAgentic-v0`` with Gymnasium. It never imports torch, tinker or transformers.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+import gymnasium as _gym
+
+try:
+    __version__ = version("rtl-agent-gym")
+except PackageNotFoundError:  # run from a checkout that is not installed
+    __version__ = "0+unknown"
+
+_gym.register(id="CVDPAgentic-v0", entry_point="rtl_agent_gym.envs:CVDPAgenticEnv", order_enforce=True)
+
+__all__ = ["__version__"]

@@ -1,0 +1,166 @@
+"""The Gymnasium face of an episode: ``gym.make("CVDPAgentic-v0")``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.error import ResetNeeded
+
+from ..errors import UsageError
+from ..problems import Problem, load_problems
+from ..renderers import Renderer, get_renderer
+from ..scoring import RewardWeights
+from . import runtime
+from .background import run_sync
+from .episode import Episode, EpisodeConfig, Opening, Turn
+from .spaces import UnicodeText
+
+
+class CVDPAgenticEnv(gym.Env[str, str]):
+    """A multi-turn RTL task in a persistent Docker shell, scored by hidden tests at its end.
+
+    The action is the model's completion, any text. The observation is the prompt at reset (system and user text) and
+    afterwards what the shell returned, as the model reads it. Rewards are 0 until the episode's end.
+
+    Args:
+        problems: ``"bundled"``, a path, a Hugging Face id, or a list of `Problem`.
+        renderer: A dialect's name, or a `Renderer`.
+        max_turns: Turns before the episode is truncated.
+        command_timeout: Seconds one command may run.
+        reward: Weights of the score's parts; the default gives at most 1.4.
+        transcript_dir: Folder for transcripts; None records none.
+        max_output: Characters of one command's output that the model reads.
+        on_output: Told of commands' raw output while they run.
+        render_mode: ``"ansi"`` makes `render` return the episode so far as text.
+
+    Example:
+        env = gym.make("CVDPAgentic-v0")
+        observation, info = env.reset(seed=0)
+        observation, reward, terminated, truncated, info = env.step("```bash\\nls rtl docs\\n```")
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}
+
+    def __init__(
+        self,
+        problems: str | Path | Sequence[Problem] = "bundled",
+        renderer: str | Renderer = "qwen3",
+        max_turns: int = 50,
+        command_timeout: float = 30.0,
+        reward: RewardWeights | None = None,
+        transcript_dir: str | Path | None = None,
+        max_output: int = 16_000,
+        on_output: Callable[[bytes], None] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode not in (None, "ansi"):
+            raise UsageError(f"render_mode must be None or 'ansi', got {render_mode!r}")
+        self.render_mode = render_mode
+        self.observation_space = UnicodeText()
+        self.action_space = UnicodeText()
+        self._problems = list(load_problems(problems) if isinstance(problems, (str, Path)) else problems)
+        if not self._problems:
+            raise UsageError("there is no problem to work on: `problems` is empty")
+        self._renderer = get_renderer(renderer) if isinstance(renderer, str) else renderer
+        self._config = EpisodeConfig(
+            max_turns=max_turns,
+            command_timeout=command_timeout,
+            max_output=max_output,
+            transcript_dir=Path(transcript_dir) if transcript_dir is not None else None,
+        )
+        self._weights, self._on_output = reward, on_output
+        self._runtime: runtime.Runtime | None = None
+        self._episode: Episode | None = None
+        self._screen: list[str] = []
+
+    @property
+    def episode(self) -> Episode | None:
+        """The running episode, for wrappers that want more than the contract."""
+        return self._episode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: Chooses the problem: equal seeds choose equal problems.
+            options: ``{"problem_id": ID}`` chooses it by name.
+
+        Raises:
+            UsageError: No such problem or option.
+            SandboxError: The machine could not give a sandbox.
+        """
+        super().reset(seed=seed)
+        problem = self._choose(options or {})
+        self._end_episode()
+        if self._runtime is None:
+            self._runtime = runtime.acquire(self._weights)
+        self._episode = Episode(
+            problem,
+            provider=self._runtime.provider,
+            grader=self._runtime.scorer,
+            renderer=self._renderer,
+            config=self._config,
+            seed=seed,
+            on_output=self._on_output,
+        )
+        opening: Opening = run_sync(self._episode.start())
+        self._screen = [opening.text]
+        info = {
+            "problem_id": problem.id,
+            "category": problem.category,
+            "difficulty": problem.difficulty,
+            "messages": opening.messages,
+        }
+        return opening.text, info
+
+    def _choose(self, options: dict[str, Any]) -> Problem:
+        unknown = set(options) - {"problem_id"}
+        if unknown:
+            raise UsageError(f"reset knows the option 'problem_id', not {sorted(unknown)}")
+        wanted = options.get("problem_id")
+        if wanted is None:
+            return self._problems[int(self.np_random.integers(len(self._problems)))]
+        for problem in self._problems:
+            if problem.id == wanted:
+                return problem
+        known = ", ".join(problem.id for problem in self._problems[:5])
+        raise UsageError(f"no problem {wanted!r} among {len(self._problems)}: {known}{' …' * (len(self._problems) > 5)}")
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """One turn: run what the completion asks for. At the end the files are scored.
+
+        Raises:
+            ResetNeeded: The episode has not begun or is over.
+            SandboxError: The machine failed; the episode is over and has no score.
+        """
+        episode = self._episode
+        if episode is None or episode.over:
+            raise ResetNeeded("the episode is over or has not begun: call reset() before step()")
+        if not isinstance(action, str):
+            raise UsageError(f"an action is the completion's text (str), got {type(action).__name__}")
+        turn: Turn = run_sync(episode.step(action))
+        self._screen += [f"── turn {turn.number} ──\n{action}", turn.observation]
+        return turn.observation, turn.reward, turn.terminated, turn.truncated, turn.info()
+
+    def render(self) -> str | None:  # type: ignore[override]  # Gymnasium's own type leaves out str
+        """The episode so far as text, for ``render_mode="ansi"``."""
+        if self.render_mode is None:
+            gym.logger.warn("render() needs render_mode='ansi': gym.make('CVDPAgentic-v0', render_mode='ansi')")
+            return None
+        return "\n".join(part for part in self._screen if part) + "\n"
+
+    def _end_episode(self) -> None:
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            run_sync(episode.close())
+
+    def close(self) -> None:
+        """End the episode's container. Idempotent."""
+        self._end_episode()
+        self._screen = []
+        if self._runtime is not None:
+            self._runtime = None
+            runtime.release(self._weights)

@@ -1,0 +1,80 @@
+"""A Gymnasium space of any Unicode text, which also works in vector environments with shared memory."""
+
+from __future__ import annotations
+
+from multiprocessing import Array
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
+
+SHARED_CHARS = 1 << 20
+"""Characters of one text that shared memory holds; the largest known prompt has 417,179."""
+
+
+class UnicodeText(gym.Space[str]):
+    """Every `str`, of any length and any characters.
+
+    Samples are short texts from a small alphabet, as random code points would teach no policy anything.
+    """
+
+    _ALPHABET = "abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789_<>{}[]()\"'\n\\éλ漢🙂"
+
+    def __init__(self, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__(shape=None, dtype=str, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """A text has no fixed-size vector form."""
+        return False
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """A random text of at most 80 characters."""
+        length = int(self.np_random.integers(0, 81))
+        return "".join(self._ALPHABET[i] for i in self.np_random.integers(0, len(self._ALPHABET), size=length))
+
+    def contains(self, x: Any) -> bool:
+        """Whether it is a `str`."""
+        return isinstance(x, str)
+
+    def __repr__(self) -> str:
+        return "UnicodeText()"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnicodeText)
+
+    __hash__ = None  # type: ignore[assignment]  # spaces hold a generator and compare by value
+
+
+# Shared memory: per environment one length and SHARED_CHARS code points, as 32-bit integers.
+
+
+@create_shared_memory.register(UnicodeText)
+def _create(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
+    make = ctx.Array if ctx is not None else Array
+    return make("i", n * (SHARED_CHARS + 1))
+
+
+@write_to_shared_memory.register(UnicodeText)
+def _write(space: UnicodeText, index: int, value: str, shared_memory: Any) -> None:
+    if len(value) > SHARED_CHARS:
+        raise ValueError(
+            f"a text of {len(value)} characters does not fit shared memory ({SHARED_CHARS}); use shared_memory=False"
+        )
+    view = np.frombuffer(shared_memory.get_obj(), dtype=np.int32)
+    start = index * (SHARED_CHARS + 1)
+    codes = np.frombuffer(value.encode("utf-32-le", "surrogatepass"), dtype=np.int32)
+    view[start] = len(codes)
+    view[start + 1 : start + 1 + len(codes)] = codes
+
+
+@read_from_shared_memory.register(UnicodeText)
+def _read(space: UnicodeText, shared_memory: Any, n: int = 1) -> tuple[str, ...]:
+    view = np.frombuffer(shared_memory.get_obj(), dtype=np.int32)
+    texts = []
+    for index in range(n):
+        start = index * (SHARED_CHARS + 1)
+        codes = view[start + 1 : start + 1 + view[start]]
+        texts.append(codes.tobytes().decode("utf-32-le", "surrogatepass"))
+    return tuple(texts)

@@ -1,0 +1,50 @@
+"""The reference solution, played through real shell turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..errors import UsageError
+from ..problems import Problem
+from ..renderers import Renderer
+from ..renderers.protocol import Message
+from .protocol import Completion
+from .wording import heredoc, write_turn
+
+
+class GoldenPolicy:
+    """Looks around, writes the golden files, compiles them, and says that it is done."""
+
+    name = "golden"
+
+    def player(self, problem: Problem, renderer: Renderer) -> GoldenPlayer:
+        """A player for one episode."""
+        if not problem.golden:
+            raise UsageError(f"{problem.id} comes without a reference solution, so the golden policy cannot play it")
+        return GoldenPlayer(problem, problem.golden, renderer)
+
+
+class GoldenPlayer:
+    """Plays one problem's golden files."""
+
+    def __init__(self, problem: Problem, golden: dict[str, str], renderer: Renderer) -> None:
+        self._problem, self._golden, self._renderer = problem, golden, renderer
+        self._turns = self._plan()
+
+    async def act(self, messages: Sequence[Message]) -> Completion:
+        """The next turn; what the shell says changes nothing."""
+        return Completion(next(self._turns))
+
+    def _plan(self) -> Iterator[str]:
+        documents = [path for path in self._problem.context if path.startswith("docs/")]
+        look = ["ls -R rtl docs verif", *(f"head -n 40 '{path}'" for path in documents[:1])]
+        yield write_turn(self._renderer, "First a look at the work folder and the specification.", ["\n".join(look)])
+        writes = [heredoc(path, content) for path, content in self._golden.items()]
+        yield write_turn(self._renderer, "Now the design.", ["\n".join(writes)])
+        sources = [path for path in self._golden if path.endswith((".v", ".sv"))]
+        if sources:
+            listed = " ".join(f"'{path}'" for path in sources)
+            check = f"verilator --lint-only -Wno-fatal --timing {listed} && echo checked"
+            yield write_turn(self._renderer, "Does it compile?", [check])
+        while True:
+            yield write_turn(self._renderer, "The design is written and checked.")

@@ -1,0 +1,85 @@
+"""A policy that plays turns from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from ..errors import UsageError
+from ..problems import Problem
+from ..renderers import Renderer
+from ..renderers.protocol import Message
+from ..transcripts import read_transcript
+from .protocol import Completion
+from .wording import write_turn
+
+
+class ScriptedTurn(BaseModel):
+    """One turn of a script: either words and commands, put into the model's dialect, or a completion as it stands."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    say: str = ""
+    run: str | list[str] = []
+    completion: str | None = None
+
+    def text(self, renderer: Renderer) -> str:
+        """The completion."""
+        if self.completion is not None:
+            return self.completion
+        return write_turn(renderer, self.say, [self.run] if isinstance(self.run, str) else self.run)
+
+
+_TURNS = TypeAdapter(list[ScriptedTurn])
+
+
+class ScriptedPolicy:
+    """Plays a file's turns in order, then says that it is done.
+
+    Args:
+        path: A YAML list of `ScriptedTurn`, or a transcript (``.jsonl``), whose completions are then said again.
+
+    Raises:
+        UsageError: The file cannot be read or is no script; names the turn and the field.
+        TranscriptError: The transcript cannot be read.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.name = f"scripted {self.path.name}"
+        if self.path.suffix == ".jsonl":
+            said = [turn.completion for turn in read_transcript(self.path).turns]
+            self.turns = [ScriptedTurn(completion=text) for text in said]
+        else:
+            self.turns = _read_script(self.path)
+
+    def player(self, problem: Problem, renderer: Renderer) -> ScriptedPlayer:
+        """A player for one episode."""
+        return ScriptedPlayer([turn.text(renderer) for turn in self.turns], write_turn(renderer, "Done."))
+
+
+class ScriptedPlayer:
+    """Says prepared texts."""
+
+    def __init__(self, texts: Sequence[str], last: str) -> None:
+        self._texts, self._last = iter(texts), last
+
+    async def act(self, messages: Sequence[Message]) -> Completion:
+        """The next text, whatever the shell says."""
+        return Completion(next(self._texts, self._last))
+
+
+def _read_script(path: Path) -> list[ScriptedTurn]:
+    try:
+        return _TURNS.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise UsageError(f"{path}: turn {place}: {first['msg']}; a script is a list of {{say, run, completion}}") from error

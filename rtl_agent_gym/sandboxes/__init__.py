@@ -1,0 +1,15 @@
+"""Isolated machines with a persistent shell."""
+
+from .docker import DockerSandbox, DockerSandboxes
+from .protocol import WORK_DIR, CommandResult, OutputSink, Sandbox, SandboxProvider, SandboxSpec
+
+__all__ = [
+    "WORK_DIR",
+    "CommandResult",
+    "DockerSandbox",
+    "DockerSandboxes",
+    "OutputSink",
+    "Sandbox",
+    "SandboxProvider",
+    "SandboxSpec",
+]

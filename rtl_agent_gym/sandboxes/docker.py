@@ -1,0 +1,370 @@
+"""Sandboxes in Docker containers.
+
+Who owns what: `DockerSandboxes` owns its client and every sandbox it made; a `DockerSandbox` owns its container and the
+socket to the warden in it. The container runs no longer than that socket lives: closing it, an exception, Ctrl-C or
+SIGKILL of this process all close it, the warden sees the end of its stdin, and Docker removes the container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import docker
+import docker.errors
+import requests.exceptions
+
+from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
+from .channel import Channel
+from .observation import cut
+from .protocol import WORK_DIR, CommandResult, OutputSink, SandboxSpec
+from .warden import program
+
+AGENT_UID, KEEPER_UID = 1000, 1001
+OWNER_LABEL = "io.rtl-agent-gym.owner"
+START_LIMIT = 4
+"""Containers that one process creates at the same time; the daemon manages about twenty starts a second in all."""
+START_PATIENCE = 60.0
+GRACE = 15.0
+"""Seconds beyond a command's own time-out after which a silent sandbox counts as lost."""
+
+T = TypeVar("T")
+
+
+class DockerSandboxes:
+    """Makes sandboxes in containers of the local (or ``DOCKER_HOST``'s) daemon.
+
+    Args:
+        image: Image for specs that name none; None for the package's own simulation image.
+
+    Example:
+        async with DockerSandboxes() as provider:
+            sandbox = await provider.create()
+            print((await sandbox.run("iverilog -V | head -1")).output)
+    """
+
+    def __init__(self, image: str | None = None) -> None:
+        self._image = image
+        self._client: Any = None
+        self._threads = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker")
+        self._enders = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker-end")
+        self._sandboxes: set[DockerSandbox] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> DockerSandboxes:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
+        """Start a sandbox. See `SandboxProvider.create`."""
+        if self._closed:
+            raise SandboxLost("this provider is closed; make another DockerSandboxes")
+        spec = spec or SandboxSpec()
+        sandbox = DockerSandbox(self, spec)
+        self._sandboxes.add(sandbox)
+        try:
+            await sandbox.open()
+        except BaseException:
+            await asyncio.shield(sandbox.close())
+            raise
+        return sandbox
+
+    async def close(self) -> None:
+        """Close every sandbox that is still open. Idempotent."""
+        self._closed = True
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._sandboxes)))
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+        self._threads.shutdown(wait=False)
+        self._enders.shutdown(wait=False)
+
+    # For the sandboxes.
+
+    async def call(self, work: Callable[[], T], *, ending: bool = False) -> T:
+        """Run blocking Docker work in a thread, its failures classified. Creating and ending never wait for each other."""
+        threads = self._enders if ending else self._threads
+        return await asyncio.get_running_loop().run_in_executor(threads, classified, work)
+
+    def client(self) -> Any:
+        """The low-level Docker client, connected at first use."""
+        if self._client is None:
+            client = docker.from_env(timeout=120, max_pool_size=16)
+            client.ping()
+            self._client = client
+        return self._client.api
+
+    def image(self, spec: SandboxSpec) -> str:
+        """The image's name or id for a spec."""
+        name = spec.image or self._image
+        if name is None:
+            from .image import find_image
+
+            name = find_image(self.client())
+        return name
+
+    def forget(self, sandbox: DockerSandbox) -> None:
+        """A sandbox has closed."""
+        self._sandboxes.discard(sandbox)
+
+
+def classified(work: Callable[[], T]) -> T:
+    """Do Docker work; its foreign exceptions become those of `rtl_agent_gym.errors`."""
+    try:
+        return work()
+    except SandboxError:
+        raise
+    except docker.errors.ImageNotFound as error:
+        raise ImageError(f"{error.explanation}; build it with: rtl-agent-gym image build") from error
+    except docker.errors.APIError as error:
+        raise DaemonError(f"Docker refused: {error.explanation or error}") from error
+    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+        raise DaemonError(
+            f"no Docker daemon answers ({error}); start one with ./scripts/setup, then see: rtl-agent-gym doctor"
+        ) from error
+
+
+class DockerSandbox:
+    """One container with a warden in it; implements `Sandbox`."""
+
+    def __init__(self, provider: DockerSandboxes, spec: SandboxSpec) -> None:
+        self._provider, self._spec = provider, spec
+        self._name = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._container: str | None = None
+        self._channel: Channel | None = None
+        self._worker: Channel | None = None
+        self._sockets: list[Any] = []
+        self._closing: asyncio.Task[None] | None = None
+        self.image_id = ""
+
+    @property
+    def id(self) -> str:
+        """The container's name."""
+        return self._name
+
+    async def open(self) -> None:
+        """Create and start the container and greet its warden."""
+        sock = await self._provider.call(self._start)
+        self._channel = await Channel.open(sock, self._name)
+        await self._channel.greeting(START_PATIENCE)
+        if self._spec.role == "scoring":
+            sock = await self._provider.call(self._start_worker)
+            self._worker = await Channel.open(sock, self._name)
+            await self._worker.greeting(START_PATIENCE)
+        else:
+            self._worker = self._channel
+
+    def _start(self) -> socket.socket:
+        api, spec = self._provider.client(), self._spec
+        image = self._provider.image(spec)
+        self.image_id = api.inspect_image(image)["Id"]
+        shell = ["shell"] if spec.role == "agent" else []
+        created = api.create_container(
+            image,
+            name=self._name,
+            command=["/usr/bin/python3", "-ISBc", program(), *shell],
+            entrypoint=[],
+            user=str(AGENT_UID if spec.role == "agent" else KEEPER_UID),
+            environment=_environment(spec),
+            working_dir="/",
+            hostname="rtl",
+            stdin_open=True,
+            tty=False,
+            labels={OWNER_LABEL: f"{socket.gethostname()}:{os.getpid()}"},
+            host_config=_host_config(api, spec),
+        )
+        self._container = created["Id"]
+        # stdin_open alone would leave stdin open for the next client; this container's life is its first client's.
+        sock = self._raw_socket(
+            api.attach_socket(self._container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+        )
+        api.start(self._container)
+        return sock
+
+    def _start_worker(self) -> socket.socket:
+        """A second warden, as the unprivileged user, beside the keeper's."""
+        api = self._provider.client()
+        made = api.exec_create(
+            self._container,
+            ["/usr/bin/python3", "-ISBc", program()],
+            stdin=True,
+            stdout=True,
+            stderr=True,
+            user=str(AGENT_UID),
+            workdir="/",
+        )
+        return self._raw_socket(api.exec_start(made["Id"], socket=True, tty=False))
+
+    def _raw_socket(self, stream: Any) -> socket.socket:
+        """A plain socket of our own from what the Docker SDK hands out."""
+        self._sockets.append(stream)
+        sock = getattr(stream, "_sock", stream)
+        if type(sock) is not socket.socket:
+            raise DaemonError(
+                f"cannot talk to this daemon over {type(sock).__name__}; set DOCKER_HOST to a unix:// or tcp:// address"
+            )
+        return sock.dup()
+
+    def _open_channel(self) -> tuple[Channel, Channel]:
+        if self._channel is None or self._worker is None:
+            raise SandboxLost(f"sandbox {self._name} is closed")
+        return self._channel, self._worker
+
+    async def run(
+        self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
+    ) -> CommandResult:
+        """Run a command in the persistent shell. See `Sandbox.run`."""
+        channel, _ = self._open_channel()
+        header = {"timeout": timeout, "limit": 8 * max_output}
+        body = command.encode("utf-8", errors="replace")
+        reply = await _answer(channel, b"R", header, body, timeout + GRACE, on_output)
+        return _result(reply.header, reply.body, max_output)
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = WORK_DIR,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 600.0,
+        max_output: int = 1_000_000,
+    ) -> CommandResult:
+        """Run a process beside the shell. See `Sandbox.exec`."""
+        _, worker = self._open_channel()
+        header = {
+            "argv": list(argv),
+            "cwd": cwd,
+            "env": dict(env or {}),
+            "timeout": timeout,
+            "limit": 8 * max_output,
+        }
+        reply = await _answer(worker, b"X", header, b"", timeout + GRACE)
+        return _result(reply.header, reply.body, max_output)
+
+    async def write_files(
+        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
+    ) -> None:
+        """Write files below `root`. See `Sandbox.write_files`."""
+        channel, worker = self._open_channel()
+        contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
+        for path in contents:
+            if path.startswith("/") or "\0" in path or not all(part not in ("", ".", "..") for part in path.split("/")):
+                raise ValueError(f"{path!r} is no relative file path below {root}")
+        header = {"root": root, "mode": mode, "files": [[path, len(data)] for path, data in contents.items()]}
+        await _answer(channel if keeper else worker, b"W", header, b"".join(contents.values()), 60.0)
+
+    async def read_files(
+        self, paths: Sequence[str], *, root: str = WORK_DIR, max_file: int = 16 << 20, max_total: int = 64 << 20
+    ) -> dict[str, bytes]:
+        """Regular files at or below `paths`. See `Sandbox.read_files`."""
+        _, worker = self._open_channel()
+        header = {"root": root, "paths": list(paths), "max_file": max_file, "max_total": max_total}
+        reply = await _answer(worker, b"G", header, b"", 60.0)
+        files, offset = {}, 0
+        for path, size in reply.header["files"]:
+            files[path] = reply.body[offset : offset + size]
+            offset += size
+        return files
+
+    async def close(self) -> None:
+        """End the container. See `Sandbox.close`."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        for channel in {self._worker, self._channel} - {None}:
+            assert channel is not None
+            channel.close()
+        self._channel = self._worker = None
+        for stream in self._sockets:
+            with contextlib.suppress(OSError):
+                stream.close()
+        self._sockets.clear()
+        if self._container is not None:
+            # Docker removes it by itself once the warden ends; this only makes sure that it is gone on return.
+            with contextlib.suppress(SandboxError):
+                await self._provider.call(self._remove, ending=True)
+        self._provider.forget(self)
+
+    def _remove(self) -> None:
+        with contextlib.suppress(docker.errors.NotFound):
+            try:
+                self._provider.client().remove_container(self._container, force=True, v=True)
+            except docker.errors.APIError as error:
+                if error.status_code != 409:  # 409: its removal is under way
+                    raise
+
+
+async def _answer(
+    channel: Channel,
+    kind: bytes,
+    header: dict[str, Any],
+    body: bytes,
+    patience: float,
+    on_piece: OutputSink | None = None,
+) -> Any:
+    """Ask a warden; what it could not do is a lost sandbox too, as it would be asked for nothing impossible."""
+    try:
+        return await channel.request(kind, header, body, patience=patience, on_piece=on_piece)
+    except OSError as error:
+        raise SandboxLost(f"sandbox {channel.name} could not do it: {error.strerror or error}") from error
+
+
+def _result(header: Mapping[str, Any], body: bytes, max_output: int) -> CommandResult:
+    text, truncated = cut(body, header["size"], header["chars"], max_output)
+    return CommandResult(
+        output=text,
+        exit_code=header["exit_code"],
+        timed_out=header["timed_out"],
+        truncated=truncated,
+        output_chars=header["chars"],
+        seconds=header["seconds"],
+        restarted=header.get("restarted"),
+        cwd=header["cwd"],
+    )
+
+
+def _environment(spec: SandboxSpec) -> dict[str, str]:
+    plain = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
+    return plain | dict(spec.env)
+
+
+def _host_config(api: Any, spec: SandboxSpec) -> Any:
+    agent, keeper = f"uid={AGENT_UID},gid={AGENT_UID}", f"uid={KEEPER_UID},gid={KEEPER_UID}"
+    flags = "rw,exec,nosuid,nodev,mode=755"
+    tmpfs = {
+        WORK_DIR: f"{flags},{agent},size={spec.disk}",
+        "/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={spec.disk}",
+        "/home/agent": f"{flags},{agent},size={64 << 20}",
+        "/rundir": f"{flags},{agent},size={spec.disk}",
+    }
+    if spec.role == "scoring":
+        tmpfs |= {folder: f"{flags},{keeper},size={64 << 20}" for folder in ("/src", f"{WORK_DIR}/src")}
+    return api.create_host_config(
+        network_mode="none",
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges:true"],
+        read_only=True,
+        auto_remove=True,
+        tmpfs=tmpfs,
+        mem_limit=spec.memory,
+        memswap_limit=spec.memory,
+        shm_size=64 << 20,
+        nano_cpus=int(spec.cpus * 1e9),
+        pids_limit=spec.pids,
+        ulimits=[
+            docker.types.Ulimit(name="fsize", soft=spec.file_size, hard=spec.file_size),
+            docker.types.Ulimit(name="core", soft=0, hard=0),
+            docker.types.Ulimit(name="nofile", soft=4096, hard=4096),
+        ],
+        log_config=docker.types.LogConfig(type="none"),
+    )

@@ -1,0 +1,63 @@
+"""Raw bytes of a terminal-less shell to text that a model can read."""
+
+from __future__ import annotations
+
+import re
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clear
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)"  # OSC and other strings, with their terminator
+    r"|\x1b[ -/]*[0-~]",
+    re.DOTALL,
+)
+_CONTROLS = {code: "\ufffd" for code in range(0x20) if chr(code) not in "\t\n\r"} | {0x7F: "\ufffd"}
+_CONTROLS[0x08] = _CONTROLS[0x0C] = ""  # backspace and form feed only move a cursor that is not there
+
+
+def readable(data: bytes) -> str:
+    """UTF-8 with U+FFFD for what is none, without terminal control sequences, line ends as ``\\n``."""
+    text = _ESCAPES.sub("", data.decode("utf-8", errors="replace"))
+    return text.replace("\r\n", "\n").translate(_CONTROLS)
+
+
+def cut(data: bytes, size: int, chars: int, limit: int) -> tuple[str, bool]:
+    """The text of an output, and whether it had to be cut.
+
+    Args:
+        data: Its first and last bytes; all of it when ``len(data) == size``.
+        size: Bytes there were.
+        chars: Characters there were.
+        limit: Characters to keep, half of them from the head and half from the tail.
+    """
+    if len(data) == size:
+        text = readable(data)
+        if len(text) <= limit:
+            return text, False
+        head, tail = text[: limit - limit // 2], text[len(text) - limit // 2 :]
+        chars = len(text)
+    else:
+        middle = (len(data) + 1) // 2
+        head, tail = readable(_whole_start(data[:middle])), readable(_whole_end(data[middle:]))
+        head, tail = head[: limit - limit // 2], tail[max(0, len(tail) - limit // 2) :]
+    kept = len(head) + len(tail)
+    return f"{head}\n[output cut from {chars} to {kept} characters: the middle is missing]\n{tail}", True
+
+
+def _whole_start(data: bytes) -> bytes:
+    """Without a character that was cut in two at the end."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte >= 0xC0:
+            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[:-back] if length > back else data
+        if byte < 0x80:
+            return data
+    return data
+
+
+def _whole_end(data: bytes) -> bytes:
+    """Without the rest of a character that was cut in two at the start."""
+    start = 0
+    while start < min(3, len(data)) and 0x80 <= data[start] < 0xC0:
+        start += 1
+    return data[start:]

@@ -1,0 +1,88 @@
+"""The lines of a transcript, one pydantic model each. The format is versioned: see `SCHEMA_VERSION`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+"""Raised with every change that an older reader cannot take."""
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    time: float = 0.0
+    """Seconds since 1970 when the line was written."""
+
+
+class Header(_Event):
+    """The first line: what was run, on what."""
+
+    event: Literal["header"] = "header"
+    schema_version: int = SCHEMA_VERSION
+    package_version: str = ""
+    problem_id: str
+    problem_digest: str
+    image_digest: str = ""
+    renderer: str
+    seed: int | None = None
+    options: dict[str, Any] = {}
+    system: str = ""
+    user: str = ""
+
+
+class CommandRecord(BaseModel):
+    """One command of a turn and how it ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    command: str
+    exit_code: int | None
+    timed_out: bool = False
+    truncated_output: bool = False
+    restarted: str | None = None
+    seconds: float = 0.0
+
+
+class TurnRecord(_Event):
+    """One turn: what the model said and what came back."""
+
+    event: Literal["turn"] = "turn"
+    turn: int
+    """1-based."""
+    completion: str
+    token_ids: list[int] | None = None
+    logprobs: list[float] | None = None
+    """Of each sampled token under the policy, natural logarithm; as long as `token_ids`."""
+    cut_off: bool = False
+    """Whether the token limit ended the completion."""
+    action: Literal["command", "final", "malformed"]
+    commands: list[CommandRecord] = []
+    observation: str = ""
+    seconds: float = 0.0
+
+
+class ScoreRecord(_Event):
+    """The grading."""
+
+    event: Literal["score"] = "score"
+    score: dict[str, Any]
+    """A `Score` as plain data."""
+    files: dict[str, str] = {}
+    """The graded files as text."""
+
+
+class End(_Event):
+    """The last line. Without it, the run was cut off."""
+
+    event: Literal["end"] = "end"
+    stop_reason: str
+    turns: int
+    seconds: float
+    error: str | None = None
+    """The machine's fault that ended the episode without a score, if one did."""
+
+
+Event = Annotated[Header | TurnRecord | ScoreRecord | End, Field(discriminator="event")]
