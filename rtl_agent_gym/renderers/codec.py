@@ -58,7 +58,7 @@ class Codec:
         spec.update(added_tokens=[], post_processor=None, truncation=None, padding=None)
         self._plain = Tokenizer.from_str(json.dumps(spec))
         self._bytes = {id_: text.encode() for text, id_ in self._controls.items()}
-        self._char_bytes = _char_bytes()
+        self._char_bytes = char_bytes()
 
     def control(self, text: str) -> int:
         """The id of a control token. Raises `UsageError` when the vocabulary has none such."""
@@ -94,7 +94,7 @@ class Codec:
         return known
 
 
-def _char_bytes() -> dict[str, int]:
+def char_bytes() -> dict[str, int]:
     """The byte that each character of a byte-level vocabulary stands for.
 
     Bytes that print stand for themselves; the other 68 are moved above U+00FF, in order.

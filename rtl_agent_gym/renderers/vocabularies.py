@@ -1,0 +1,193 @@
+"""The vocabularies of Qwen3 and Harmony, from wherever they can be had.
+
+Both normally come from their publishers' hosts. Where those cannot be reached, two packages carry the same data: the
+ranks of Qwen's byte pairs are in ``dashscope``, and Harmony's in ``litellm``. From the ranks the published tokenizer
+file of Qwen3 can be rebuilt byte for byte. Whatever the source, the result is checked against the SHA-256 of the
+published file, so it does not matter which one it was.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rtl_agent_gym.errors import UsageError
+
+QWEN3_SHA256 = "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4"
+"""Of Qwen3's ``tokenizer.json``; all sizes of Qwen3 have the same."""
+
+HARMONY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+"""Of ``o200k_base.tiktoken``, which Harmony's encoding is made from."""
+
+_HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # the name openai-harmony looks for in its cache folder
+
+_QWEN3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN3_SPECIAL = (
+    "<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> <|box_end|> "
+    "<|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> <|image_pad|> <|video_pad|>"
+).split()
+_QWEN3_ADDED = (
+    "<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|fim_pad|> <|repo_name|> <|file_sep|> "
+    "<tool_response> </tool_response> <think> </think>"
+).split()
+
+
+def cache_folder() -> Path:
+    """Where rebuilt vocabularies are kept: ``rtl-agent-gym`` in the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym"
+
+
+def qwen3_tokenizer_file(model: str = "Qwen/Qwen3-8B") -> Path:
+    """Qwen3's ``tokenizer.json`` as published: from the cache, rebuilt from ``dashscope``, or from the Hugging Face hub.
+
+    Rebuilding takes some ten seconds, once.
+
+    Raises:
+        UsageError: When neither source answers.
+    """
+    cached = cache_folder() / f"qwen3-tokenizer-{QWEN3_SHA256[:12]}.json"
+    if cached.is_file() and _digest(cached.read_bytes()) == QWEN3_SHA256:
+        return cached
+    ranks = _package_file("dashscope", "resources/qwen.tiktoken")
+    if ranks is not None:
+        data = build_qwen3_tokenizer(ranks.read_bytes())
+        if _digest(data) == QWEN3_SHA256:
+            return _keep(cached, data)
+    return _from_hub(model)
+
+
+@lru_cache(maxsize=1)
+def qwen3_tokenizer() -> Any:
+    """Qwen3's tokenizer as a `tokenizers.Tokenizer`. Raises `UsageError` when it cannot be had."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(qwen3_tokenizer_file()))
+
+
+@lru_cache(maxsize=1)
+def harmony_encoding() -> Any:
+    """Harmony's encoding for gpt-oss, an `openai_harmony.HarmonyEncoding`. Raises `UsageError` when it cannot be had."""
+    try:
+        from openai_harmony import HarmonyEncodingName, HarmonyError, load_harmony_encoding
+    except ImportError as error:
+        raise UsageError("the token side of gpt_oss needs the package openai-harmony: pip install openai-harmony") from (
+            error
+        )
+    with _harmony_cache():
+        try:
+            return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
+        except HarmonyError as error:
+            raise UsageError(
+                "Harmony's vocabulary cannot be had: its publisher's host does not answer, and the package litellm, "
+                "which carries a copy, is not installed. Reach the network once, pip install litellm, or put "
+                "o200k_base.tiktoken into a folder and name it in TIKTOKEN_ENCODINGS_BASE."
+            ) from error
+
+
+def build_qwen3_tokenizer(ranks_file: bytes) -> bytes:
+    """The bytes of Qwen3's ``tokenizer.json``, made from byte-pair ranks (a base64 token and its rank a line)."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in ranks_file.splitlines())}
+    letters = _byte_letters()
+    names = {token: "".join(letters[byte] for byte in token) for token in ranks}
+    in_order = sorted((token for token in ranks if len(token) > 1), key=ranks.__getitem__)
+    merges = [(names[left], names[right]) for left, right in (_last_merge(token, ranks) for token in in_order)]
+    vocabulary = {names[token]: rank for token, rank in ranks.items()}
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocabulary, merges=merges, continuing_subword_prefix="", end_of_word_suffix="")
+    )
+    tokenizer.normalizer = normalizers.NFC()
+    split = pre_tokenizers.Split(Regex(_QWEN3_SPLIT), "isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in _QWEN3_SPECIAL])
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in _QWEN3_ADDED])
+    # The published file spells these options out in two places where the library would leave them at their defaults.
+    spec = json.loads(tokenizer.to_str())
+    spelled = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    spec["post_processor"] = spec["decoder"] = spelled
+    return str(Tokenizer.from_str(json.dumps(spec)).to_str(pretty=True)).encode()
+
+
+def _last_merge(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
+    """The two parts that byte-pair merging joins last to make `token`: every merge ranked before it is done first."""
+    parts = [token[i : i + 1] for i in range(len(token))]
+    while len(parts) > 2:
+        pairs = [ranks.get(left + right, ranks[token]) for left, right in zip(parts, parts[1:], strict=False)]
+        best = min(range(len(pairs)), key=pairs.__getitem__)
+        if pairs[best] >= ranks[token]:
+            raise UsageError(f"these are not byte-pair ranks: nothing makes token {ranks[token]}")
+        parts[best : best + 2] = [parts[best] + parts[best + 1]]
+    return parts[0], parts[1]
+
+
+def _byte_letters() -> dict[int, str]:
+    from rtl_agent_gym.renderers.codec import char_bytes
+
+    return {byte: char for char, byte in char_bytes().items()}
+
+
+def _from_hub(model: str) -> Path:
+    hint = (
+        f"the tokenizer of {model} cannot be had: the Hugging Face hub does not answer, and the package dashscope, from "
+        "which it can be rebuilt, is not installed. Reach the hub once, or pip install dashscope."
+    )
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError as error:
+        raise UsageError(hint.replace("does not answer", "needs the package huggingface_hub")) from error
+    try:
+        return Path(hf_hub_download(model, "tokenizer.json"))
+    except (OSError, ValueError) as error:  # the hub's own errors and those of its HTTP client derive from OSError
+        raise UsageError(hint) from error
+
+
+@contextmanager
+def _harmony_cache() -> Iterator[None]:
+    """Point openai-harmony at litellm's copy of its vocabulary, unless the user has named another place."""
+    copy = _package_file("litellm", f"litellm_core_utils/tokenizers/{_HARMONY_FILE}")
+    named = {"TIKTOKEN_ENCODINGS_BASE", "TIKTOKEN_RS_CACHE_DIR"} & set(os.environ)
+    if named or copy is None or _digest(copy.read_bytes()) != HARMONY_SHA256:
+        yield
+        return
+    os.environ["TIKTOKEN_RS_CACHE_DIR"] = str(copy.parent)
+    try:
+        yield
+    finally:
+        del os.environ["TIKTOKEN_RS_CACHE_DIR"]
+
+
+def _package_file(package: str, path: str) -> Path | None:
+    """A file inside an installed package, found without importing it."""
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        if (file := Path(folder) / path).is_file():
+            return file
+    return None
+
+
+def _keep(path: Path, data: bytes) -> Path:
+    """Write a file into the cache so that nobody ever sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(data)
+    os.replace(file.name, path)
+    return path
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
