@@ -33,7 +33,7 @@ class Problem(BaseModel):
     targets: tuple[str, ...] = ()
     """The files that the solution must write or change."""
     harness: dict[str, str] = {}
-    """The hidden tests, flat: ``docker-compose.yml``, ``src/.env``, ``src/test_runner.py`` … Never shown to an agent."""
+    """The hidden tests, flat: ``docker-compose.yml``, ``src/.env``, ``src/test_x.py`` … Never shown to an agent."""
     golden: dict[str, str] | None = None
     """The reference solution as whole files with patches applied; None where the benchmark withheld it."""
     reference_response: str = ""

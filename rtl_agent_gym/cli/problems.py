@@ -1,0 +1,189 @@
+"""``rtl-agent-gym problems``: list, show and check problems."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rtl_agent_gym.errors import ProblemError
+from rtl_agent_gym.problems import (
+    CATEGORIES,
+    Problem,
+    category_name,
+    find_problem,
+    load_problems,
+    scan_problems,
+    validate_problem,
+)
+
+problems_app = typer.Typer(no_args_is_help=True, help="List, show and check problems.")
+
+_SourceOption = Annotated[
+    str,
+    typer.Option(
+        "--problems",
+        metavar="SOURCE",
+        help="bundled, the path of a .jsonl file or of a folder of them, or owner/name[:file] on the Hugging Face Hub.",
+    ),
+]
+_IdsOption = Annotated[list[str] | None, typer.Option("--problem", metavar="ID", help="Only this one; repeatable.")]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+# Escape sequences in a problem's text must not reach the terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_PIPE_WIDTH = 240
+
+
+@problems_app.command("list")
+def list_command(
+    source: _SourceOption = "bundled",
+    ids: _IdsOption = None,
+    categories: Annotated[
+        list[str] | None, typer.Option("--category", metavar="CID", help="Only this one, as 3 or cid003; repeatable.")
+    ] = None,
+    difficulties: Annotated[
+        list[str] | None, typer.Option("--difficulty", help="Only easy, medium or hard; repeatable.")
+    ] = None,
+    as_json: _JsonOption = False,
+) -> None:
+    """List the problems of a source."""
+    problems = load_problems(source, ids=ids or None, categories=categories or None, difficulties=difficulties or None)
+    if as_json:
+        _print_json([_summary(problem) for problem in problems])
+        return
+    table = Table("id", "category", "difficulty", "targets", "golden", "scorable", title=None)
+    table.columns[0].no_wrap = True
+    for problem in problems:
+        table.add_row(
+            problem.id,
+            _category(problem),
+            problem.difficulty,
+            _plain("\n".join(problem.targets)),
+            "yes" if problem.golden is not None else "no",
+            "yes" if problem.unscorable is None else _plain(f"no: {problem.unscorable}"),
+        )
+    console = _console()
+    console.print(table)
+    console.print(_plain(_count(len(problems), "problem")))
+
+
+@problems_app.command("show")
+def show_command(
+    problem_id: Annotated[str, typer.Argument(metavar="ID", help="The problem's id.")],
+    source: _SourceOption = "bundled",
+    harness: Annotated[bool, typer.Option("--harness", help="Show the hidden tests too.")] = False,
+    golden: Annotated[bool, typer.Option("--golden", help="Show the reference solution too.")] = False,
+    as_json: _JsonOption = False,
+) -> None:
+    """Show one problem as its solver gets it; the hidden tests and the solution only on request."""
+    problem = find_problem(load_problems(source), problem_id)
+    parts: list[tuple[str, dict[str, str]]] = [("context", problem.context)]
+    if golden:
+        parts.append(("golden", problem.golden or {}))
+    if harness:
+        parts.append(("harness", problem.harness))
+    if as_json:
+        head = {"prompt": problem.prompt, "system_message": problem.system_message}
+        _print_json(_summary(problem) | head | dict(parts))
+        return
+    console = _console()
+    console.print(_plain(f"{problem.id}  {_category(problem)}, {problem.difficulty}"), style="bold")
+    if problem.unscorable is not None:
+        console.print(_plain(f"cannot be scored: {problem.unscorable}"), style="yellow")
+    console.print(_plain("targets: " + (", ".join(problem.targets) or "none")))
+    console.rule("prompt")
+    console.print(_plain(problem.prompt))
+    for name, files in parts:
+        for path, text in sorted(files.items()):
+            console.rule(_plain(f"{name}: {path}"))
+            console.print(_plain(text))
+
+
+@problems_app.command("validate")
+def validate_command(source: _SourceOption = "bundled", ids: _IdsOption = None, as_json: _JsonOption = False) -> None:
+    """Check every row of a source, and whether each problem's parts fit together. Exits 1 when something is wrong."""
+    problems: list[Problem] = []
+    findings: list[dict[str, Any]] = []
+    for item in scan_problems(source):
+        if isinstance(item, ProblemError):
+            findings.append(_finding_of_error(item))
+        else:
+            problems.append(item)
+    if ids:
+        wanted = {find_problem(problems, name).id for name in ids}
+        problems = [problem for problem in problems if problem.id in wanted]
+        findings = []
+    findings += [
+        {"problem_id": problem.id, "message": message, "text": f"{problem.id}: {message}"}
+        for problem in problems
+        for message in validate_problem(problem)
+    ]
+    unscorable = {problem.id: problem.unscorable for problem in problems if problem.unscorable is not None}
+    if as_json:
+        _print_json({"problems": len(problems), "findings": findings, "unscorable": unscorable})
+    else:
+        console = _console()
+        for finding in findings:
+            console.print(_plain(finding["text"]), style="red", soft_wrap=True)
+        for problem_id, reason in unscorable.items():
+            console.print(_plain(f"{problem_id}: cannot be scored here: {reason}"), style="yellow", soft_wrap=True)
+        console.print(_plain(f"{_count(len(problems), 'problem')}, {_count(len(findings), 'finding')}"))
+    if findings:
+        raise typer.Exit(1)
+
+
+def _finding_of_error(error: ProblemError) -> dict[str, Any]:
+    return {
+        "problem_id": error.problem_id,
+        "source": error.source,
+        "line": error.line,
+        "field": error.field,
+        "message": error.message,
+        "text": str(error),
+    }
+
+
+def _summary(problem: Problem) -> dict[str, Any]:
+    """What a program that chooses among problems wants to know; nothing of the hidden tests."""
+    return {
+        "id": problem.id,
+        "category": problem.category,
+        "difficulty": problem.difficulty,
+        "agentic": problem.agentic,
+        "targets": list(problem.targets),
+        "context_files": sorted(problem.context),
+        "prompt_characters": len(problem.prompt),
+        "context_characters": sum(map(len, problem.context.values())),
+        "has_golden": problem.golden is not None,
+        "unscorable": problem.unscorable,
+        "digest": problem.digest,
+    }
+
+
+def _category(problem: Problem) -> str:
+    return f"{category_name(problem.category)} {CATEGORIES.get(problem.category, '')}".rstrip()
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _plain(text: str) -> Text:
+    """Text as it is: no markup, no terminal codes."""
+    return Text(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")))
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    # Without a terminal there is no width to fit, and a cut table is of no use to grep.
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2))

@@ -1,0 +1,109 @@
+"""The hidden tests' compose file: which services it has, and which words in it stand for something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from rtl_agent_gym.errors import ProblemError
+from rtl_agent_gym.problems.near import near_matches
+
+COMPOSE_FILE = "docker-compose.yml"
+
+TEMPLATES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "__VERIF_EDA_IMAGE__", "__LICENSE_NETWORK__")
+"""The words that the benchmark replaces in compose files and Dockerfiles before it runs them."""
+
+_TEMPLATE = re.compile(r"__[A-Z][A-Z0-9_]*?__(?![A-Za-z0-9_])")
+
+
+def parse_services(text: str) -> dict[str, dict[str, Any]]:
+    """The services of a compose file, by name, in its order.
+
+    Raises:
+        ProblemError: When the text is no YAML, names something twice, or has no service that could run.
+    """
+    document = _load(text)
+    if not isinstance(document, dict):
+        raise ProblemError(f"expected a mapping with services, got {_kind(document)}")
+    services = document.get("services")
+    if not isinstance(services, dict) or not services:
+        got = "none" if services is None or services == {} else _kind(services)
+        raise ProblemError(f"expected at least one service below services:, got {got}")
+    for name, service in services.items():
+        if not isinstance(name, str):
+            raise ProblemError(f"the name of service {name!r} is {_kind(name)}; expected text (put it in quotes)")
+        if not isinstance(service, dict):
+            raise ProblemError(f"service {name!r} is {_kind(service)}; expected a mapping with image or build")
+        if not service.get("image") and not service.get("build"):
+            raise ProblemError(f"service {name!r} names neither image nor build")
+    return services
+
+
+def external_networks(text: str) -> list[str]:
+    """The names of networks in a (valid) compose file that must exist outside it."""
+    document = _load(text)
+    networks = document.get("networks") if isinstance(document, dict) else None
+    if not isinstance(networks, dict):
+        return []
+    found = ((name, entry) for name, entry in networks.items() if isinstance(entry, dict) and entry.get("external"))
+    return [str(entry.get("name") or name) for name, entry in found]
+
+
+def env_files(service: Mapping[str, Any]) -> list[str]:
+    """The ``env_file`` entries of a service (text, a list, or mappings with ``path``), relative to the compose file."""
+    value = service.get("env_file")
+    entries = value if isinstance(value, list) else [value]
+    paths = [entry.get("path") if isinstance(entry, dict) else entry for entry in entries]
+    return [str(path).removeprefix("./") for path in paths if path]
+
+
+def is_templated(name: str) -> bool:
+    """Whether the benchmark replaces templates in the harness file `name`."""
+    base = name.rsplit("/", 1)[-1]
+    return base == COMPOSE_FILE or base.startswith("Dockerfile")
+
+
+def find_templates(text: str) -> set[str]:
+    """The words such as ``__OSS_SIM_IMAGE__`` in `text`, known or not."""
+    return set(_TEMPLATE.findall(text))
+
+
+def check_templates(text: str) -> None:
+    """Raise `ProblemError` for a template word that nothing would replace."""
+    unknown = sorted(find_templates(text) - set(TEMPLATES))
+    if unknown:
+        raise ProblemError(f"unknown template {unknown[0]}; {near_matches(unknown[0], TEMPLATES)}")
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML keeps the last of two equal keys, so a repeated service would vanish; compose refuses them."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} stands twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _load(text: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ProblemError(f"not YAML: {place}{error.problem or error.context}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ProblemError(f"not YAML: {str(error).splitlines()[0]}") from error
+
+
+def _kind(value: object) -> str:
+    names = {dict: "a mapping", list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
+    return "nothing" if value is None else names.get(type(value), type(value).__name__)

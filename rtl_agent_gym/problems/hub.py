@@ -1,0 +1,101 @@
+"""Problem files from the Hugging Face Hub, through its own client and cache."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+
+HUB_SOURCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<file>[^:]+))?", re.ASCII)
+"""``owner/name``, or ``owner/name:file.jsonl``."""
+
+_DEFAULT_FILES = {
+    "nvidia/cvdp-benchmark-dataset": (
+        "cvdp_v1.1.0_agentic_code_generation_no_commercial.jsonl",
+        "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl",
+    )
+}
+"""What a data set's bare name means: the first of these that it has."""
+
+
+def download(source: str) -> Path:
+    """The local copy of a data set's file, downloaded where the cache lacks it.
+
+    Args:
+        source: ``owner/name:file.jsonl``; the file may be left out for the benchmark's own data set.
+
+    Raises:
+        UsageError: When no file is named and none is known.
+        ProblemError: When the client is not installed, or the file cannot be had; the message says what to do.
+    """
+    match = HUB_SOURCE.fullmatch(source)
+    if match is None:
+        raise UsageError(f"{source!r} is no data set; expected owner/name or owner/name:file.jsonl")
+    repo = match["repo"]
+    names = (match["file"],) if match["file"] else _DEFAULT_FILES.get(repo, ())
+    if not names:
+        raise UsageError(f"name the file of the data set {repo}: {repo}:FILE.jsonl")
+    fault: ProblemError | None = None
+    for name in names:
+        try:
+            return _fetch(repo, name)
+        except ProblemError as error:
+            fault = fault or error
+    assert fault is not None
+    raise fault
+
+
+def _client() -> ModuleType:
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ProblemError(
+            "the package huggingface_hub is not installed; install it (pip install 'rtl-agent-gym[hub]') "
+            "or give the path of a downloaded file"
+        ) from error
+    return huggingface_hub
+
+
+def _fetch(repo: str, name: str) -> Path:
+    source = f"{repo}:{name}"
+    try:
+        client = _client()
+    except ProblemError as error:
+        raise ProblemError(error.message, source=source) from error
+    from huggingface_hub import errors
+
+    by_hand = (
+        f"`hf download --repo-type dataset {repo} {name}` where there is a network, then give its path"
+    )
+    try:
+        return Path(client.hf_hub_download(repo_id=repo, filename=name, repo_type="dataset"))
+    except errors.LocalEntryNotFoundError as error:
+        why = "the client is in offline mode" if _offline(error) else "the Hugging Face Hub does not answer"
+        message = f"{why} and the file is not in the local cache; {by_hand}"
+        raise ProblemError(message, source=source) from error
+    except errors.GatedRepoError as error:
+        message = "the data set is gated; accept its terms on its page and log in with `hf auth login`"
+        raise ProblemError(message, source=source) from error
+    except errors.RepositoryNotFoundError as error:
+        message = (
+            f"there is no data set {repo}, or it is private; check the name, or log in with `hf auth login`"
+        )
+        raise ProblemError(message, source=source) from error
+    except errors.EntryNotFoundError as error:
+        message = f"the data set has no file {name}; look its files up on its page and give {repo}:FILE.jsonl"
+        raise ProblemError(message, source=source) from error
+    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ProblemError(f"the download failed: {reason[0]}; try again, or {by_hand}", source=source) from error
+
+
+def _offline(error: BaseException) -> bool:
+    """Whether the client's own offline mode, rather than the network, kept it from asking."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ == "OfflineModeIsEnabled":
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False

@@ -1,0 +1,149 @@
+"""Load problems from any source, checked, filtered, in the order of their files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems.categories import parse_category, parse_difficulty
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.near import near_matches
+from rtl_agent_gym.problems.reading import parse_line, read_lines
+from rtl_agent_gym.problems.rows import Place, problem_from_row
+from rtl_agent_gym.problems.sources import open_source
+
+_T = TypeVar("_T", int | str, str)
+
+Source = str | os.PathLike[str] | Sequence[Problem]
+"""``"bundled"``, the path of a JSON Lines file (gzipped or not) or of a folder of them, ``owner/name[:file]`` on the
+Hugging Face Hub, or problems that are there already."""
+
+
+def load_problems(
+    source: Source,
+    *,
+    ids: str | Iterable[str] | None = None,
+    categories: int | str | Iterable[int | str] | None = None,
+    difficulties: str | Iterable[str] | None = None,
+) -> list[Problem]:
+    """The problems of a source that meet every filter given.
+
+    Rows that no open-source harness can score are loaded too; their `Problem.unscorable` says why.
+
+    Args:
+        source: See `Source`.
+        ids: Keep these problems alone.
+        categories: Keep these categories, as 3 or ``"cid003"``.
+        difficulties: Keep these difficulties.
+
+    Raises:
+        UsageError: When there is no such source, id, category or difficulty.
+        ProblemError: When a row is bad; it names file, line, field, and what was expected. The first bad row ends it,
+            also where a filter would leave it out: a file is right or it is not.
+
+    Example:
+        >>> [problem.id for problem in load_problems("bundled", categories=["cid003"], difficulties="easy")]
+    """
+    wanted_categories = None if categories is None else {parse_category(value) for value in _several(categories)}
+    wanted_difficulties = (
+        None if difficulties is None else {parse_difficulty(value) for value in _several(difficulties)}
+    )
+    problems = []
+    for item in scan_problems(source):
+        if isinstance(item, ProblemError):
+            raise item
+        problems.append(item)
+    wanted_ids = None if ids is None else {find_problem(problems, name).id for name in _several(ids)}
+    return [
+        problem
+        for problem in problems
+        if (wanted_ids is None or problem.id in wanted_ids)
+        and (wanted_categories is None or problem.category in wanted_categories)
+        and (wanted_difficulties is None or problem.difficulty in wanted_difficulties)
+    ]
+
+
+def find_problem(problems: Iterable[Problem], problem_id: str) -> Problem:
+    """The problem called `problem_id`.
+
+    Raises:
+        UsageError: When there is none; the message names those most like it.
+    """
+    by_id = {problem.id: problem for problem in problems}
+    if problem_id not in by_id:
+        raise UsageError(f"there is no problem {problem_id!r}; {near_matches(str(problem_id), by_id)}")
+    return by_id[problem_id]
+
+
+def scan_problems(source: Source) -> Iterator[Problem | ProblemError]:
+    """Every row of a source in order: the problem, or what is wrong with the row.
+
+    Unlike `load_problems` this goes on after a bad row, which is what a check of a whole file wants.
+
+    Raises:
+        UsageError: When there is no such source.
+    """
+    if not isinstance(source, str | os.PathLike):
+        yield from _unique(_given(source))
+    else:
+        yield from _unique(_rows(source))
+
+
+_Located = tuple[Problem | ProblemError, str]
+"""An item and its place, for messages."""
+
+
+def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
+    with open_source(source) as source_files:
+        empty = True
+        for file in source_files:
+            try:
+                for line in read_lines(file.path, file.label):
+                    empty = False
+                    place = Place(file.label, line.number)
+                    try:
+                        item: Problem | ProblemError = problem_from_row(parse_line(line, file.label), place)
+                    except ProblemError as error:
+                        item = error
+                    yield item, f"{file.label}:{line.number}"
+            except ProblemError as error:
+                empty = False
+                yield error, file.label
+        if empty:
+            yield ProblemError("there is no problem in it", source=source_files[0].label), ""
+
+
+def _given(problems: Sequence[Problem]) -> Iterator[_Located]:
+    for number, problem in enumerate(problems):
+        if not isinstance(problem, Problem):
+            raise UsageError(
+                f"entry {number} of the problems is of type {type(problem).__name__}; expected Problem "
+                "(load files with load_problems)"
+            )
+        yield problem, f"entry {number}"
+
+
+def _unique(items: Iterator[_Located]) -> Iterator[Problem | ProblemError]:
+    """Turn the second problem of one id into an error that names both places."""
+    seen: dict[str, str] = {}
+    for item, place in items:
+        if isinstance(item, Problem):
+            if item.id in seen:
+                source, _, line = place.rpartition(":")
+                yield ProblemError(
+                    f"the id stands twice, here and at {seen[item.id]}; ids are unique in a source",
+                    source=source or place,
+                    line=int(line) if source else None,
+                    field="id",
+                    problem_id=item.id,
+                )
+                continue
+            seen[item.id] = place
+        yield item
+
+
+def _several(value: _T | Iterable[_T]) -> list[_T]:
+    """A filter's values, of which a single one may stand alone."""
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]

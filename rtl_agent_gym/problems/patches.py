@@ -1,0 +1,106 @@
+"""Apply the benchmark's patches: the body of one file's unified diff, from its first ``@@`` line, without headers."""
+
+from __future__ import annotations
+
+from unidiff.errors import UnidiffParseError
+from unidiff.patch import Hunk, PatchSet
+
+from rtl_agent_gym.errors import ProblemError
+
+
+def apply_patch(original: str, body: str) -> str:
+    r"""Return `original` with the hunks of `body` applied.
+
+    Strict: no offset, no fuzz. Every line that the patch keeps or removes must stand where its hunk says. The end of
+    the file is the one exception: a missing newline there never makes two lines differ, because published patches
+    leave its marker out at times. An added last line ends in a newline unless ``\ No newline at end of file`` follows.
+
+    Args:
+        original: The file's text; empty for a file that does not exist.
+        body: The diff body; empty text changes nothing.
+
+    Raises:
+        ProblemError: When `body` is no diff body, or does not fit `original`.
+    """
+    if not body.strip():
+        return original
+    source, source_terminated = _split(original)
+    output: list[str] = []
+    terminated = True
+    cursor = 0
+    for number, hunk in enumerate(_parse(body), start=1):
+        start = _start(hunk, number, cursor, len(source))
+        if start > cursor:
+            output += source[cursor:start]
+            cursor, terminated = start, True
+        origin = ""
+        for line in hunk:
+            if line.line_type == "\\":
+                terminated = terminated and origin != "+"
+                continue
+            if line.line_type == "":  # blank lines after a hunk
+                continue
+            origin, text = line.line_type, line.value.removesuffix("\n")
+            if line.is_added:
+                output.append(text)
+                terminated = True
+                continue
+            if source[cursor] != text:
+                raise ProblemError(
+                    f"{_name(hunk, number)} does not apply: line {cursor + 1} of the file is {_quote(source[cursor])}, "
+                    f"the patch expects {_quote(text)}"
+                )
+            cursor += 1
+            if line.is_context:
+                output.append(text)
+                terminated = cursor < len(source) or source_terminated
+    if cursor < len(source):
+        output += source[cursor:]
+        terminated = source_terminated
+    return "\n".join(output) + ("\n" if output and terminated else "")
+
+
+def _split(text: str) -> tuple[list[str], bool]:
+    """The lines of `text`, cut at newlines only, and whether the last one ends in a newline."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        return lines[:-1], True
+    return lines, False
+
+
+def _parse(body: str) -> list[Hunk]:
+    lines = [line + "\n" for line in _split(body)[0]]
+    if not lines[0].startswith("@@"):
+        raise ProblemError(f"expected a unified diff body that starts with @@, got {_quote(lines[0])}")
+    try:
+        files = PatchSet(["--- a\n", "+++ b\n", *lines])
+    except (UnidiffParseError, ValueError) as error:
+        raise ProblemError(f"not a unified diff body: {str(error).strip()}") from error
+    if len(files) != 1:
+        raise ProblemError("the patch holds headers of further files; expected the hunks of one file")
+    hunks = list(files[0])
+    # The parser passes over what it does not know, as text around the diff; here nothing may stand around it.
+    if sum(1 + len(hunk) for hunk in hunks) != len(lines):
+        raise ProblemError("the patch holds lines that belong to no hunk")
+    return hunks
+
+
+def _start(hunk: Hunk, number: int, cursor: int, length: int) -> int:
+    """The 0-based line at which `hunk` begins; a hunk without source lines names the line before it."""
+    start = hunk.source_start - 1 if hunk.source_length else hunk.source_start
+    if start < cursor:
+        raise ProblemError(f"{_name(hunk, number)} overlaps the hunk before it or starts before the file")
+    if start + hunk.source_length > length:
+        raise ProblemError(
+            f"{_name(hunk, number)} reaches to line {start + hunk.source_length}, but the file has {length} lines"
+        )
+    return start
+
+
+def _name(hunk: Hunk, number: int) -> str:
+    return f"hunk {number} (@@ -{hunk.source_start},{hunk.source_length} +{hunk.target_start},{hunk.target_length} @@)"
+
+
+def _quote(line: str) -> str:
+    line = line.removesuffix("\n")
+    return repr(line if len(line) <= 80 else line[:77] + "...")

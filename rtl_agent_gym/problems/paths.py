@@ -1,0 +1,72 @@
+"""Which paths a problem may use, and which of an agent's files count when it is scored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rtl_agent_gym.problems.model import Problem
+
+AGENT_FOLDERS = ("rtl", "verif", "docs")
+"""The folders below the work folder that an agent may change. ``src`` and ``rundir`` belong to the harness."""
+
+_MAX_PART = 255
+_MAX_PATH = 4000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DRIVE = re.compile(r"^[A-Za-z]:")
+
+
+def path_fault(path: str) -> str | None:
+    """Why `path` is no plain file path below the work folder, or None when it is one.
+
+    Stricter than an operating system: one spelling a file, so that equal files have equal paths.
+    """
+    if not path:
+        return "the path is empty"
+    if _CONTROL.search(path):
+        return f"the path {path!r} holds a control character"
+    if "\\" in path:
+        return f"the path {path!r} holds a backslash; folders are separated by /"
+    if path.startswith("/") or _DRIVE.match(path):
+        return f"the path {path!r} is absolute; expected one relative to the work folder, such as rtl/top.sv"
+    parts = path.split("/")
+    if ".." in parts:
+        return f"the path {path!r} leaves its folder with .."
+    if "." in parts or "" in parts:
+        return f"the path {path!r} has an empty or . component; expected a form such as rtl/top.sv"
+    if len(path.encode(errors="replace")) > _MAX_PATH or any(
+        len(p.encode(errors="replace")) > _MAX_PART for p in parts
+    ):
+        return f"the path {path[:60]!r}… is too long for a file system"
+    return None
+
+
+def tree_fault(paths: Iterable[str]) -> str | None:
+    """The first of `paths` that is a file and, by another path, a folder too; None where there is none."""
+    files = set(paths)
+    for path in sorted(files):
+        parts = path.split("/")
+        for end in range(1, len(parts)):
+            folder = "/".join(parts[:end])
+            if folder in files:
+                return f"{folder!r} is a file, but {path!r} lies below it"
+    return None
+
+
+def is_allowed_path(path: str) -> bool:
+    """Whether `path` is a plain path of a file below one of `AGENT_FOLDERS`."""
+    if path_fault(path) is not None:
+        return False
+    folder, _, rest = path.partition("/")
+    return bool(rest) and folder in AGENT_FOLDERS
+
+
+def editable(problem: Problem, path: str) -> bool:
+    """Whether an agent's file at `path` counts when `problem` is scored.
+
+    In an agentic problem that is any file below ``rtl/``, ``verif/`` and ``docs/``, context files included; in a
+    non-agentic one, the target files alone. Anything else an agent leaves behind is ignored.
+    """
+    if problem.agentic:
+        return is_allowed_path(path)
+    return path in problem.targets and path_fault(path) is None

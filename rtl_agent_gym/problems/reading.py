@@ -1,0 +1,128 @@
+"""Lines of a JSON Lines file, plain or gzipped, each with its place."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+
+SUFFIXES = (".jsonl", ".jsonl.gz")
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class RawLine:
+    """One line that is not blank."""
+
+    number: int
+    """1-based."""
+    offset: int
+    """Bytes before it in the (unpacked) file."""
+    data: bytes
+
+
+def read_lines(path: Path, label: str) -> Iterator[RawLine]:
+    """The lines of a file that are not blank.
+
+    Args:
+        path: The file. Whether it is gzipped is told by its content, not its name.
+        label: What messages call it.
+
+    Raises:
+        UsageError: When the file cannot be opened or read.
+        ProblemError: When the gzip data is damaged or cut off.
+    """
+    number, offset = 0, 0
+    try:
+        with _open(path, label) as stream:
+            for data in stream:
+                number += 1
+                if data.strip():
+                    bom = len(_BOM) if number == 1 and data.startswith(_BOM) else 0
+                    yield RawLine(number, offset + bom, data[bom:])
+                offset += len(data)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ProblemError(
+            f"damaged gzip data after line {number}: {error}; fetch the file again", source=label, line=number or None
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{label}: cannot be read: {error.strerror or error}") from error
+
+
+def _open(path: Path, label: str) -> IO[bytes]:
+    stream = path.open("rb")
+    magic = stream.peek(2)[:2]
+    if magic == _GZIP_MAGIC:
+        stream.close()
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    if path.suffix == ".gz":
+        stream.close()
+        raise ProblemError("expected gzip data, as the name says; rename the file or pack it again", source=label)
+    return stream
+
+
+def parse_line(line: RawLine, label: str) -> dict[str, Any]:
+    """The JSON object on a line.
+
+    Raises:
+        ProblemError: When it is not UTF-8, not JSON, not an object, or an object of it names a key twice.
+    """
+    try:
+        text = line.data.decode()
+    except UnicodeDecodeError as error:
+        raise ProblemError(
+            f"not UTF-8: {error.reason} at byte {line.offset + error.start} of the file "
+            f"(byte {error.start} of the line)",
+            source=label,
+            line=line.number,
+        ) from error
+    try:
+        row = json.loads(text, object_pairs_hook=_object)
+    except _RepeatedKey as error:
+        raise ProblemError(
+            f"the key {error.args[0]!r} stands twice in one object", source=label, line=line.number
+        ) from error
+    except json.JSONDecodeError as error:
+        raise ProblemError(
+            f"not JSON: {error.msg} at character {error.pos + 1}", source=label, line=line.number
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ProblemError(f"not JSON that can be read: {error}", source=label, line=line.number) from error
+    if not isinstance(row, dict):
+        raise ProblemError(f"expected a JSON object, got {json_kind(row)}", source=label, line=line.number)
+    return row
+
+
+def json_kind(value: object) -> str:
+    """What JSON calls a value, with an article."""
+    if value is None:
+        return "null"
+    names = {
+        dict: "an object",
+        list: "an array",
+        str: "a string",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+    }
+    return names.get(type(value), type(value).__name__)
+
+
+class _RepeatedKey(ValueError):
+    pass
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _RepeatedKey(next(name for name in names if names.count(name) > 1))
+    return row

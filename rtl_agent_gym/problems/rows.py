@@ -1,0 +1,346 @@
+"""The benchmark's row formats, as they stand in its files, and how each becomes a `Problem`.
+
+Four kinds of rows are told apart by their fields: agentic ones (`AgenticRow`), agentic ones that start from a whole
+repository (`HeavyRow`), and non-agentic ones (`NonAgenticRow`), some of which ask for text instead of files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems.categories import category_name, parse_category, parse_difficulty
+from rtl_agent_gym.problems.compose import (
+    COMPOSE_FILE,
+    check_templates,
+    external_networks,
+    find_templates,
+    is_templated,
+    parse_services,
+)
+from rtl_agent_gym.problems.model import Difficulty, Problem
+from rtl_agent_gym.problems.patches import apply_patch
+from rtl_agent_gym.problems.paths import path_fault, tree_fault
+from rtl_agent_gym.problems.reading import json_kind
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
+_HEAVY = "agentic_heavy"
+
+
+def _check_text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"character {error.start} is half of a surrogate pair, which no file can hold") from error
+    return value
+
+
+def _check_id(value: str) -> str:
+    # Ids name folders and files of transcripts.
+    if not _ID.fullmatch(value):
+        raise ValueError(f"{value[:80]!r} is no id; expected letters, digits and _ . + -, at most 200 of them")
+    return value
+
+
+def _check_categories(value: list[str]) -> list[str]:
+    if len(value) != 2:
+        raise ValueError(f'expected a category and a difficulty such as ["cid003", "easy"], got {len(value)} entries')
+    try:
+        if not value[0].startswith("cid"):
+            raise ValueError(f"unknown category {value[0]!r}; expected a form such as cid003")
+        return [category_name(parse_category(value[0])), parse_difficulty(value[1])]
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+def _check_prompt(value: str) -> str:
+    if not value.strip():
+        raise ValueError("the prompt is empty; expected the task's text")
+    return value
+
+
+def _check_path(value: str) -> str:
+    fault = path_fault(_check_text(value))
+    if fault is not None:
+        raise ValueError(fault)
+    return value
+
+
+def _check_tree(value: dict[str, str]) -> dict[str, str]:
+    fault = tree_fault(value)
+    if fault is not None:
+        raise ValueError(fault)
+    return value
+
+
+Text = Annotated[str, AfterValidator(_check_text)]
+RowId = Annotated[str, AfterValidator(_check_id)]
+Categories = Annotated[list[str], AfterValidator(_check_categories)]
+Prompt = Annotated[Text, AfterValidator(_check_prompt)]
+Files = Annotated[dict[Annotated[str, AfterValidator(_check_path)], Text], AfterValidator(_check_tree)]
+
+
+class _Row(BaseModel):
+    # Fields beyond these (such as a row's origin) are passed over; newer releases add some.
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    id: RowId
+    categories: Categories
+    harness: Files
+
+    @property
+    def category(self) -> int:
+        return parse_category(self.categories[0])
+
+    @property
+    def difficulty(self) -> Difficulty:
+        return parse_difficulty(self.categories[1])
+
+
+class AgenticRow(_Row):
+    """A row whose solver works on files in a folder."""
+
+    system_message: Text = ""
+    prompt: Prompt
+    context: Files
+    patch: Files
+    """Target file to the body of a unified diff; empty where the solution was withheld."""
+
+
+class Checkout(BaseModel):
+    """Where the files of a heavy row are."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    repo: Text
+    commit: Text
+
+
+class HeavyRow(_Row):
+    """An agentic row that starts from a whole repository."""
+
+    system_message: Text = ""
+    prompt: Prompt
+    context: Checkout
+    patch: Files = {}
+
+
+class RowInput(BaseModel):
+    """What a non-agentic row gives."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    prompt: Prompt
+    context: Files
+
+
+class RowOutput(BaseModel):
+    """What a non-agentic row wants: text, or whole files (empty texts where the solution was withheld)."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    response: Text = ""
+    context: Files = {}
+
+
+class NonAgenticRow(_Row):
+    """A row that one completion answers."""
+
+    input: RowInput
+    output: RowOutput
+
+
+AnyRow = AgenticRow | HeavyRow | NonAgenticRow
+
+_EXPECTED = {
+    "id": "a string",
+    "categories": 'an array such as ["cid003", "easy"]',
+    "categories[]": "a string",
+    "system_message": "a string",
+    "prompt": "a string",
+    "context": "an object of file path to text",
+    "context.repo": "a string",
+    "context.commit": "a string",
+    "patch": "an object of file path to diff body",
+    "harness": "an object of file path to text",
+    "harness.files": "an object of file path to text",
+    "input": "an object with prompt and context",
+    "input.prompt": "a string",
+    "input.context": "an object of file path to text",
+    "output": "an object with response and context",
+    "output.response": "a string",
+    "output.context": "an object of file path to text",
+}
+_SHAPE_FAULTS = {"string_type", "dict_type", "list_type", "model_type", "model_attributes_type"}
+
+
+class Place(NamedTuple):
+    """Where a row stands."""
+
+    source: str
+    line: int
+
+
+def problem_from_row(row: dict[str, Any], place: Place) -> Problem:
+    """Check a row and make the problem of it.
+
+    Raises:
+        ProblemError: With the place, the field, and what was expected there.
+    """
+    problem_id = row["id"] if isinstance(row.get("id"), str) and _ID.fullmatch(row["id"]) else None
+    fields = dict(row)
+    harness_field = "harness"
+    if isinstance(row.get("harness"), dict) and isinstance(row["harness"].get("files"), dict):
+        fields["harness"], harness_field = row["harness"]["files"], "harness.files"
+    try:
+        parsed = _model_for(fields).model_validate(fields)
+    except ValidationError as error:
+        field, message = _describe(error, harness_field)
+        raise ProblemError(message, source=place.source, line=place.line, field=field, problem_id=problem_id) from error
+    try:
+        _check_harness(parsed.harness, harness_field)
+        return _build(parsed)
+    except ProblemError as error:
+        raise ProblemError(
+            error.message, source=place.source, line=place.line, field=error.field, problem_id=parsed.id
+        ) from error
+
+
+def _model_for(row: dict[str, Any]) -> type[AnyRow]:
+    if "input" in row or "output" in row:
+        return NonAgenticRow
+    context = row.get("context")
+    # Its paths have a suffix or a folder, so a file called just "repo" or "commit" is no honest context.
+    if isinstance(context, dict) and {"repo", "commit"} & context.keys():
+        return HeavyRow
+    if isinstance(row.get("id"), str) and _HEAVY in row["id"]:
+        return HeavyRow
+    return AgenticRow
+
+
+def _describe(error: ValidationError, harness_field: str) -> tuple[str, str]:
+    """The field of the first fault and one message on all of them."""
+    faults = error.errors(include_url=False)
+    fields = [_field(fault["loc"], harness_field) for fault in faults]
+    first = faults[0]
+    expected = _EXPECTED.get(re.sub(r"\[\d+\]", "[]", fields[0]), "a string")
+    if first["type"] == "missing":
+        message = f"the field is missing; expected {expected}"
+    elif first["type"] in _SHAPE_FAULTS:
+        message = f"expected {expected}, got {json_kind(first['input'])}"
+    else:
+        message = str(first.get("ctx", {}).get("error", first["msg"]))
+    others = [field for field in dict.fromkeys(fields) if field != fields[0]]
+    if others:
+        message += f" (and more faults in {', '.join(others[:5])}{' …' if len(others) > 5 else ''})"
+    return fields[0], message
+
+
+def _field(loc: tuple[int | str, ...], harness_field: str) -> str:
+    """``("context", "rtl/x.sv", "[key]")`` as ``context.rtl/x.sv``."""
+    names = [part for part in loc if part != "[key]"]
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in names)[1:]
+    return harness_field + field.removeprefix("harness") if names[0] == "harness" else field
+
+
+def _check_harness(harness: dict[str, str], field: str) -> None:
+    if not harness:
+        return
+    if COMPOSE_FILE not in harness:
+        raise ProblemError(f"the file {COMPOSE_FILE} is missing; it says how the tests run", field=field)
+    checks = [(COMPOSE_FILE, parse_services), *((name, check_templates) for name in harness if is_templated(name))]
+    for name, check in checks:
+        try:
+            check(harness[name])
+        except ProblemError as error:
+            raise ProblemError(error.message, field=f"{field}.{name}") from error
+
+
+def _build(row: AnyRow) -> Problem:
+    if isinstance(row, AgenticRow):
+        return _from_agentic(row)
+    if isinstance(row, HeavyRow):
+        return _from_heavy(row)
+    return _from_nonagentic(row)
+
+
+def _from_agentic(row: AgenticRow) -> Problem:
+    return Problem(
+        id=row.id,
+        category=row.category,
+        difficulty=row.difficulty,
+        prompt=row.prompt,
+        system_message=row.system_message,
+        context=row.context,
+        targets=tuple(row.patch),
+        harness=row.harness,
+        golden=_golden(row),
+        unscorable=_unscorable(row),
+    )
+
+
+def _golden(row: AgenticRow) -> dict[str, str] | None:
+    golden: dict[str, str] = {}
+    for path, body in row.patch.items():
+        if not body.strip():
+            continue
+        try:
+            golden[path] = apply_patch(row.context.get(path, ""), body)
+        except ProblemError as error:
+            raise ProblemError(error.message, field=f"patch.{path}") from error
+    return golden or None
+
+
+def _from_heavy(row: HeavyRow) -> Problem:
+    return Problem(
+        id=row.id,
+        category=row.category,
+        difficulty=row.difficulty,
+        prompt=row.prompt,
+        system_message=row.system_message,
+        targets=tuple(row.patch),
+        harness=row.harness,
+        unscorable=(
+            f"it starts from a checkout of the repository {row.context.repo} at {row.context.commit}, "
+            "which is not part of the data set's row and is not fetched here"
+        ),
+    )
+
+
+def _from_nonagentic(row: NonAgenticRow) -> Problem:
+    files = row.output.context
+    return Problem(
+        id=row.id,
+        category=row.category,
+        difficulty=row.difficulty,
+        prompt=row.input.prompt,
+        context=row.input.context,
+        targets=tuple(files),
+        harness=row.harness,
+        golden=files if any(text.strip() for text in files.values()) else None,
+        reference_response=row.output.response,
+        agentic=False,
+        unscorable=_unscorable(row),
+    )
+
+
+def _unscorable(row: _Row) -> str | None:
+    """Why no harness that runs here can score the row, or None."""
+    if not row.harness:
+        if row.category in (6, 8):
+            return f"answers of category {category_name(row.category)} are text, compared with a reference by BLEU"
+        if row.category in (9, 10):
+            return f"answers of category {category_name(row.category)} are text, judged by a language model"
+        return "the row has no harness, so nothing can score it"
+    words = set[str]().union(*(find_templates(text) for name, text in row.harness.items() if is_templated(name)))
+    if "__VERIF_EDA_IMAGE__" in words:
+        return "its harness needs a commercial simulator (the image __VERIF_EDA_IMAGE__)"
+    if "__LICENSE_NETWORK__" in words:
+        return "its harness needs the licence server of a commercial simulator (the network __LICENSE_NETWORK__)"
+    networks = external_networks(row.harness[COMPOSE_FILE])
+    if networks:
+        return f"its harness needs the external network {networks[0]}, such as a commercial simulator's licence server"
+    return None

@@ -1,0 +1,67 @@
+"""Choose problems: one for an episode, an order for a curriculum, a part to hold out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems.categories import DIFFICULTIES
+from rtl_agent_gym.problems.model import Problem
+
+
+def split_problems(
+    problems: Iterable[Problem], held_out: float = 0.2, seed: int = 0
+) -> tuple[list[Problem], list[Problem]]:
+    """Split problems into those to train on and those held out.
+
+    Each problem's side depends on its id and the seed alone, so a problem stays where it is when others are added,
+    removed or reordered. `held_out` is therefore an expected share: of a few problems, none or several may be held out.
+
+    Args:
+        problems: Kept in their order on both sides.
+        held_out: Share to hold out, 0 to 1.
+        seed: Another seed, another split.
+
+    Returns:
+        The problems to train on, and those held out.
+
+    Raises:
+        UsageError: When `held_out` is not between 0 and 1.
+    """
+    if not 0.0 <= held_out <= 1.0:
+        raise UsageError(f"held_out is {held_out}; expected a share between 0 and 1")
+    train: list[Problem] = []
+    test: list[Problem] = []
+    for problem in problems:
+        (test if _position(problem.id, seed) < held_out else train).append(problem)
+    return train, test
+
+
+def _position(problem_id: str, seed: int) -> float:
+    """A number in [0, 1), evenly spread over ids."""
+    digest = hashlib.sha256(f"{seed}:{problem_id}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def order_by_difficulty(problems: Iterable[Problem]) -> list[Problem]:
+    """Problems from easy to hard; those of one difficulty keep their order."""
+    return sorted(problems, key=lambda problem: DIFFICULTIES.index(problem.difficulty))
+
+
+def select_problem(problems: Sequence[Problem], rng: int | np.random.Generator | None = None) -> Problem:
+    """One problem at random, each as likely as the others.
+
+    Args:
+        problems: What to choose from.
+        rng: A seed (equal seeds choose equal problems) or a generator, which is advanced; None for fresh randomness.
+
+    Raises:
+        UsageError: When there is nothing to choose from.
+    """
+    if not problems:
+        raise UsageError("there is no problem to choose from; the source is empty or its filters leave nothing")
+    generator = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
+    return problems[int(generator.integers(len(problems)))]

@@ -1,0 +1,128 @@
+"""Checks of a problem that loaded: whether its parts fit together. None of them runs anything."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dotenv import dotenv_values
+
+from rtl_agent_gym.problems.compose import COMPOSE_FILE, env_files, parse_services
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable
+
+_WORK_DIR = "/code"
+_RUN_DIR = f"{_WORK_DIR}/rundir"
+_TEST_FILE = re.compile(r"(?<![\w/])/src/([\w./-]+\.py)\b")
+
+
+def validate_problem(problem: Problem) -> list[str]:
+    """What does not fit together in a problem, in words; empty when everything does.
+
+    Every finding names the field it is about. Whether the golden solution passes its tests is for a scorer to say.
+    """
+    findings = [*_check_targets(problem), *_check_golden(problem), *_check_context(problem)]
+    if problem.unscorable is None:
+        findings += _check_services(problem)
+    return findings
+
+
+def _check_targets(problem: Problem) -> Iterator[str]:
+    if problem.unscorable is not None:
+        return
+    if not problem.targets:
+        yield f"{_solution_field(problem)}: it names no target file"
+    for target in problem.targets:
+        if not editable(problem, target):
+            yield f"{_solution_field(problem)}.{target}: a solution may only change files below {_folders()}"
+
+
+def _check_golden(problem: Problem) -> Iterator[str]:
+    if problem.golden is None:
+        return
+    field = _solution_field(problem)
+    for target in problem.targets:
+        if target not in problem.golden:
+            yield f"{field}.{target}: the golden solution leaves this target out"
+    for path, text in problem.golden.items():
+        if not editable(problem, path):
+            yield f"{field}.{path}: the golden solution changes a file that a solution may not change"
+        if not text.strip():
+            yield f"{field}.{path}: the golden solution's file is empty"
+
+
+def _check_context(problem: Problem) -> Iterator[str]:
+    hidden = {text for name, text in problem.harness.items() if name.startswith("src/") and text.strip()}
+    for path, text in problem.context.items():
+        if path in problem.harness or path.startswith(("src/", "rundir/")):
+            yield f"context.{path}: this place belongs to the hidden harness"
+        elif text in hidden:
+            yield f"context.{path}: the agent would see a file of the hidden harness"
+
+
+def _check_services(problem: Problem) -> Iterator[str]:
+    sources: set[str] = set()
+    readable = True
+    for name, service in parse_services(problem.harness[COMPOSE_FILE]).items():
+        field = f"harness.{COMPOSE_FILE}: service {name!r}"
+        yield from (f"{field} {fault}" for fault in _service_faults(service, problem.harness))
+        env = _environment(service, problem.harness)
+        found = env.get("VERILOG_SOURCES", "").split()
+        readable = readable and bool(found) and not any(mark in word for word in found for mark in "*?[$")
+        folder = str(service.get("working_dir") or _RUN_DIR)
+        sources |= {posixpath.normpath(posixpath.join(folder, word)) for word in found}
+    if readable:
+        yield from _source_faults(problem, sources)
+
+
+def _service_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> Iterator[str]:
+    for path in env_files(service):
+        if posixpath.normpath(path) not in harness:
+            yield f"names the env_file {path}, which the harness lacks"
+    build = service.get("build")
+    if build:
+        folder = build.get("context", ".") if isinstance(build, dict) else build
+        file = build.get("dockerfile", "Dockerfile") if isinstance(build, dict) else "Dockerfile"
+        dockerfile = posixpath.normpath(posixpath.join(str(folder), str(file)))
+        if dockerfile not in harness:
+            yield f"is built from {dockerfile}, which the harness lacks"
+    command = service.get("command") or ""
+    text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+    for path in _TEST_FILE.findall(text):
+        if f"src/{path}" not in harness:
+            yield f"runs /src/{path}, which the harness lacks"
+
+
+def _environment(service: Mapping[str, Any], harness: Mapping[str, str]) -> dict[str, str]:
+    """What the service's env files set; ``environment`` comes on top, as in compose."""
+    env: dict[str, str] = {}
+    for path in env_files(service):
+        text = harness.get(posixpath.normpath(path), "")
+        env |= {key: value or "" for key, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items()}
+    extra = service.get("environment") or {}
+    if isinstance(extra, list):
+        extra = dict(str(entry).partition("=")[::2] for entry in extra)
+    return env | {str(key): str(value) for key, value in extra.items()}
+
+
+def _source_faults(problem: Problem, sources: set[str]) -> Iterator[str]:
+    for target in problem.targets:
+        # A target outside rtl/ (a testbench, say) may be asked for without being compiled by the tests.
+        known = target in problem.context or f"{_WORK_DIR}/{target}" in sources
+        if target.startswith("rtl/") and not known:
+            yield f"{_solution_field(problem)}.{target}: neither VERILOG_SOURCES nor the context names this target"
+    there = {f"{_WORK_DIR}/{path}" for path in (*problem.context, *problem.targets, *(problem.golden or {}))}
+    there |= {f"/{path}" for path in problem.harness} | {f"{_WORK_DIR}/{path}" for path in problem.harness}
+    for path in sorted(sources - there):
+        yield f"harness: VERILOG_SOURCES names {path}, which neither context, targets nor harness hold"
+
+
+def _solution_field(problem: Problem) -> str:
+    return "patch" if problem.agentic else "output.context"
+
+
+def _folders() -> str:
+    return ", ".join(f"{folder}/" for folder in AGENT_FOLDERS)
