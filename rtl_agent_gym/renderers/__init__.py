@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.renderers.gpt_oss import GPT_OSS_NAMES, GptOssRenderer
 from rtl_agent_gym.renderers.protocol import MAX_CALLS, TOOL_NAME, Action, Message, Renderer, with_notes
 from rtl_agent_gym.renderers.qwen import QWEN_NAMES, QwenRenderer
 
@@ -22,7 +23,7 @@ __all__ = [
     "with_notes",
 ]
 
-RENDERER_NAMES: tuple[str, ...] = QWEN_NAMES
+RENDERER_NAMES: tuple[str, ...] = QWEN_NAMES + GPT_OSS_NAMES
 """Every name that `get_renderer` knows."""
 
 
@@ -31,11 +32,13 @@ def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
 
     Args:
         name: One of `RENDERER_NAMES`.
-        tokenizer: The model's tokenizer. Only the token side of the Qwen dialects needs one.
+        tokenizer: The model's tokenizer. Only the token side of the Qwen dialects needs one; gpt-oss brings its own.
 
     Raises:
         UsageError: When no renderer has that name.
     """
     if name in QWEN_NAMES:
         return QwenRenderer(name, tokenizer)
+    if name in GPT_OSS_NAMES:
+        return GptOssRenderer(name)
     raise UsageError(f"no renderer {name!r}; there are {', '.join(RENDERER_NAMES)}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
 import tempfile
@@ -34,14 +35,17 @@ _QWEN3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_QWEN3_SPECIAL = (
-    "<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> <|box_end|> "
-    "<|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> <|image_pad|> <|video_pad|>"
-).split()
-_QWEN3_ADDED = (
-    "<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|fim_pad|> <|repo_name|> <|file_sep|> "
-    "<tool_response> </tool_response> <think> </think>"
-).split()
+# fmt: off
+_QWEN3_SPECIAL = [
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
+    "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
+    "<|image_pad|>", "<|video_pad|>",
+]
+_QWEN3_ADDED = [
+    "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>",
+    "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>",
+]
+# fmt: on
 
 
 def cache_folder() -> Path:
@@ -50,7 +54,7 @@ def cache_folder() -> Path:
 
 
 def qwen3_tokenizer_file(model: str = "Qwen/Qwen3-8B") -> Path:
-    """Qwen3's ``tokenizer.json`` as published: from the cache, rebuilt from ``dashscope``, or from the Hugging Face hub.
+    """Qwen3's ``tokenizer.json`` as published: cached, rebuilt from ``dashscope``, or from the Hugging Face hub.
 
     Rebuilding takes some ten seconds, once.
 
@@ -78,13 +82,13 @@ def qwen3_tokenizer() -> Any:
 
 @lru_cache(maxsize=1)
 def harmony_encoding() -> Any:
-    """Harmony's encoding for gpt-oss, an `openai_harmony.HarmonyEncoding`. Raises `UsageError` when it cannot be had."""
+    """Harmony's encoding, an `openai_harmony.HarmonyEncoding`. Raises `UsageError` when it cannot be had."""
     try:
         from openai_harmony import HarmonyEncodingName, HarmonyError, load_harmony_encoding
     except ImportError as error:
-        raise UsageError("the token side of gpt_oss needs the package openai-harmony: pip install openai-harmony") from (
-            error
-        )
+        raise UsageError(
+            "the token side of gpt_oss needs the package openai-harmony: pip install openai-harmony"
+        ) from (error)
     with _harmony_cache():
         try:
             return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
@@ -127,7 +131,7 @@ def _last_merge(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
     """The two parts that byte-pair merging joins last to make `token`: every merge ranked before it is done first."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
-        pairs = [ranks.get(left + right, ranks[token]) for left, right in zip(parts, parts[1:], strict=False)]
+        pairs = [ranks.get(left + right, ranks[token]) for left, right in itertools.pairwise(parts)]
         best = min(range(len(pairs)), key=pairs.__getitem__)
         if pairs[best] >= ranks[token]:
             raise UsageError(f"these are not byte-pair ranks: nothing makes token {ranks[token]}")
@@ -143,8 +147,8 @@ def _byte_letters() -> dict[int, str]:
 
 def _from_hub(model: str) -> Path:
     hint = (
-        f"the tokenizer of {model} cannot be had: the Hugging Face hub does not answer, and the package dashscope, from "
-        "which it can be rebuilt, is not installed. Reach the hub once, or pip install dashscope."
+        f"the tokenizer of {model} cannot be had: the Hugging Face hub does not answer, and the package dashscope, "
+        "from which it can be rebuilt, is not installed. Reach the hub once, or pip install dashscope."
     )
     try:
         from huggingface_hub import hf_hub_download
