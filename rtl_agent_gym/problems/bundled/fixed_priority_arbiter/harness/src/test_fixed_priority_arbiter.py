@@ -24,9 +24,11 @@ def outputs(dut):
 
 async def start(dut):
     """Start the clock with reset asserted and busy inputs; returns after a falling edge."""
+    dut.clk.value = 0
     dut.reset.value = 1
     dut.req.value = 0xFF
     dut.priority_override.value = 0xFF
+    await Timer(5, unit="ns")
     cocotb.start_soon(Clock(dut.clk, 10, unit="ns").start())
     await FallingEdge(dut.clk)
     await FallingEdge(dut.clk)

@@ -55,8 +55,10 @@ def drive(dut, frame, valid):
 
 async def start(dut):
     """Two cycles of reset while a byte is offered; returns after a falling edge, idle."""
+    dut.clk.value = 0
     drive(dut, Frame(0x00, 2), valid=True)
     dut.rst.value = 1
+    await Timer(5, unit="ns")
     cocotb.start_soon(Clock(dut.clk, 10, unit="ns").start())
     await edge(dut, (1, 1), "first edge in reset")
     await edge(dut, (1, 1), "second edge in reset")
