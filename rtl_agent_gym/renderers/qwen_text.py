@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.calls import CallError
+from rtl_agent_gym.renderers.calls import CallError, printable
 from rtl_agent_gym.renderers.fences import read_fences
 from rtl_agent_gym.renderers.protocol import TOOL_NAME, Action
 
@@ -54,7 +54,12 @@ def parse_completion(completion: str, *, truncated: bool = False) -> Action:
     thinking = "\n".join(block.strip("\n") for block in parts.thinking).strip()
     outcome = _decide(parts, truncated)
     return Action(
-        outcome.kind, outcome.commands, parts.text, thinking, correction=outcome.correction, notes=outcome.notes
+        outcome.kind,
+        outcome.commands,
+        printable(parts.text),
+        printable(thinking),
+        correction=outcome.correction,
+        notes=outcome.notes,
     )
 
 
