@@ -33,7 +33,7 @@ _SourceOption = Annotated[
     ),
 ]
 _IdsOption = Annotated[list[str] | None, typer.Option("--problem", metavar="ID", help="Only this one; repeatable.")]
-_JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON for programs.")]
 
 # Escape sequences in a problem's text must not reach the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -186,4 +186,4 @@ def _console() -> Console:
 
 
 def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2))
+    typer.echo(json.dumps(value))

@@ -37,14 +37,16 @@ def download(source: str) -> Path:
     names = (match["file"],) if match["file"] else _DEFAULT_FILES.get(repo, ())
     if not names:
         raise UsageError(f"name the file of the data set {repo}: {repo}:FILE.jsonl")
-    fault: ProblemError | None = None
+    faults: list[ProblemError] = []
+    cache_only = False
     for name in names:
         try:
-            return _fetch(repo, name)
+            return _fetch(repo, name, cache_only)
         except ProblemError as error:
-            fault = fault or error
-    assert fault is not None
-    raise fault
+            faults.append(error)
+            # Who got no answer once is not kept waiting again. (The client's error for it is a FileNotFoundError.)
+            cache_only = isinstance(error.__cause__, FileNotFoundError)
+    raise faults[0]
 
 
 def _client() -> ModuleType:
@@ -58,7 +60,7 @@ def _client() -> ModuleType:
     return huggingface_hub
 
 
-def _fetch(repo: str, name: str) -> Path:
+def _fetch(repo: str, name: str, cache_only: bool) -> Path:
     source = f"{repo}:{name}"
     try:
         client = _client()
@@ -66,11 +68,11 @@ def _fetch(repo: str, name: str) -> Path:
         raise ProblemError(error.message, source=source) from error
     from huggingface_hub import errors
 
-    by_hand = (
-        f"`hf download --repo-type dataset {repo} {name}` where there is a network, then give its path"
-    )
+    by_hand = f"`hf download --repo-type dataset {repo} {name}` where there is a network, then give its path"
     try:
-        return Path(client.hf_hub_download(repo_id=repo, filename=name, repo_type="dataset"))
+        return Path(
+            client.hf_hub_download(repo_id=repo, filename=name, repo_type="dataset", local_files_only=cache_only)
+        )
     except errors.LocalEntryNotFoundError as error:
         why = "the client is in offline mode" if _offline(error) else "the Hugging Face Hub does not answer"
         message = f"{why} and the file is not in the local cache; {by_hand}"
@@ -79,9 +81,7 @@ def _fetch(repo: str, name: str) -> Path:
         message = "the data set is gated; accept its terms on its page and log in with `hf auth login`"
         raise ProblemError(message, source=source) from error
     except errors.RepositoryNotFoundError as error:
-        message = (
-            f"there is no data set {repo}, or it is private; check the name, or log in with `hf auth login`"
-        )
+        message = f"there is no data set {repo}, or it is private; check the name, or log in with `hf auth login`"
         raise ProblemError(message, source=source) from error
     except errors.EntryNotFoundError as error:
         message = f"the data set has no file {name}; look its files up on its page and give {repo}:FILE.jsonl"

@@ -1,0 +1,210 @@
+"""Sources by name. The Hub stands in for itself: its own client talks to a small server on the loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems import load_problems
+
+Row = dict[str, Any]
+Write = Callable[..., Path]
+Load = Callable[..., str]
+
+OFFICIAL = "nvidia/cvdp-benchmark-dataset"
+OLD_FILE = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
+
+LOAD = """
+import sys
+from rtl_agent_gym.errors import RTLGymError
+from rtl_agent_gym.problems import load_problems
+try:
+    print("loaded", [problem.id for problem in load_problems(sys.argv[1])])
+except RTLGymError as error:
+    print(type(error).__name__, error)
+"""
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The two answers of the Hub that a download asks for."""
+
+    files: ClassVar[dict[str, bytes]] = {}
+    requests: ClassVar[list[str]] = []
+    refusals: ClassVar[dict[str, tuple[int, str]]] = {
+        "nobody/nothing": (404, "RepoNotFound"),
+        "somebody/gated": (403, "GatedRepo"),
+    }
+    broken = False
+
+    def do_HEAD(self) -> None:
+        self.answer(body=False)
+
+    def do_GET(self) -> None:
+        self.answer(body=True)
+
+    def answer(self, body: bool) -> None:
+        self.requests.append(self.path)
+        repo, _, name = self.path.removeprefix("/datasets/").partition("/resolve/main/")
+        data = self.files.get(name) if repo == OFFICIAL and not self.broken else None
+        if data is not None:
+            self.send_response(200)
+            self.send_header("X-Repo-Commit", "1" * 40)
+            self.send_header("ETag", '"2"')
+        elif self.broken:
+            self.send_response(418)
+        else:
+            status, code = (404, "EntryNotFound") if repo == OFFICIAL else self.refusals[repo]
+            self.send_response(status)
+            self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", str(len(data or b"")))
+        self.end_headers()
+        if body and data:
+            self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub() -> Iterator[tuple[type[Hub], str]]:
+    """A fresh Hub and its address."""
+    handler = type("FreshHub", (Hub,), {"files": {}, "requests": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield handler, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Load a source in a process of its own: the client reads its settings when it is imported."""
+    pytest.importorskip("huggingface_hub")
+
+    def run(source: str, **settings: str) -> str:
+        env = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        env |= {
+            "HF_HOME": str(tmp_path / "hf"),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", LOAD, source], env=env | settings, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+def test_a_file_of_a_data_set_is_downloaded_once(hub: tuple[type[Hub], str], load: Load, agentic_row: Row) -> None:
+    server, address = hub
+    server.files["my.jsonl"] = json.dumps(agentic_row).encode()
+    assert load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address) == "loaded ['cvdp_agentic_tiny_0001']"
+    assert server.requests
+    server.requests.clear()
+    offline = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address, HF_HUB_OFFLINE="1")
+    assert offline == "loaded ['cvdp_agentic_tiny_0001']"
+    assert server.requests == []
+
+
+def test_the_bare_name_of_the_official_data_set_means_its_agentic_file(
+    hub: tuple[type[Hub], str], load: Load, agentic_row: Row
+) -> None:
+    server, address = hub
+    server.files[OLD_FILE] = json.dumps(agentic_row).encode()
+    assert load(OFFICIAL, HF_ENDPOINT=address) == "loaded ['cvdp_agentic_tiny_0001']"
+
+
+def test_a_bad_row_of_a_data_set_is_named_by_data_set_and_file(hub: tuple[type[Hub], str], load: Load) -> None:
+    server, address = hub
+    server.files["my.jsonl"] = b"{\n"
+    assert load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address).startswith(f"ProblemError {OFFICIAL}:my.jsonl:1: not JSON")
+
+
+def test_each_failure_of_a_download_has_its_own_words(hub: tuple[type[Hub], str], load: Load) -> None:
+    server, address = hub
+    no_file = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address)
+    assert no_file.startswith(f"ProblemError {OFFICIAL}:my.jsonl: the data set has no file my.jsonl; ")
+    no_set = load("nobody/nothing:my.jsonl", HF_ENDPOINT=address)
+    assert "there is no data set nobody/nothing, or it is private" in no_set
+    gated = load("somebody/gated:my.jsonl", HF_ENDPOINT=address)
+    assert "the data set is gated; accept its terms" in gated
+    offline = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address, HF_HUB_OFFLINE="1")
+    assert "the client is in offline mode and the file is not in the local cache" in offline
+    assert f"hf download --repo-type dataset {OFFICIAL} my.jsonl" in offline
+    server.broken = True
+    broken = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address)
+    assert broken.startswith(f"ProblemError {OFFICIAL}:my.jsonl: ")
+    assert "then give its path" in broken
+    for message in (no_file, no_set, gated, offline, broken):
+        assert "\n" not in message
+
+
+@pytest.mark.slow  # the client itself tries again for twenty seconds
+def test_no_network(load: Load) -> None:
+    message = load(OFFICIAL, HF_ENDPOINT="http://127.0.0.1:9")
+    assert "the Hugging Face Hub gives no usable answer and the file is not in the local cache" in message
+    assert "then give its path" in message
+
+
+def test_without_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ProblemError, match=r"huggingface_hub is not installed; .*rtl-agent-gym\[hub\]"):
+        load_problems(OFFICIAL)
+
+
+def test_a_data_set_whose_files_are_not_known_needs_a_file_name() -> None:
+    with pytest.raises(UsageError, match=r"name the file of the data set somebody/problems: somebody/problems:FILE"):
+        load_problems("somebody/problems")
+
+
+def test_the_client_is_imported_only_when_it_is_needed() -> None:
+    code = "import sys, rtl_agent_gym.problems; print('huggingface_hub' in sys.modules)"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_folder_of_the_data_sets_name_comes_first(
+    write_rows: Write, agentic_row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(agentic_row, name=f"{OFFICIAL}/a.jsonl")
+    monkeypatch.chdir(tmp_path)
+    assert [problem.id for problem in load_problems(OFFICIAL)] == ["cvdp_agentic_tiny_0001"]
+
+
+def test_the_home_folder_may_be_written_as_a_tilde(
+    write_rows: Write, agentic_row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(agentic_row)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(load_problems("~/rows.jsonl")) == 1
+
+
+def test_a_file_that_is_not_there_names_its_neighbours(write_rows: Write, agentic_row: Row) -> None:
+    path = write_rows(agentic_row)
+    with pytest.raises(UsageError, match=r"there is no file or folder .*row\.jsonl; did you mean rows\.jsonl"):
+        load_problems(path.with_name("row.jsonl"))
+    with pytest.raises(UsageError, match="there is no file or folder"):
+        load_problems("no/such.jsonl")
+
+
+def test_a_folder_without_problem_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"holds no file that ends in \.jsonl"):
+        load_problems(tmp_path)
+
+
+def test_an_unknown_word() -> None:
+    with pytest.raises(UsageError, match=r"unknown source of problems 'bundle'.*did you mean bundled"):
+        load_problems("bundle")
