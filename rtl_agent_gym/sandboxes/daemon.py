@@ -285,6 +285,8 @@ def _log_file() -> Path:
 
 
 def _how_to_get_one() -> str:
+    if os.environ.get("DOCKER_HOST"):
+        return "DOCKER_HOST names it: start it there, or unset DOCKER_HOST"
     if is_debian_like():
         install = "As root, ./scripts/setup installs and starts one; or: apt-get install docker.io iptables"
     else:

@@ -59,7 +59,7 @@ def context_files() -> dict[str, bytes]:
 
 
 def image_tag(files: dict[str, bytes] | None = None) -> str:
-    """The name of the image, such as ``rtl-agent-gym/sim:3f9c0e21ab44``, for a build context; by default as it is now."""
+    """The image's name for a build context, by default as it is now, such as ``rtl-agent-gym/sim:3f9c0e21ab44``."""
     digest = hashlib.sha256()
     for path, content in (context_files() if files is None else files).items():
         digest.update(f"{path}\0{len(content)}\0".encode())
@@ -148,7 +148,7 @@ def _follow(event: dict[str, Any], last: deque[str], progress: Progress) -> None
 def _context_tar(files: dict[str, bytes]) -> io.BytesIO:
     """The build context with the host's certificates beside it, as a tar archive.
 
-    The certificates belong to the machine that builds: the build stage alone uses them, and they are no part of the tag.
+    The certificates belong to the machine that builds: only the build stage uses them, and they are no part of the tag.
     """
     bundle = next((Path(os.environ[name]) for name in _CA_BUNDLES if os.environ.get(name)), None)
     certificates = bundle.read_bytes() if bundle is not None and bundle.is_file() else b""
@@ -197,19 +197,34 @@ def verify(api: docker.APIClient | None = None) -> dict[str, str]:
 
 
 def _version_script(pins: dict[str, str]) -> str:
-    number = r"grep -m1 -oE '[0-9]+(\.[0-9]+)+'"
-    tools = {"iverilog": "iverilog -V", "vvp": "vvp -V", "verilator": "verilator --version", "yosys": "yosys -V"}
-    lines = [f'printf "{tool}\\t%s\\n" "$({command} 2>/dev/null | {number})"' for tool, command in tools.items()]
-    packages = [name for name in pins if name not in tools]
-    lines.append("python - <<'END'\nfrom importlib.metadata import version\nimport cocotb, cocotb_tools.runner, pytest")
-    lines.append(f"for name in {packages!r}:\n    print(name, version(name), sep='\\t')\nEND")
-    return "\n".join(lines)
+    """A shell script that prints a line ``name<TAB>version`` for every tool; vvp's after it has run a simulation."""
+    design = 'module t; initial $display("alive"); endmodule'
+    packages = [name for name in pins if name != "iverilog"]
+    return f"""
+        report() {{ printf '%s\\t%s\\n' "$1" "$(printf '%s' "$2" | grep -oE '[0-9]+([.][0-9]+)+' | head -n 1)"; }}
+        report iverilog "$(iverilog -V)"
+        echo '{design}' > /tmp/t.v
+        iverilog -o /tmp/t /tmp/t.v && vvp -n /tmp/t | grep -q alive && report vvp "$(vvp -V 2>&1)"
+        report verilator "$(verilator --version)"
+        report yosys "$(yosys -V)"
+        python -c "if True:
+            from importlib.metadata import version
+            import cocotb, cocotb_tools.runner, pytest
+            for name in {packages!r}:
+                print(name, version(name), sep=chr(9))"
+        """
 
 
 def _run_once(api: docker.APIClient, image: str, script: str) -> str:
     """Run a shell script in a container of its own, which Docker removes when the script ends."""
     limits = api.create_host_config(
-        auto_remove=True, network_mode="none", read_only=True, cap_drop=["ALL"], mem_limit="1g", pids_limit=256
+        auto_remove=True,
+        network_mode="none",
+        read_only=True,
+        tmpfs={"/tmp": "size=64m"},
+        cap_drop=["ALL"],
+        mem_limit="1g",
+        pids_limit=256,
     )
     try:
         container = api.create_container(image, ["/bin/sh", "-c", script], user="1000", host_config=limits)["Id"]

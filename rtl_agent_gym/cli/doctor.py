@@ -1,0 +1,58 @@
+"""``rtl-agent-gym doctor``: what this machine has, what it lacks, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .checks import Check, run_checks
+
+_COLOURS = {"ok": "green", "missing": "red", "optional": "yellow"}
+
+
+def doctor_command(
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON on stdout.")] = False,
+) -> None:
+    """Check every part that this package stands on. Exits with 3 when something required is missing."""
+    console = Console()
+    if as_json:
+        checks = run_checks()
+        typer.echo(json.dumps({"ok": not _lacking(checks), "checks": [check.as_dict() for check in checks]}))
+    else:
+        with console.status("looking at this machine"):
+            checks = run_checks()
+        console.print(_table(checks))
+        console.print(_verdict(checks))
+    if _lacking(checks):
+        raise typer.Exit(3)
+
+
+def _lacking(checks: list[Check]) -> list[str]:
+    return [check.part for check in checks if check.state == "missing"]
+
+
+def _verdict(checks: list[Check]) -> str:
+    lacking = _lacking(checks)
+    if lacking:
+        return f"[red]required and missing:[/] {escape(', '.join(lacking))}"
+    return "[green]everything required is here[/]"
+
+
+def _table(checks: list[Check]) -> Table:
+    table = Table(title="rtl-agent-gym doctor", title_justify="left")
+    table.add_column("part", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("what is there → what to do", overflow="fold")
+    for number, check in enumerate(checks):
+        if number and check.room != checks[number - 1].room:
+            table.add_section()
+        # "optional" is the state of what is not there and need not be.
+        state = "not there" if check.state == "optional" else check.state
+        said = f"{check.found}\n→ {check.todo}" if check.todo else check.found
+        table.add_row(escape(check.part), f"[{_COLOURS[check.state]}]{state}[/]", escape(said))
+    return table

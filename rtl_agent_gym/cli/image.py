@@ -1,0 +1,79 @@
+"""``rtl-agent-gym image``: build, show, verify and prune the simulation image."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..sandboxes import image
+from ..sandboxes.daemon import connect, ensure_daemon
+
+image_app = typer.Typer(help="The Docker image with the simulators, in which agents work and tests run.")
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One line of JSON on stdout.")]
+
+
+@image_app.command("build")
+def build_command(
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Build every step anew, also where it exists.")] = False,
+    start_daemon: Annotated[
+        bool, typer.Option("--start-daemon", help="Where no Docker daemon answers, install and start one if possible.")
+    ] = False,
+) -> None:
+    """Build the image if this version's is not there yet."""
+    console = Console()
+    started = time.monotonic()
+
+    def say(line: str) -> None:
+        console.print(f"[dim]{time.monotonic() - started:5.0f} s[/]  {escape(line)}", highlight=False, soft_wrap=True)
+
+    if start_daemon:
+        daemon = ensure_daemon(say)
+        console.print(f"Docker {escape(daemon.version)} at {escape(daemon.host)}", highlight=False)
+    if no_cache:
+        with closing(connect()) as client:
+            image.build(client.api, say, use_cache=False)
+    else:
+        image.ensure_image(say)
+    console.print(f"image {image.image_tag()} is ready", highlight=False)
+
+
+@image_app.command("show")
+def show_command(as_json: JsonOption = False) -> None:
+    """Show the image's name, id, age and size."""
+    found = image.inspect()
+    facts = {"tag": found.tag, "id": found.id, "created": found.created, "size": found.size}
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    table = Table(show_header=False)
+    for name, value in {**facts, "size": f"{found.size / 1e9:.2f} GB"}.items():
+        table.add_row(name, str(value))
+    Console().print(table)
+
+
+@image_app.command("verify")
+def verify_command(as_json: JsonOption = False) -> None:
+    """Run every tool of the image in a container and show the versions."""
+    versions = image.verify()
+    if as_json:
+        typer.echo(json.dumps(versions))
+        return
+    table = Table("tool", "version")
+    for name, version in versions.items():
+        table.add_row(name, version)
+    Console().print(table)
+
+
+@image_app.command("prune")
+def prune_command() -> None:
+    """Remove images of earlier versions and what builds left behind; keep the current one."""
+    removed = image.prune()
+    typer.echo("\n".join(removed) if removed else "nothing to remove")
