@@ -116,9 +116,10 @@ def validate_command(source: _SourceOption = "bundled", ids: _IdsOption = None, 
         else:
             problems.append(item)
     if ids:
-        wanted = {find_problem(problems, name).id for name in ids}
+        bad = {finding["problem_id"] for finding in findings}
+        wanted = {name if name in bad else find_problem(problems, name).id for name in ids}
         problems = [problem for problem in problems if problem.id in wanted]
-        findings = []
+        findings = [finding for finding in findings if finding["problem_id"] in wanted]
     findings += [
         {"problem_id": problem.id, "message": message, "text": f"{problem.id}: {message}"}
         for problem in problems

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import ModuleType
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 
@@ -49,32 +48,21 @@ def download(source: str) -> Path:
     raise faults[0]
 
 
-def _client() -> ModuleType:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ProblemError(
-            "the package huggingface_hub is not installed; install it (pip install 'rtl-agent-gym[hub]') "
-            "or give the path of a downloaded file"
-        ) from error
-    return huggingface_hub
-
-
 def _fetch(repo: str, name: str, cache_only: bool) -> Path:
     source = f"{repo}:{name}"
     try:
-        client = _client()
-    except ProblemError as error:
-        raise ProblemError(error.message, source=source) from error
-    from huggingface_hub import errors
-
+        from huggingface_hub import errors, hf_hub_download
+    except ImportError as error:
+        raise ProblemError(
+            "the package huggingface_hub is not installed; install it (pip install 'rtl-agent-gym[hub]') "
+            "or give the path of a downloaded file",
+            source=source,
+        ) from error
     by_hand = f"`hf download --repo-type dataset {repo} {name}` where there is a network, then give its path"
     try:
-        return Path(
-            client.hf_hub_download(repo_id=repo, filename=name, repo_type="dataset", local_files_only=cache_only)
-        )
+        return Path(hf_hub_download(repo_id=repo, filename=name, repo_type="dataset", local_files_only=cache_only))
     except errors.LocalEntryNotFoundError as error:
-        why = "the client is in offline mode" if _offline(error) else "the Hugging Face Hub does not answer"
+        why = "the client is in offline mode" if _offline(error) else "the Hugging Face Hub gives no usable answer"
         message = f"{why} and the file is not in the local cache; {by_hand}"
         raise ProblemError(message, source=source) from error
     except errors.GatedRepoError as error:

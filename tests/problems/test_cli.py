@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rtl_agent_gym.cli.problems import problems_app
+from rtl_agent_gym.errors import ProblemError, UsageError
+
+Row = dict[str, Any]
+Write = Callable[..., Path]
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(problems_app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def source(agentic_row: Row, nonagentic_row: Row, write_rows: Write) -> Path:
+    return write_rows(agentic_row, nonagentic_row)
+
+
+def test_list(source: Path) -> None:
+    result = run("list", "--problems", source)
+    assert result.exit_code == 0
+    (line,) = [line for line in result.output.splitlines() if "cvdp_agentic_tiny_0001" in line]
+    assert [cell.strip() for cell in line.strip("│").split("│")] == [
+        "cvdp_agentic_tiny_0001",
+        "cid004 RTL modification",
+        "easy",
+        "rtl/tiny.sv",
+        "yes",
+        "yes",
+    ]
+    assert result.output.endswith("2 problems\n")
+
+
+def test_list_says_why_a_row_cannot_be_scored(agentic_row: Row, write_rows: Write) -> None:
+    result = run("list", "--problems", write_rows(agentic_row | {"harness": {}}))
+    assert "no: the row has no harness" in result.output
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([], ["cvdp_agentic_tiny_0001", "cvdp_copilot_tiny_0001"]),
+        (["--category", "cid004", "--category", "16"], ["cvdp_agentic_tiny_0001"]),
+        (["--difficulty", "medium"], ["cvdp_copilot_tiny_0001"]),
+        (["--problem", "cvdp_copilot_tiny_0001"], ["cvdp_copilot_tiny_0001"]),
+        (["--difficulty", "hard"], []),
+    ],
+)
+def test_list_as_json_with_filters(filters: list[str], expected: list[str], source: Path) -> None:
+    result = run("list", "--problems", source, "--json", *filters)
+    listed = json.loads(result.output)
+    assert result.output.count("\n") == 1
+    assert [entry["id"] for entry in listed] == expected
+    assert all("harness" not in entry and "golden" not in entry for entry in listed)
+
+
+def test_list_of_the_bundled_problems_is_the_default() -> None:
+    assert "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001" in run("list").output
+
+
+def test_errors_are_left_to_the_main_program(source: Path) -> None:
+    assert isinstance(run("list", "--problems", source, "--category", "77").exception, UsageError)
+    assert isinstance(run("show", "cvdp_agentic_tini_0001", "--problems", source).exception, UsageError)
+    source.write_text("{")
+    assert isinstance(run("list", "--problems", source).exception, ProblemError)
+
+
+def test_show_gives_what_a_solver_gets(source: Path) -> None:
+    output = run("show", "cvdp_agentic_tiny_0001", "--problems", source).output
+    for text in ("cid004", "Invert the output of rtl/tiny.sv.", "assign y = a;", "# Tiny", "targets: rtl/tiny.sv"):
+        assert text in output
+    for text in ("test_runner", "VERILOG_SOURCES", "~a"):
+        assert text not in output
+
+
+def test_show_gives_the_hidden_parts_only_on_request(source: Path) -> None:
+    arguments = ("show", "cvdp_agentic_tiny_0001", "--problems", source)
+    hidden = run(*arguments, "--harness").output
+    assert "def test_runner" in hidden
+    assert "~a" not in hidden
+    solved = run(*arguments, "--golden").output
+    assert "assign y = ~a;" in solved
+    assert "def test_runner" not in solved
+
+
+def test_show_as_json(source: Path, agentic_row: Row) -> None:
+    arguments = ("show", "cvdp_agentic_tiny_0001", "--problems", source, "--json")
+    shown = json.loads(run(*arguments).output)
+    assert shown["prompt"] == agentic_row["prompt"]
+    assert shown["context"] == agentic_row["context"]
+    assert shown["targets"] == ["rtl/tiny.sv"]
+    assert "harness" not in shown
+    assert "golden" not in shown
+    assert json.loads(run(*arguments, "--harness").output)["harness"] == agentic_row["harness"]
+
+
+def test_a_problems_text_cannot_steer_the_terminal(agentic_row: Row, write_rows: Write) -> None:
+    row = agentic_row | {"prompt": "a [bold]b[/bold] \x1b[2Jc\x07\x9b31m"}
+    output = run("show", row["id"], "--problems", write_rows(row)).output
+    assert "a [bold]b[/bold] \ufffd[2Jc\ufffd\ufffd31m" in output
+
+
+def test_validate_finds_nothing_in_right_rows(source: Path) -> None:
+    result = run("validate", "--problems", source)
+    assert result.exit_code == 0
+    assert result.output == "2 problems, 0 findings\n"
+
+
+def test_validate_reports_every_finding(agentic_row: Row, nonagentic_row: Row, write_rows: Write) -> None:
+    incomplete = agentic_row | {"harness": {**agentic_row["harness"]}}
+    del incomplete["harness"]["src/.env"]
+    path = write_rows("{", incomplete, nonagentic_row | {"prompt": 1, "input": 2})
+    result = run("validate", "--problems", path)
+    assert result.exit_code == 1
+    lines = result.output.splitlines()
+    assert lines[0].startswith(f"{path}:1: not JSON")
+    assert lines[1].startswith(f"{path}:3: cvdp_copilot_tiny_0001: input: expected an object")
+    assert lines[2].startswith(
+        "cvdp_agentic_tiny_0001: harness.docker-compose.yml: service 'direct' names the env_file"
+    )
+    assert lines[3:] == ["1 problem, 3 findings"]
+
+
+def test_validate_as_json(agentic_row: Row, write_rows: Write) -> None:
+    path = write_rows(agentic_row | {"harness": {}}, '{"id": "x"}')
+    result = run("validate", "--problems", path, "--json")
+    assert result.exit_code == 1
+    report = json.loads(result.output)
+    assert report["problems"] == 1
+    assert list(report["unscorable"]) == ["cvdp_agentic_tiny_0001"]
+    (finding,) = report["findings"]
+    assert (finding["source"], finding["line"], finding["field"]) == (str(path), 2, "categories")
+
+
+def test_validate_one_problem(agentic_row: Row, nonagentic_row: Row, write_rows: Write) -> None:
+    path = write_rows("{", agentic_row, nonagentic_row)
+    result = run("validate", "--problems", path, "--problem", "cvdp_agentic_tiny_0001")
+    assert (result.exit_code, result.output) == (0, "1 problem, 0 findings\n")
+    path = write_rows(agentic_row, nonagentic_row | {"input": 1})
+    result = run("validate", "--problems", path, "--problem", "cvdp_copilot_tiny_0001")
+    assert result.exit_code == 1
+    assert result.output.endswith("0 problems, 1 finding\n")
+
+
+def test_validate_of_a_missing_source_is_wrong_usage(tmp_path: Path) -> None:
+    assert isinstance(run("validate", "--problems", tmp_path / "gone.jsonl").exception, UsageError)
+
+
+@pytest.mark.parametrize(("line", "status"), [(None, 0), ("{", 1)])
+def test_the_program_exits_with_the_commands_status(
+    line: str | None, status: int, agentic_row: Row, write_rows: Write
+) -> None:
+    from rtl_agent_gym.cli import main
+
+    path = write_rows(agentic_row, *([line] if line else []))
+    code: object = 0
+    try:
+        main(["problems", "validate", "--problems", str(path)])
+    except SystemExit as stop:
+        code = stop.code or 0
+    assert code == status
