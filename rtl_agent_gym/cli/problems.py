@@ -98,11 +98,11 @@ def show_command(
         console.print(_plain(f"cannot be scored: {problem.unscorable}"), style="yellow")
     console.print(_plain("targets: " + (", ".join(problem.targets) or "none")))
     console.rule("prompt")
-    console.print(_plain(problem.prompt))
+    console.print(_plain(problem.prompt), soft_wrap=True)
     for name, files in parts:
         for path, text in sorted(files.items()):
             console.rule(_plain(f"{name}: {path}"))
-            console.print(_plain(text))
+            console.print(_plain(text), soft_wrap=True)
 
 
 @problems_app.command("validate")

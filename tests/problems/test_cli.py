@@ -91,6 +91,12 @@ def test_show_gives_the_hidden_parts_only_on_request(source: Path) -> None:
     assert "def test_runner" not in solved
 
 
+def test_show_leaves_long_lines_whole(agentic_row: Row, write_rows: Write) -> None:
+    line = "word " * 100 + "end"
+    row = agentic_row | {"prompt": line}
+    assert line in run("show", row["id"], "--problems", write_rows(row)).output
+
+
 def test_show_as_json(source: Path, agentic_row: Row) -> None:
     arguments = ("show", "cvdp_agentic_tiny_0001", "--problems", source, "--json")
     shown = json.loads(run(*arguments).output)
