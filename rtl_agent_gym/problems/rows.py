@@ -1,18 +1,14 @@
-"""The benchmark's row formats, as they stand in its files, and how each becomes a `Problem`.
-
-Four kinds of rows are told apart by their fields: agentic ones (`AgenticRow`), agentic ones that start from a whole
-repository (`HeavyRow`), and non-agentic ones (`NonAgenticRow`), some of which ask for text instead of files.
-"""
+"""How a row of the benchmark's files becomes a `Problem`, or one `ProblemError` that says what is wrong with it."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.categories import category_name, parse_category, parse_difficulty
+from rtl_agent_gym.errors import ProblemError
+from rtl_agent_gym.problems.categories import category_name
 from rtl_agent_gym.problems.compose import (
     COMPOSE_FILE,
     check_templates,
@@ -21,140 +17,12 @@ from rtl_agent_gym.problems.compose import (
     is_templated,
     parse_services,
 )
-from rtl_agent_gym.problems.model import Difficulty, Problem
+from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.patches import apply_patch
-from rtl_agent_gym.problems.paths import path_fault, tree_fault
 from rtl_agent_gym.problems.reading import json_kind
+from rtl_agent_gym.problems.row_formats import ROW_ID, AgenticRow, AnyRow, BaseRow, HeavyRow, NonAgenticRow
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 _HEAVY = "agentic_heavy"
-
-
-def _check_text(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"character {error.start} is half of a surrogate pair, which no file can hold") from error
-    return value
-
-
-def _check_id(value: str) -> str:
-    # Ids name folders and files of transcripts.
-    if not _ID.fullmatch(value):
-        raise ValueError(f"{value[:80]!r} is no id; expected letters, digits and _ . + -, at most 200 of them")
-    return value
-
-
-def _check_categories(value: list[str]) -> list[str]:
-    if len(value) != 2:
-        raise ValueError(f'expected a category and a difficulty such as ["cid003", "easy"], got {len(value)} entries')
-    try:
-        if not value[0].startswith("cid"):
-            raise ValueError(f"unknown category {value[0]!r}; expected a form such as cid003")
-        return [category_name(parse_category(value[0])), parse_difficulty(value[1])]
-    except UsageError as error:
-        raise ValueError(str(error)) from error
-
-
-def _check_prompt(value: str) -> str:
-    if not value.strip():
-        raise ValueError("the prompt is empty; expected the task's text")
-    return value
-
-
-def _check_path(value: str) -> str:
-    fault = path_fault(_check_text(value))
-    if fault is not None:
-        raise ValueError(fault)
-    return value
-
-
-def _check_tree(value: dict[str, str]) -> dict[str, str]:
-    fault = tree_fault(value)
-    if fault is not None:
-        raise ValueError(fault)
-    return value
-
-
-Text = Annotated[str, AfterValidator(_check_text)]
-RowId = Annotated[str, AfterValidator(_check_id)]
-Categories = Annotated[list[str], AfterValidator(_check_categories)]
-Prompt = Annotated[Text, AfterValidator(_check_prompt)]
-Files = Annotated[dict[Annotated[str, AfterValidator(_check_path)], Text], AfterValidator(_check_tree)]
-
-
-class _Row(BaseModel):
-    # Fields beyond these (such as a row's origin) are passed over; newer releases add some.
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-
-    id: RowId
-    categories: Categories
-    harness: Files
-
-    @property
-    def category(self) -> int:
-        return parse_category(self.categories[0])
-
-    @property
-    def difficulty(self) -> Difficulty:
-        return parse_difficulty(self.categories[1])
-
-
-class AgenticRow(_Row):
-    """A row whose solver works on files in a folder."""
-
-    system_message: Text = ""
-    prompt: Prompt
-    context: Files
-    patch: Files
-    """Target file to the body of a unified diff; empty where the solution was withheld."""
-
-
-class Checkout(BaseModel):
-    """Where the files of a heavy row are."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-
-    repo: Text
-    commit: Text
-
-
-class HeavyRow(_Row):
-    """An agentic row that starts from a whole repository."""
-
-    system_message: Text = ""
-    prompt: Prompt
-    context: Checkout
-    patch: Files = {}
-
-
-class RowInput(BaseModel):
-    """What a non-agentic row gives."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-
-    prompt: Prompt
-    context: Files
-
-
-class RowOutput(BaseModel):
-    """What a non-agentic row wants: text, or whole files (empty texts where the solution was withheld)."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-
-    response: Text = ""
-    context: Files = {}
-
-
-class NonAgenticRow(_Row):
-    """A row that one completion answers."""
-
-    input: RowInput
-    output: RowOutput
-
-
-AnyRow = AgenticRow | HeavyRow | NonAgenticRow
-
 _EXPECTED = {
     "id": "a string",
     "categories": 'an array such as ["cid003", "easy"]',
@@ -190,7 +58,7 @@ def problem_from_row(row: dict[str, Any], place: Place) -> Problem:
     Raises:
         ProblemError: With the place, the field, and what was expected there.
     """
-    problem_id = row["id"] if isinstance(row.get("id"), str) and _ID.fullmatch(row["id"]) else None
+    problem_id = row["id"] if isinstance(row.get("id"), str) and ROW_ID.fullmatch(row["id"]) else None
     fields = dict(row)
     harness_field = "harness"
     if isinstance(row.get("harness"), dict) and isinstance(row["harness"].get("files"), dict):
@@ -327,7 +195,7 @@ def _from_nonagentic(row: NonAgenticRow) -> Problem:
     )
 
 
-def _unscorable(row: _Row) -> str | None:
+def _unscorable(row: BaseRow) -> str | None:
     """Why no harness that runs here can score the row, or None."""
     if not row.harness:
         if row.category in (6, 8):

@@ -1,0 +1,149 @@
+"""The benchmark's row formats, as they stand in its files.
+
+Agentic rows (`AgenticRow`), agentic rows that start from a whole repository (`HeavyRow`), and non-agentic rows
+(`NonAgenticRow`), some of which ask for text instead of files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems.categories import category_name, parse_category, parse_difficulty
+from rtl_agent_gym.problems.model import Difficulty
+from rtl_agent_gym.problems.paths import path_fault, tree_fault
+
+ROW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
+"""Ids name folders and files of transcripts, so they hold nothing that a path could trip over."""
+
+
+def _check_text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"character {error.start} is half of a surrogate pair, which no file can hold") from error
+    return value
+
+
+def _check_id(value: str) -> str:
+    if not ROW_ID.fullmatch(value):
+        raise ValueError(f"{value[:80]!r} is no id; expected letters, digits and _ . + -, at most 200 of them")
+    return value
+
+
+def _check_categories(value: list[str]) -> list[str]:
+    if len(value) != 2:
+        raise ValueError(f'expected a category and a difficulty such as ["cid003", "easy"], got {len(value)} entries')
+    try:
+        if not value[0].startswith("cid"):
+            raise ValueError(f"unknown category {value[0]!r}; expected a form such as cid003")
+        return [category_name(parse_category(value[0])), parse_difficulty(value[1])]
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+def _check_prompt(value: str) -> str:
+    if not value.strip():
+        raise ValueError("the prompt is empty; expected the task's text")
+    return value
+
+
+def _check_path(value: str) -> str:
+    fault = path_fault(_check_text(value))
+    if fault is not None:
+        raise ValueError(fault)
+    return value
+
+
+def _check_tree(value: dict[str, str]) -> dict[str, str]:
+    fault = tree_fault(value)
+    if fault is not None:
+        raise ValueError(fault)
+    return value
+
+
+Text = Annotated[str, AfterValidator(_check_text)]
+RowId = Annotated[str, AfterValidator(_check_id)]
+Categories = Annotated[list[str], AfterValidator(_check_categories)]
+Prompt = Annotated[Text, AfterValidator(_check_prompt)]
+Files = Annotated[dict[Annotated[str, AfterValidator(_check_path)], Text], AfterValidator(_check_tree)]
+
+
+class BaseRow(BaseModel):
+    """What every row has."""
+
+    # Fields beyond these (such as a row's origin) are passed over; newer releases add some.
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    id: RowId
+    categories: Categories
+    harness: Files
+
+    @property
+    def category(self) -> int:
+        """The category's number."""
+        return parse_category(self.categories[0])
+
+    @property
+    def difficulty(self) -> Difficulty:
+        """The difficulty's name."""
+        return parse_difficulty(self.categories[1])
+
+
+class AgenticRow(BaseRow):
+    """A row whose solver works on files in a folder."""
+
+    system_message: Text = ""
+    prompt: Prompt
+    context: Files
+    patch: Files
+    """Target file to the body of a unified diff; empty where the solution was withheld."""
+
+
+class Checkout(BaseModel):
+    """Where the files of a heavy row are."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    repo: Text
+    commit: Text
+
+
+class HeavyRow(BaseRow):
+    """An agentic row that starts from a whole repository."""
+
+    system_message: Text = ""
+    prompt: Prompt
+    context: Checkout
+    patch: Files = {}
+
+
+class RowInput(BaseModel):
+    """What a non-agentic row gives."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    prompt: Prompt
+    context: Files
+
+
+class RowOutput(BaseModel):
+    """What a non-agentic row wants: text, or whole files (empty texts where the solution was withheld)."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    response: Text = ""
+    context: Files = {}
+
+
+class NonAgenticRow(BaseRow):
+    """A row that one completion answers."""
+
+    input: RowInput
+    output: RowOutput
+
+
+AnyRow = AgenticRow | HeavyRow | NonAgenticRow
