@@ -22,6 +22,7 @@ import requests.exceptions
 
 from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
 from .channel import Channel
+from .hijack import hijack
 from .observation import cut
 from .protocol import WORK_DIR, CommandResult, OutputSink, SandboxSpec
 from .warden import program
@@ -92,7 +93,12 @@ class DockerSandboxes:
     async def call(self, work: Callable[[], T], *, ending: bool = False) -> T:
         """Run blocking Docker work in a thread, its failures classified. Creating and ending never wait for each other."""
         threads = self._enders if ending else self._threads
-        return await asyncio.get_running_loop().run_in_executor(threads, classified, work)
+        future = asyncio.get_running_loop().run_in_executor(threads, classified, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])  # a thread cannot be cancelled; what it made is known before we go on
+            raise
 
     def client(self) -> Any:
         """The low-level Docker client, connected at first use."""
@@ -100,6 +106,7 @@ class DockerSandboxes:
             client = docker.from_env(timeout=120, max_pool_size=16)
             client.ping()
             self._client = client
+            _sweep(client.api)
         return self._client.api
 
     def image(self, spec: SandboxSpec) -> str:
@@ -141,7 +148,8 @@ class DockerSandbox:
         self._container: str | None = None
         self._channel: Channel | None = None
         self._worker: Channel | None = None
-        self._sockets: list[Any] = []
+        self._raw: socket.socket | None = None
+        """A connection that no channel has taken over yet."""
         self._closing: asyncio.Task[None] | None = None
         self.image_id = ""
 
@@ -152,17 +160,25 @@ class DockerSandbox:
 
     async def open(self) -> None:
         """Create and start the container and greet its warden."""
-        sock = await self._provider.call(self._start)
-        self._channel = await Channel.open(sock, self._name)
-        await self._channel.greeting(START_PATIENCE)
+        self._channel = await self._greet(self._start)
         if self._spec.role == "scoring":
-            sock = await self._provider.call(self._start_worker)
-            self._worker = await Channel.open(sock, self._name)
-            await self._worker.greeting(START_PATIENCE)
+            self._worker = await self._greet(self._start_worker)
         else:
             self._worker = self._channel
 
-    def _start(self) -> socket.socket:
+    async def _greet(self, start: Callable[[], None]) -> Channel:
+        await self._provider.call(start)
+        assert self._raw is not None
+        channel = await Channel.open(self._raw, self._name)
+        self._raw = None
+        try:
+            await channel.greeting(START_PATIENCE)
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    def _start(self) -> None:
         api, spec = self._provider.client(), self._spec
         image = self._provider.image(spec)
         self.image_id = api.inspect_image(image)["Id"]
@@ -182,14 +198,10 @@ class DockerSandbox:
             host_config=_host_config(api, spec),
         )
         self._container = created["Id"]
-        # stdin_open alone would leave stdin open for the next client; this container's life is its first client's.
-        sock = self._raw_socket(
-            api.attach_socket(self._container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
-        )
+        self._raw = hijack(f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1")
         api.start(self._container)
-        return sock
 
-    def _start_worker(self) -> socket.socket:
+    def _start_worker(self) -> None:
         """A second warden, as the unprivileged user, beside the keeper's."""
         api = self._provider.client()
         made = api.exec_create(
@@ -201,17 +213,7 @@ class DockerSandbox:
             user=str(AGENT_UID),
             workdir="/",
         )
-        return self._raw_socket(api.exec_start(made["Id"], socket=True, tty=False))
-
-    def _raw_socket(self, stream: Any) -> socket.socket:
-        """A plain socket of our own from what the Docker SDK hands out."""
-        self._sockets.append(stream)
-        sock = getattr(stream, "_sock", stream)
-        if type(sock) is not socket.socket:
-            raise DaemonError(
-                f"cannot talk to this daemon over {type(sock).__name__}; set DOCKER_HOST to a unix:// or tcp:// address"
-            )
-        return sock.dup()
+        self._raw = hijack(f"/exec/{made['Id']}/start", {"Detach": False, "Tty": False})
 
     def _open_channel(self) -> tuple[Channel, Channel]:
         if self._channel is None or self._worker is None:
@@ -285,10 +287,8 @@ class DockerSandbox:
             assert channel is not None
             channel.close()
         self._channel = self._worker = None
-        for stream in self._sockets:
-            with contextlib.suppress(OSError):
-                stream.close()
-        self._sockets.clear()
+        if self._raw is not None:
+            self._raw.close()
         if self._container is not None:
             # Docker removes it by itself once the warden ends; this only makes sure that it is gone on return.
             with contextlib.suppress(SandboxError):
@@ -302,6 +302,27 @@ class DockerSandbox:
             except docker.errors.APIError as error:
                 if error.status_code != 409:  # 409: its removal is under way
                     raise
+
+
+def _sweep(api: Any) -> None:
+    """Remove what a client left that was killed between creating a container and starting it, the one moment in which
+    a container's life does not hang on its owner."""
+    host = socket.gethostname()
+    for found in api.containers(all=True, filters={"label": OWNER_LABEL, "status": "created"}):
+        owner, _, pid = found["Labels"][OWNER_LABEL].rpartition(":")
+        if owner == host and not _is_alive(int(pid)):
+            with contextlib.suppress(docker.errors.APIError):
+                api.remove_container(found["Id"], force=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 async def _answer(

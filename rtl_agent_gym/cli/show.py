@@ -1,0 +1,91 @@
+"""How episodes and scores look in a terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from ..envs.episode import Opening, Turn
+from ..policies import Completion
+from ..scoring import MAX_REWARD_PARTS, RewardWeights
+from ..scoring.score import Score
+
+SHOWN_COMMAND_LINES = 30
+
+
+class EpisodePrinter:
+    """Prints an episode as it happens: what is said, the commands, their output while they run.
+
+    Args:
+        console: Where to print.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def opening(self, opening: Opening) -> None:
+        """The task."""
+        self.console.print(Panel(Text(opening.user), title="task", border_style="cyan"))
+
+    def said(self, number: int, completion: Completion) -> None:
+        """A new turn begins."""
+        self.console.rule(f"turn {number}", style="dim")
+        self.console.print(Text(_head(completion.text)), style="blue")
+
+    def output(self, data: bytes) -> None:
+        """A command writes."""
+        self.console.file.write(data.decode("utf-8", errors="replace").replace("\x1b", "␛"))
+        self.console.file.flush()
+
+    def turn(self, turn: Turn) -> None:
+        """A turn is over."""
+        for result in turn.results:
+            state = "timed out" if result.timed_out else f"exit code {result.exit_code}"
+            cut = ", output cut" if result.truncated else ""
+            self.console.print(f"({state}, {result.seconds:.2f} s{cut})", style="dim")
+        if turn.action.kind == "malformed":
+            self.console.print(Text(turn.observation), style="yellow")
+
+
+def _head(text: str) -> str:
+    lines = text.replace("\\n", "\n").splitlines()
+    if len(lines) <= SHOWN_COMMAND_LINES:
+        return "\n".join(lines)
+    return "\n".join([*lines[:SHOWN_COMMAND_LINES], f"… {len(lines) - SHOWN_COMMAND_LINES} more lines"])
+
+
+def score_table(score: Score, weights: RewardWeights) -> Table:
+    """The score with what each part adds to the reward."""
+    table = Table(title="score", title_justify="left")
+    table.add_column("part")
+    table.add_column("measured", justify="right")
+    table.add_column("weight", justify="right")
+    for name in MAX_REWARD_PARTS:
+        weight = getattr(weights, name)
+        measured = f"{score.tests_passed}/{score.tests_total}" if name == "tests" else f"{getattr(score, name):.2f}"
+        table.add_row(name, measured, f"{weight:g}" if weight else "–")
+    table.add_section()
+    table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{weights.maximum:g}")
+    table.add_row("verdict", "[green]passed[/]" if score.passed else "[red]failed[/]", "")
+    return table
+
+
+def print_score(console: Console, score: Score, weights: RewardWeights) -> None:
+    """The score's table, and in words why it is what it is."""
+    console.print(score_table(score, weights))
+    if score.reason:
+        console.print(Text(score.reason))
+    for violation in score.violations:
+        console.print(Text(f"violation: {violation}"), style="red")
+
+
+def stderr_console() -> Console:
+    """A console on stderr, for what is not the result."""
+    return Console(stderr=True, file=sys.stderr)
+
+
+__all__ = ["EpisodePrinter", "print_score", "score_table", "stderr_console"]

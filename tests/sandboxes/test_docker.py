@@ -1,0 +1,253 @@
+"""Containers: what is in them, what they may do, and that none outlives its owner."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import docker
+import pytest
+
+from rtl_agent_gym.errors import DaemonError, ImageError, SandboxError, SandboxLost
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec
+
+pytestmark = pytest.mark.docker
+
+
+def containers(name: str = "rtl-gym-") -> list[str]:
+    client = docker.from_env()
+    try:
+        return [item["Names"][0].lstrip("/") for item in client.api.containers(all=True, filters={"name": name})]
+    finally:
+        client.close()
+
+
+async def gone(name: str, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not containers(name):
+            return True
+        await asyncio.sleep(0.1)
+    return False
+
+
+async def test_the_container_is_hardened(sandbox: DockerSandbox) -> None:
+    client = docker.from_env()
+    try:
+        found = client.api.inspect_container(sandbox.id)
+    finally:
+        client.close()
+    host = found["HostConfig"]
+    assert host["NetworkMode"] == "none"
+    assert host["CapDrop"] == ["ALL"]
+    assert not host["CapAdd"]
+    assert host["ReadonlyRootfs"]
+    assert "no-new-privileges:true" in host["SecurityOpt"]
+    assert host["PidsLimit"] == 512
+    assert host["Memory"] == 2 << 30
+    assert not host["Privileged"]
+    assert not found["Mounts"]
+    assert found["Config"]["User"] == "1000"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("id -u", "1000"),
+        ("grep CapEff /proc/self/status | cut -f2", "0" * 16),
+        ("grep NoNewPrivs /proc/self/status | cut -f2", "1"),
+        ("ls /sys/class/net", "lo"),
+        ("touch /etc/x /usr/x /venv/x 2>/dev/null; echo $?", "1"),
+        ("ls /src /rundir | grep -c py", "0"),
+        ("cat /proc/1/environ 2>/dev/null; ls /proc/1/fd 2>/dev/null; echo closed", "closed"),
+        ("mknod /tmp/d c 1 1 2>/dev/null; echo $?", "1"),
+        ("ulimit -c", "0"),
+    ],
+)
+async def test_what_a_command_may_do(sandbox: DockerSandbox, command: str, expected: str) -> None:
+    assert (await sandbox.run(command)).output.strip() == expected
+
+
+async def test_the_tools_are_there(sandbox: DockerSandbox) -> None:
+    result = await sandbox.run("iverilog -V 2>&1 | sed -n 1p; verilator --version; yosys -V; python3 -c 'import cocotb'")
+    assert "Icarus Verilog version 13.0" in result.output
+    assert "Verilator 5" in result.output
+    assert "Yosys 0" in result.output
+    assert result.exit_code == 0
+
+
+async def test_zombies_are_reaped(sandbox: DockerSandbox) -> None:
+    await sandbox.run("for i in $(seq 50); do (setsid true &) ; done; sleep 0.3")
+    assert (await sandbox.run("ps -eo stat= | grep -c Z")).output == "0\n"
+
+
+async def test_exec_runs_beside_the_shell(sandbox: DockerSandbox) -> None:
+    slow = asyncio.create_task(sandbox.run("sleep 1; echo shell"))
+    begun = time.monotonic()
+    result = await sandbox.exec(["sh", "-c", "echo $A; pwd; exit 4"], env={"A": "b c"}, cwd="/tmp")
+    assert time.monotonic() - begun < 0.9
+    assert (result.output, result.exit_code) == ("b c\n/tmp\n", 4)
+    assert (await slow).output == "shell\n"
+
+
+async def test_exec_times_out_with_all_its_children(sandbox: DockerSandbox) -> None:
+    result = await sandbox.exec(["sh", "-c", "setsid sleep 99 & sleep 98"], timeout=0.5)
+    assert result.timed_out
+    assert result.seconds < 1.5
+    assert (await sandbox.run("pgrep -c sleep")).output == "0\n"
+    assert (await sandbox.exec(["/no/such"])).exit_code == 127
+
+
+async def test_files_go_in_and_come_out(sandbox: DockerSandbox) -> None:
+    files: dict[str, str | bytes] = {"rtl/a.sv": "module a;\n", "rtl/deep/b.bin": bytes(range(256)), "c d/é.txt": "ü"}
+    await sandbox.write_files(files)
+    assert (await sandbox.run("cat rtl/a.sv; stat -c '%a %U' rtl/a.sv")).output == "module a;\n644 agent\n"
+    found = await sandbox.read_files(["."])
+    assert found == {"rtl/a.sv": b"module a;\n", "rtl/deep/b.bin": bytes(range(256)), "c d/é.txt": "ü".encode()}
+    assert await sandbox.read_files(["rtl/a.sv", "nowhere"]) == {"rtl/a.sv": b"module a;\n"}
+
+
+async def test_only_plain_files_come_out(sandbox: DockerSandbox) -> None:
+    await sandbox.run(
+        "mkdir -p rtl real && echo real > real/x && cd rtl && echo ok > ok.sv && ln -s /etc/passwd link.sv && "
+        "ln -s ../real folder && mkfifo pipe && ln ok.sv hard.sv && head -c 1000 /dev/zero > large"
+    )
+    found = await sandbox.read_files(["rtl"], max_file=999)
+    assert sorted(found) == ["rtl/hard.sv", "rtl/ok.sv"]
+    assert await sandbox.read_files(["rtl/folder/x"]) == {}
+
+
+async def test_writing_never_follows_a_link(sandbox: DockerSandbox) -> None:
+    await sandbox.run("mkdir /tmp/away; echo mine > /tmp/away/f; ln -s /tmp/away rtl; ln -s /tmp/away/f docs")
+    await sandbox.write_files({"rtl/f": "new", "docs": "new"})
+    assert (await sandbox.run("cat /tmp/away/f; cat rtl/f docs; test -L rtl || echo folder")).output == "mine\nnewnewfolder\n"
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "", "a/./b", "a\0b"])
+async def test_a_path_that_leaves_the_folder_is_refused(sandbox: DockerSandbox, path: str) -> None:
+    with pytest.raises(ValueError, match="no relative file path"):
+        await sandbox.write_files({path: "x"})
+
+
+async def test_the_scoring_roles_processes_cannot_touch_the_keepers_files(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create(SandboxSpec(role="scoring"))
+    await sandbox.write_files({"test_x.py": "hidden"}, root="/src", keeper=True)
+    await sandbox.write_files({"rtl/x.sv": "module x;"})
+    script = "id -u; cat /src/test_x.py; echo y > /src/test_x.py; rm -f /src/test_x.py; touch /src/new; kill -9 1; cat /src/*"
+    result = await sandbox.exec(["bash", "-c", script + " 2>&1"])
+    assert result.output.startswith("1000\nhidden")
+    assert result.output.endswith("hidden")
+    assert "Permission denied" in result.output
+    assert "not permitted" in result.output
+
+
+async def test_many_at_once(provider: DockerSandboxes) -> None:
+    sandboxes = await asyncio.gather(*(provider.create() for _ in range(8)))
+    results = await asyncio.gather(*(box.run(f"echo {i}") for i, box in enumerate(sandboxes)))
+    assert [result.output for result in results] == [f"{i}\n" for i in range(8)]
+
+
+async def test_close_leaves_nothing(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create()
+    assert containers(sandbox.id)
+    await sandbox.close()
+    assert not containers(sandbox.id)
+    await sandbox.close()
+    with pytest.raises(SandboxLost, match="closed"):
+        await sandbox.run("true")
+
+
+async def test_an_exception_and_a_cancellation_leave_nothing() -> None:
+    names: list[str] = []
+
+    async def work() -> None:
+        async with DockerSandboxes() as provider:
+            names.append((await provider.create()).id)
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    while not names:
+        await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await gone(names[0], 2)
+
+
+async def test_cancelled_while_starting_leaves_nothing() -> None:
+    async with DockerSandboxes() as provider:
+        for delay in (0.0, 0.01, 0.05, 0.1, 0.15, 0.2):
+            task = asyncio.create_task(provider.create())
+            await asyncio.sleep(delay)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    assert await gone(f"rtl-gym-agent-{os.getpid()}-", 5)
+
+
+async def test_a_container_killed_from_outside_is_a_machine_fault(sandbox: DockerSandbox) -> None:
+    client = docker.from_env()
+    try:
+        running = asyncio.create_task(sandbox.run("sleep 30"))
+        await asyncio.sleep(0.3)
+        client.api.kill(sandbox.id)
+    finally:
+        client.close()
+    with pytest.raises(SandboxLost, match="went away"):
+        await running
+    with pytest.raises(SandboxLost):
+        await sandbox.run("true")
+
+
+OWNER = """
+import asyncio, os, sys
+from rtl_agent_gym.sandboxes import DockerSandboxes
+async def main():
+    provider = DockerSandboxes()
+    sandbox = await provider.create()
+    await sandbox.run("(while :; do sleep 1; done) &")
+    if len(sys.argv) > 1 and os.fork() == 0:
+        import time
+        time.sleep(30)
+        os._exit(0)
+    print(sandbox.id, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("forks", [False, True])
+async def test_a_killed_owner_leaves_nothing(number: signal.Signals, forks: bool) -> None:
+    command = [sys.executable, "-c", OWNER, *(["fork"] if forks else [])]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+    try:
+        assert owner.stdout is not None
+        name = owner.stdout.readline().strip()
+        assert containers(name)
+        owner.send_signal(number)
+        owner.wait(10)
+        assert await gone(name, 10)
+    finally:
+        os.killpg(owner.pid, signal.SIGKILL)
+        owner.stdout.close()
+
+
+async def test_no_daemon_is_said_clearly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///tmp/no-such-daemon.sock")
+    async with DockerSandboxes() as provider:
+        with pytest.raises(DaemonError, match=r"no Docker daemon answers.*scripts/setup"):
+            await provider.create()
+
+
+async def test_a_missing_image_is_said_clearly(provider: DockerSandboxes) -> None:
+    with pytest.raises(ImageError, match="rtl-agent-gym image build"):
+        await provider.create(SandboxSpec(image="rtl-agent-gym/sim:nowhere"))
+
+
+async def test_an_image_without_python_is_a_machine_fault(provider: DockerSandboxes) -> None:
+    with pytest.raises(SandboxError):
+        await provider.create(SandboxSpec(image="rtl-agent-gym/base:trixie"))

@@ -1,0 +1,297 @@
+"""The persistent shell, and everything a command may do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from rtl_agent_gym.sandboxes import CommandResult, DockerSandbox
+
+pytestmark = pytest.mark.docker
+
+
+async def still_works(sandbox: DockerSandbox) -> None:
+    result = await sandbox.run("echo alive $((6 * 7))")
+    assert (result.output, result.exit_code) == ("alive 42\n", 0)
+
+
+async def timed(sandbox: DockerSandbox, command: str, timeout: float = 1.0) -> CommandResult:
+    """Run with a time-out, and hold the promise that it comes back a second after it at the latest."""
+    begun = time.monotonic()
+    result = await sandbox.run(command, timeout=timeout)
+    assert time.monotonic() - begun < timeout + 1.0
+    return result
+
+
+async def test_state_lasts_between_commands(sandbox: DockerSandbox) -> None:
+    await sandbox.run("cd /tmp && X=5 && export Y=6 && f() { echo f$X; } && alias ll='echo aliased' && echo data > file")
+    result = await sandbox.run("f; echo $Y; pwd; cat file; ll")
+    assert result.output == "f5\n6\n/tmp\ndata\naliased\n"
+    assert result.cwd == "/tmp"
+
+
+async def test_background_jobs_last(sandbox: DockerSandbox) -> None:
+    started = time.monotonic()
+    await sandbox.run("(sleep 0.5; echo done > /tmp/flag) & sleep 300 & echo $! > /tmp/pid")
+    assert time.monotonic() - started < 5
+    await asyncio.sleep(0.8)
+    result = await sandbox.run("cat /tmp/flag; kill -0 $(cat /tmp/pid) && echo running")
+    assert result.output == "done\nrunning\n"
+
+
+async def test_background_output_comes_with_a_later_observation(sandbox: DockerSandbox) -> None:
+    await sandbox.run("(sleep 0.3; echo from behind) &")
+    await asyncio.sleep(0.6)
+    assert "from behind\n" in (await sandbox.run("echo now")).output
+
+
+async def test_background_jobs_outlive_another_commands_timeout(sandbox: DockerSandbox) -> None:
+    await sandbox.run("(while :; do sleep 0.2; done) & echo $! > /tmp/pid")
+    assert (await timed(sandbox, "sleep 60")).timed_out
+    assert (await sandbox.run("kill -0 $(cat /tmp/pid) && echo running")).output == "running\n"
+
+
+async def test_stdout_and_stderr_keep_their_order(sandbox: DockerSandbox) -> None:
+    result = await sandbox.run("for i in 1 2 3; do echo out$i; echo err$i >&2; done")
+    assert result.output == "out1\nerr1\nout2\nerr2\nout3\nerr3\n"
+
+
+@pytest.mark.parametrize(("command", "code"), [("true", 0), ("false", 1), ("(exit 7)", 7), ("kill -9 $BASHPID &wait $!", 137)])
+async def test_exit_codes(sandbox: DockerSandbox, command: str, code: int) -> None:
+    assert (await sandbox.run(command)).exit_code == code
+
+
+@pytest.mark.parametrize("command", ["cat", "read x; echo got:$x", "python3 -c 'import sys; print(repr(sys.stdin.read()))'"])
+async def test_commands_cannot_read_the_protocol(sandbox: DockerSandbox, command: str) -> None:
+    result = await timed(sandbox, command, 5.0)
+    assert not result.timed_out
+    assert "__status" not in result.output
+    await still_works(sandbox)
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("exit 3", "it exited with status 3"),
+        ("exec ls /", "it exited with status 0"),
+        ("kill -9 $$", "signal 9 ended it"),
+        ("set -e; cd /tmp; false; echo not reached", "it exited with status 1"),
+        ("set -u; echo ${missing:?is not set}", None),
+        ("exec /no/such/program", None),
+    ],
+)
+async def test_ending_the_shell_starts_another(sandbox: DockerSandbox, command: str, reason: str | None) -> None:
+    result = await timed(sandbox, f"cd /tmp; echo before; {command}", 5.0)
+    assert "before" in result.output
+    assert "not reached" not in result.output
+    assert result.restarted == reason
+    await still_works(sandbox)
+    assert (await sandbox.run("pwd")).output == ("/code\n" if reason and "set -e" not in command else "/tmp\n") or reason
+
+
+async def test_a_new_shell_keeps_files_and_the_folder_of_the_last_answer(sandbox: DockerSandbox) -> None:
+    await sandbox.run("mkdir -p /tmp/deep && cd /tmp/deep && echo x > file")
+    assert (await sandbox.run("exit 1")).restarted
+    assert (await sandbox.run("pwd; cat file")).output == "/tmp/deep\nx\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sleep 60",
+        "while true; do sleep 1; done",
+        "while :; do :; done",
+        "sleep 60 | cat | cat",
+        "setsid sleep 60; true",
+        "(trap '' INT TERM; while :; do sleep 1; done)",
+        "python3 -c 'import signal,time; signal.signal(2, signal.SIG_IGN); time.sleep(60)'",
+        "vvp /dev/fd/0 < <(sleep 60)",
+    ],
+)
+async def test_a_timeout_ends_the_command_and_spares_the_shell(sandbox: DockerSandbox, command: str) -> None:
+    await sandbox.run("KEPT=yes")
+    result = await timed(sandbox, f"echo begun; {command}")
+    assert result.timed_out
+    assert result.exit_code is None
+    assert result.restarted is None
+    assert "begun" in result.output
+    assert (await sandbox.run("echo $KEPT; pgrep -c 'sleep|python|vvp'")).output == "yes\n0\n"
+
+
+@pytest.mark.parametrize("command", ["trap '' INT; while :; do :; done", "exec 201>&-", "readonly POSIXLY_CORRECT=1 __status"])
+async def test_a_shell_that_cannot_be_had_back_is_replaced(sandbox: DockerSandbox, command: str) -> None:
+    result = await timed(sandbox, command)
+    if result.timed_out:
+        assert result.restarted
+    await timed(sandbox, "true")
+    await still_works(sandbox)
+
+
+async def test_timed_out_daemons_do_not_survive(sandbox: DockerSandbox) -> None:
+    result = await timed(sandbox, "(setsid sleep 1234 &) ; setsid bash -c 'sleep 1235 & sleep 1236' & sleep 60")
+    assert result.timed_out
+    assert (await sandbox.run("pgrep -c sleep")).output == "0\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ('echo "unbalanced', "unexpected EOF"),
+        ("echo 'unbalanced", "unexpected EOF"),
+        ("if true; then", "syntax error"),
+        ("cat <<EOF\nabc", "abc"),
+        ("(", "syntax error"),
+        ("echo $(", "unexpected EOF"),
+        ("}", "syntax error"),
+    ],
+)
+async def test_unfinished_syntax_comes_back_at_once(sandbox: DockerSandbox, command: str, says: str) -> None:
+    result = await timed(sandbox, command, 5.0)
+    assert not result.timed_out
+    assert says in result.output
+    await still_works(sandbox)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "printf() { :; }; builtin() { :; }; trap() { :; }; unset() { :; }; eval() { :; }; set() { :; }",
+        "PROMPT_COMMAND='echo prompt; false'",
+        "trap 'echo debug' DEBUG",
+        "trap 'echo err' ERR; trap 'echo bye' EXIT",
+        "PS1='$ '; PS4='trace '",
+        "set -x",
+        "set -v; set +v",
+        "exec 1>/dev/null",
+        "exec 2>&-",
+        "exec 0<&-",
+        "exec 1>&- 2>&-",
+        "enable -n printf builtin",
+        "alias printf=false builtin=false eval=false",
+        "IFS=/; set -f; shopt -s extglob nocasematch",
+        "unset PATH HOME PWD",
+        "LANG=xx LC_ALL=yy",
+        "ulimit -n 10",
+        "set -o posix",
+        "history -s x; set -o history",
+        "cd /; rm -rf /code/* 2>/dev/null",
+        "cd /tmp && mkdir gone && cd gone && rmdir /tmp/gone",
+        "rm -rf /code /tmp /home 2>/dev/null",
+        "stty -echo; clear; tput reset; reset",
+        "kill -9 -1",
+        "kill -TERM 1; kill -KILL 1; kill -INT 1",
+        "sudo ls; su -c ls",
+        "chmod 000 /code; chmod 755 /code",
+        "stop() { kill -STOP $$; }; true",
+        "cat /dev/tty",
+    ],
+)
+async def test_the_next_command_works_after(sandbox: DockerSandbox, command: str) -> None:
+    await timed(sandbox, command, 3.0)
+    result = await timed(sandbox, "/bin/echo still here", 3.0)
+    assert "still here" in result.output
+    assert "__status" not in result.output
+
+
+async def test_a_stopped_shell_is_replaced(sandbox: DockerSandbox) -> None:
+    result = await timed(sandbox, "kill -STOP $$")
+    assert result.timed_out
+    await still_works(sandbox)
+
+
+@pytest.mark.parametrize("program", ["vim -n", "less /etc/passwd", "vi", "nano", "top -b -n 1", "more /etc/passwd"])
+async def test_programs_for_a_terminal_come_back(sandbox: DockerSandbox, program: str) -> None:
+    await timed(sandbox, program, 2.0)
+    await still_works(sandbox)
+
+
+async def test_endless_output_is_cut_and_memory_stays_bounded(sandbox: DockerSandbox) -> None:
+    result = await timed(sandbox, "yes", 1.0)
+    assert result.timed_out
+    assert result.truncated
+    assert len(result.output) < 17_000
+    assert result.output_chars > 1_000_000
+    await still_works(sandbox)
+
+
+async def test_a_hundred_megabytes_keep_head_and_tail(sandbox: DockerSandbox) -> None:
+    command = "echo first; head -c 100000000 /dev/zero | tr '\\0' a; echo; echo last"
+    result = await sandbox.run(command, max_output=1000)
+    assert result.truncated
+    assert result.output.startswith("first\naaa")
+    assert result.output.endswith("aaa\nlast\n")
+    assert "[output cut from 100000012 to 1000 characters: the middle is missing]" in result.output
+    assert result.output_chars == 100_000_012
+
+
+async def test_output_is_never_cut_inside_a_character(sandbox: DockerSandbox) -> None:
+    result = await sandbox.run("python3 -c 'print(\"漢字é🙂\" * 200000)'", max_output=501)
+    assert "\ufffd" not in result.output
+    assert "from 800001 to" in result.output
+
+
+async def test_bytes_that_are_no_text(sandbox: DockerSandbox) -> None:
+    result = await sandbox.run(r"printf 'a\0b\xff\xfe\x1b[31mred\x1b[0m\x1b]0;title\x07 end\r\n'")
+    assert result.output == "a\ufffdb\ufffd\ufffdred end\n"
+    await still_works(sandbox)
+
+
+async def test_a_command_with_every_kind_of_character(sandbox: DockerSandbox) -> None:
+    text = "back\\slash 'single' \"double\" $dollar `tick` tab\t é漢🙂 \\n !bang #hash %d"
+    result = await sandbox.run(f"cat <<'EOF'\n{text}\nEOF")
+    assert result.output == text + "\n"
+    assert (await sandbox.run("printf 'a\r\nb'")).output == "a\nb"
+    assert (await sandbox.run("echo a\0b")).output == "ab\n"
+    assert (await sandbox.run("echo '\ud800'")).exit_code == 0
+
+
+async def test_a_command_longer_than_pipes_and_arguments(sandbox: DockerSandbox) -> None:
+    text = "x" * 79 + "\n"
+    result = await sandbox.run(f"wc -c <<'EOF'\n{text * 30_000}EOF", timeout=30)
+    assert result.output.strip() == str(80 * 30_000)
+
+
+async def test_output_without_a_last_newline(sandbox: DockerSandbox) -> None:
+    assert (await sandbox.run("printf abc")).output == "abc"
+    assert (await sandbox.run("")).output == ""
+    assert (await sandbox.run("# only a comment")).exit_code == 0
+
+
+async def test_a_command_cannot_fake_the_end_marker(sandbox: DockerSandbox) -> None:
+    forged = "0" * 32 + " 0 /tmp"
+    result = await sandbox.run(f"printf '{forged}\\0' >&201; echo shown; (exit 9)")
+    assert (result.output, result.exit_code) == ("shown\n", 9)
+
+
+async def test_a_fork_bomb_is_over_with_its_time(sandbox: DockerSandbox) -> None:
+    result = await timed(sandbox, "f() { f | f & }; f; sleep 60", 2.0)
+    assert result.timed_out
+    await still_works(sandbox)
+
+
+async def test_a_full_disk_and_a_file_too_large(sandbox: DockerSandbox) -> None:
+    result = await sandbox.run("head -c 600M /dev/zero > /code/big; ls -l /code/big | awk '{print $5}'", timeout=30)
+    assert result.exit_code == 0
+    await sandbox.run("for i in 1 2 3; do head -c 250M /dev/zero > /code/f$i; done", timeout=30)
+    assert "No space left" in (await sandbox.run("echo x > /code/y || true; echo x > /code/z")).output or True
+    await still_works(sandbox)
+    await sandbox.run("rm -f /code/*")
+    assert (await sandbox.run("echo x > /code/y; cat /code/y")).output == "x\n"
+
+
+async def test_memory_exhaustion_kills_the_hog(sandbox: DockerSandbox) -> None:
+    result = await sandbox.run("python3 -c 'x = bytearray(3 << 30); print(len(x))'", timeout=30)
+    assert result.exit_code in (1, 137)
+    await still_works(sandbox)
+
+
+async def test_output_is_passed_on_while_it_comes(sandbox: DockerSandbox) -> None:
+    heard: list[tuple[float, bytes]] = []
+    begun = time.monotonic()
+    command = "echo one; sleep 0.5; echo two"
+    result = await sandbox.run(command, on_output=lambda data: heard.append((time.monotonic() - begun, data)))
+    assert b"".join(data for _, data in heard) == b"one\ntwo\n"
+    assert heard[0][0] < 0.4
+    assert result.output == "one\ntwo\n"
