@@ -119,7 +119,7 @@ class GptOssRenderer:
             return _not_harmony(str(error), truncated=stop is None)
         called = bool(spoken) and spoken[-1] == CALL_ID
         action = harmony_text.decide(messages, truncated=stop is None, called=called)
-        if any("\ufffd" in command for command in action.commands) and not self._is_utf8(spoken):
+        if any("\ufffd" in command for command in action.commands) and self._text(spoken) is None:
             return harmony_text.malformed(
                 "Your tool call could not be read: the command holds bytes that are not UTF-8."
             )
@@ -150,7 +150,7 @@ class GptOssRenderer:
             in_body = parser.state is oh.StreamState.CONTENT
             parser.process_eos()
         except oh.HarmonyError as error:
-            harmony_text.split_messages(self._encoding.decode(ids))  # says what is wrong in words a model can use
+            harmony_text.split_messages(self._text(ids) or "")  # says what is wrong in words that a model can use
             raise HeaderError("a message header could not be read") from error
         messages = parser.messages
         last = len(messages) - 1
@@ -165,12 +165,14 @@ class GptOssRenderer:
             for place, message in enumerate(messages)
         ]
 
-    def _is_utf8(self, ids: list[int]) -> bool:
+    def _text(self, ids: list[int]) -> str | None:
+        """The text of ids; None when they are not UTF-8, or not all in the vocabulary."""
+        import openai_harmony as oh
+
         try:
-            self._encoding.decode(ids, errors="strict")
-        except UnicodeDecodeError:
-            return False
-        return True
+            return str(self._encoding.decode(ids, errors="strict"))
+        except (UnicodeDecodeError, oh.HarmonyError):
+            return None
 
     def _tool_message(self, output: str) -> Any:
         import openai_harmony as oh
