@@ -26,6 +26,7 @@ from rtl_agent_gym.errors import DaemonError
 from rtl_agent_gym.sandboxes.host import (
     Progress,
     apt_install,
+    exclusive,
     find_program,
     is_debian_like,
     is_root,
@@ -35,9 +36,6 @@ from rtl_agent_gym.sandboxes.host import (
 )
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
-
-# Held until this process ends: a Popen object warns when it is collected while its process, rightly, still runs.
-_started: list[subprocess.Popen[bytes]] = []
 
 _ENFORCED_LIMITS = ("MemoryLimit", "PidsLimit", "CpuCfsQuota")
 
@@ -71,6 +69,8 @@ class DaemonLaunch:
     host: str = DEFAULT_HOST
     """The unix socket it listens on."""
     pidfile: Path = Path("/var/run/docker.pid")
+    exec_root: Path = Path("/var/run/docker")
+    """Where it keeps the state of what runs, its containerd's among it."""
     arguments: tuple[str, ...] = ()
     """More arguments for `dockerd`."""
     log: Path | None = None
@@ -182,7 +182,14 @@ def ensure_daemon(progress: Progress = silent, *, launch: DaemonLaunch | None = 
             raise
         if not (is_root() and is_debian_like()):
             raise
-    launch = launch or DaemonLaunch()
+    with exclusive("daemon", progress):
+        try:
+            return find_daemon(host)  # who held the lock before may have started it
+        except DaemonError:
+            return _get_daemon(launch or DaemonLaunch(), progress)
+
+
+def _get_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
     _install_daemon(progress)
     if launch == DaemonLaunch() and Path("/run/systemd/system").is_dir():
         progress("starting Docker's service")
@@ -200,19 +207,26 @@ def _install_daemon(progress: Progress) -> None:
 
 
 def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
-    running = _running_daemon(launch.pidfile)
+    running = _running(launch.pidfile, "dockerd")
     if running is not None:
         progress(f"a dockerd is running (process {running}) but does not answer yet; waiting for it")
         return _wait_for_daemon(launch, None, None)
-    if launch.pidfile.exists():
-        progress(f"removing {launch.pidfile}, left by a daemon that is gone")
-        launch.pidfile.unlink(missing_ok=True)
+    # containerd's too: dockerd takes a dead one that its parent has not reaped for alive, and waits for it in vain.
+    for pidfile, program in (
+        (launch.pidfile, "dockerd"),
+        (launch.exec_root / "containerd/containerd.pid", "containerd"),
+    ):
+        if pidfile.exists() and _running(pidfile, program) is None:
+            progress(f"removing {pidfile}, left by a {program} that is gone")
+            pidfile.unlink(missing_ok=True)
     log = launch.log or _log_file()
     argv = [find_program("dockerd") or "dockerd", *launch.arguments]
     if launch.host != DEFAULT_HOST:
         argv += ["--host", launch.host]
     if launch.pidfile != DaemonLaunch.pidfile:
         argv += ["--pidfile", str(launch.pidfile)]
+    if launch.exec_root != DaemonLaunch.exec_root:
+        argv += ["--exec-root", str(launch.exec_root)]
     progress(f"starting dockerd; its output goes to {log}")
     try:
         with log.open("wb") as output:
@@ -221,12 +235,13 @@ def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
             )
     except OSError as cause:
         raise DaemonError(f"cannot start {argv[0]}: {cause}") from cause
-    _started.append(process)
     try:
-        return _wait_for_daemon(launch, process, log)
+        info = _wait_for_daemon(launch, process, log)
     except BaseException:  # an interrupt too must not leave a daemon behind that nobody has seen answer
         _end(process)
         raise
+    process.returncode = 0  # let go: the object would warn on collection that its process, rightly, still runs
+    return info
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -267,14 +282,14 @@ def _why(launch: DaemonLaunch, log: Path | None) -> str:
     )
 
 
-def _running_daemon(pidfile: Path) -> int | None:
-    """The process id in the file when a live dockerd has it; ids are used again, so the name counts too."""
+def _running(pidfile: Path, program: str) -> int | None:
+    """The process id in the file when a live process of that name has it; ids are used again, so the name counts."""
     try:
         pid = int(pidfile.read_text())
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
     except (OSError, ValueError):
         return None
-    return pid if name == "dockerd" and rest.split()[0] not in {"Z", "X"} else None
+    return pid if name == program and rest.split()[0] not in {"Z", "X"} else None
 
 
 def _log_file() -> Path:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from rtl_agent_gym.errors import SandboxError
 
@@ -82,3 +86,19 @@ def apt_install(packages: Sequence[str], *, error: type[SandboxError], progress:
     wait = "DPkg::Lock::Timeout=120"
     run_program(["apt-get", "-o", wait, "update"], error=error)
     run_program(["apt-get", "-o", wait, "install", "-y", "--no-install-recommends", *packages], error=error)
+
+
+@contextmanager
+def exclusive(work: str, progress: Progress = silent) -> Iterator[None]:
+    """Let one process of this user on this machine do `work` (a word) at a time; the others wait.
+
+    The lock goes with the process, however it ends, and is not handed on to children.
+    """
+    path = Path(tempfile.gettempdir()) / f"rtl-agent-gym-{work}-{os.geteuid()}.lock"
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(f"another process is at the {work}; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

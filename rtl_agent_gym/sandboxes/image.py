@@ -6,13 +6,11 @@ there gets another tag, and with it another image.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import os
 import re
 import tarfile
-import tempfile
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -27,7 +25,7 @@ from docker.errors import APIError, DockerException
 from rtl_agent_gym.errors import DaemonError, ImageError
 from rtl_agent_gym.sandboxes.base_image import ensure_base, image_id
 from rtl_agent_gym.sandboxes.daemon import connect
-from rtl_agent_gym.sandboxes.host import Progress, silent, tail
+from rtl_agent_gym.sandboxes.host import Progress, exclusive, silent, tail
 
 REPOSITORY = "rtl-agent-gym/sim"
 CONTEXT = Path(__file__).parent / "image_context"
@@ -101,7 +99,7 @@ def ensure_image(progress: Progress = silent) -> str:
         found = image_id(api, image_tag())
         if found is not None:
             return found
-        with _build_lock(progress):
+        with exclusive("image", progress):
             return image_id(api, image_tag()) or build(api, progress)
 
 
@@ -268,16 +266,3 @@ def _client(api: docker.APIClient | None) -> Iterator[docker.APIClient]:
             yield client.api
     except (DockerException, requests.RequestException) as error:
         raise DaemonError(f"the Docker daemon failed: {getattr(error, 'explanation', None) or error}") from error
-
-
-@contextmanager
-def _build_lock(progress: Progress) -> Iterator[None]:
-    """One build at a time for this user on this machine. The lock goes with the process, however it ends."""
-    path = Path(tempfile.gettempdir()) / f"rtl-agent-gym-image-{os.geteuid()}.lock"
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("another process builds the image; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -1,0 +1,176 @@
+"""Finding, starting and recovering a Docker daemon: on a private dockerd that shares nothing with the machine's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import DaemonError
+from rtl_agent_gym.sandboxes import daemon as module
+from rtl_agent_gym.sandboxes.daemon import DaemonLaunch, connect, ensure_daemon, find_daemon
+from rtl_agent_gym.sandboxes.host import find_program, is_debian_like, is_root
+
+starts_daemons = [
+    pytest.mark.docker,
+    pytest.mark.skipif(
+        not (is_root() and is_debian_like() and find_program("dockerd")),
+        reason="only root on Debian or Ubuntu starts daemons",
+    ),
+]
+
+
+@pytest.fixture
+def launch() -> Iterator[DaemonLaunch]:
+    """How to start a daemon that is all alone: its own socket, folders and pid file, and no network."""
+    folder = Path(tempfile.mkdtemp(prefix="rtl-gym-", dir="/tmp"))  # a socket's path has 108 bytes at most
+    arguments = ("--data-root", f"{folder}/data", "--bridge=none", "--iptables=false")
+    yield DaemonLaunch(f"unix://{folder}/d.sock", folder / "pid", folder / "exec", arguments, folder / "log")
+    for process in _daemons_in(folder):
+        os.kill(process, signal.SIGTERM)
+    _wait_until(lambda: not _daemons_in(folder))
+    for mount in [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]:
+        if mount.startswith(f"{folder}/"):
+            subprocess.run(["umount", "--lazy", mount], check=True)
+    shutil.rmtree(folder)
+
+
+def _daemons_in(folder: Path) -> list[int]:
+    """The live processes (dockerd and its containerd) whose command line names the folder."""
+    found = []
+    for place in Path("/proc").iterdir():
+        try:
+            if place.name.isdigit() and str(folder).encode() in (place / "cmdline").read_bytes():
+                found.append(int(place.name))
+        except OSError:
+            continue  # it ended while we looked
+    return found
+
+
+def _wait_until(condition: object, seconds: float = 20.0) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+class TestStarting:
+    pytestmark = starts_daemons
+
+    def test_starts_one_in_its_own_session_and_leaves_it_alone_afterwards(self, launch: DaemonLaunch) -> None:
+        said: list[str] = []
+        info = ensure_daemon(said.append, launch=launch)
+        assert info.host == launch.host
+        assert info.version[0].isdigit()
+        pid = int(launch.pidfile.read_text())
+        assert os.getsid(pid) == pid
+        assert any("starting dockerd" in line for line in said)
+
+        said.clear()
+        assert ensure_daemon(said.append, launch=launch) == info
+        assert said == []
+        assert int(launch.pidfile.read_text()) == pid
+
+    def test_recovers_from_a_daemon_that_was_killed(self, launch: DaemonLaunch) -> None:
+        ensure_daemon(launch=launch)
+        pid = int(launch.pidfile.read_text())
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        with pytest.raises(DaemonError, match="is gone"):
+            find_daemon(launch.host)
+        said: list[str] = []
+        ensure_daemon(said.append, launch=launch)
+        assert any("left by a dockerd that is gone" in line for line in said)
+        assert int(launch.pidfile.read_text()) != pid
+
+    def test_a_pid_that_another_program_has_now_is_stale(self, launch: DaemonLaunch) -> None:
+        launch.pidfile.write_text(str(os.getpid()))  # dockerd itself would refuse: "ensure docker is not running"
+        ensure_daemon(launch=launch)
+        assert int(launch.pidfile.read_text()) != os.getpid()
+
+    def test_two_at_once_share_one(self, launch: DaemonLaunch) -> None:
+        with ThreadPoolExecutor(2) as threads:
+            first, second = threads.map(lambda _: ensure_daemon(launch=launch), range(2))
+        assert first == second
+
+    def test_one_that_ends_at_once_is_reported_with_the_end_of_its_log(self, launch: DaemonLaunch) -> None:
+        started = time.monotonic()
+        broken = replace(launch, arguments=(*launch.arguments, "--no-such-option"))
+        with pytest.raises(DaemonError, match=r"(?s)exit code \d+.*no-such-option.*DOCKER_HOST"):
+            ensure_daemon(launch=broken)
+        assert time.monotonic() - started < 30
+        assert not launch.pidfile.exists()
+
+    def test_one_that_does_not_answer_in_time_is_ended_again(self, launch: DaemonLaunch) -> None:
+        with pytest.raises(DaemonError, match="gave no answer in 0 s"):
+            ensure_daemon(launch=replace(launch, wait=0.0))
+        _wait_until(lambda: not _daemons_in(launch.pidfile.parent))
+
+    def test_without_the_right_to_start_one_it_says_what_to_do(
+        self, launch: DaemonLaunch, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "is_root", lambda: False)
+        with pytest.raises(DaemonError, match=r"does not exist.*As root, \./scripts/setup"):
+            ensure_daemon(launch=launch)
+        assert not launch.pidfile.exists()
+
+
+class TestFinding:
+    @pytest.mark.docker
+    def test_describes_the_machines_daemon(self) -> None:
+        info = find_daemon()
+        assert info.cpus >= 1
+        assert info.memory > 1 << 30
+        assert info.storage_driver
+        assert info.missing_limits == ()
+
+    def test_a_daemon_that_was_named_is_never_started(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+        said: list[str] = []
+        with pytest.raises(DaemonError, match="DOCKER_HOST names it"):
+            ensure_daemon(said.append)
+        assert said == []
+
+    def test_a_socket_that_nobody_listens_on(self, tmp_path: Path) -> None:
+        path = tmp_path / "dead.sock"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+        with pytest.raises(DaemonError, match=r"dead\.sock is gone"):
+            connect(f"unix://{path}")
+
+    def test_something_else_that_listens(self, tmp_path: Path) -> None:
+        path = tmp_path / "other.sock"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            listener.settimeout(10)
+
+            def answer() -> None:
+                for _ in range(2):  # the probe, which hangs up at once, then the client
+                    with listener.accept()[0] as peer, contextlib.suppress(BrokenPipeError):
+                        peer.sendall(b"220 mail server\r\n")
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            with pytest.raises(DaemonError, match="does not answer as a Docker daemon"):
+                find_daemon(f"unix://{path}")
+            thread.join()
+
+    def test_an_address_where_nothing_listens(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # not listening
+            with pytest.raises(DaemonError, match="does not answer"):
+                find_daemon(f"tcp://127.0.0.1:{taken.getsockname()[1]}")
