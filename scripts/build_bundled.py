@@ -5,8 +5,8 @@ Usage::
     scripts/build_bundled.py            write rtl_agent_gym/problems/bundled/problems.jsonl
     scripts/build_bundled.py --check    say whether that file equals the folders; exit 1 when it does not
 
-The folders are the source, the file is what is loaded and what the official runner takes. The same folders give the same
-bytes on every machine. What a folder holds is written down in `rtl_agent_gym/problems/bundled/README.md`.
+The folders are the source, the file is what is loaded and what the official runner takes. The same folders give the
+same bytes on every machine. What a folder holds is written down in `rtl_agent_gym/problems/bundled/README.md`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Meta(BaseModel):
 
 
 def read_tree(root: Path) -> dict[str, str]:
-    """Every file below `root` by its relative path, in path order. Raises `BuildError` for what is not plain UTF-8 text."""
+    """Every file below `root` by its relative path, in path order. Raises `BuildError` for what is not plain text."""
     files: dict[str, str] = {}
     for path in sorted(root.rglob("*"), key=lambda found: found.relative_to(root).as_posix()):
         if path.is_dir() or "__pycache__" in path.parts:
@@ -62,7 +62,7 @@ def read_tree(root: Path) -> dict[str, str]:
 
 
 def diff_body(before: str, after: str) -> str:
-    """The hunks that turn `before` into `after`, from the first ``@@`` on, without the two lines that name the files."""
+    """The hunks that turn `before` into `after`, from the first ``@@`` on, without the lines that name the files."""
     lines = list(difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True)))
     return "".join(lines[2:])
 

@@ -1,7 +1,7 @@
 """Problems of the package's own, in CVDP's agentic format.
 
 `problems.jsonl` is what gets loaded; the folders beside it are its source (`README.md` says what they hold). The wrong
-designs exist for tests only: each is a plausible solution with one mistake, and its problem's hidden tests must reject it.
+designs exist for tests only: each is a plausible solution with one mistake, which its problem's hidden tests reject.
 """
 
 from __future__ import annotations

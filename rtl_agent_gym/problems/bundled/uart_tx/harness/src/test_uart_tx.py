@@ -126,7 +126,9 @@ async def test_inputs_do_not_matter_during_a_frame(dut):
     await start(dut)
     generator = random.Random(SEED)
     for _ in range(12):
-        frame = Frame(generator.randrange(256), generator.randrange(1, 5), generator.randrange(4), generator.randrange(2))
+        frame = Frame(
+            generator.randrange(256), generator.randrange(1, 5), generator.randrange(4), generator.randrange(2)
+        )
         await send(dut, frame, disturb=generator)
         drive(dut, frame, valid=False)
         await edge(dut, (1, 1), "idle between frames")
