@@ -1,0 +1,28 @@
+// Divider of the SPI master: one tick per half period of the SPI clock.
+module spi_clkgen (
+  input  logic       clk,
+  input  logic       rst_n,
+  input  logic       start,  // restart the count with a new divisor
+  input  logic       run,
+  input  logic [7:0] div,
+  output logic       tick
+);
+
+  logic [7:0] count;
+  logic [7:0] div_q;
+
+  assign tick = run && (count == 8'd0);
+
+  always_ff @(posedge clk or negedge rst_n) begin
+    if (!rst_n) begin
+      count <= 8'd0;
+      div_q <= 8'd0;
+    end else if (start) begin
+      count <= div;
+      div_q <= div;
+    end else if (run) begin
+      count <= tick ? div_q : count - 8'd1;
+    end
+  end
+
+endmodule
