@@ -60,7 +60,7 @@ def image_id(api: docker.APIClient, name: str) -> str | None:
 def _pull() -> str | None:
     """Pull the base; None when it is there, else why not, in one line."""
     client = connect(timeout=_REGISTRY_PATIENCE)
-    repository, tag = PULLED_BASE.split(":")
+    repository, _, tag = PULLED_BASE.rpartition(":")
     try:
         for event in client.api.pull(repository, tag=tag, stream=True, decode=True):
             if "error" in event:
@@ -122,7 +122,7 @@ def _mirror() -> list[str]:
 
 def _import(api: docker.APIClient, root: Path) -> None:
     without = ["--exclude=./var/cache/apt/archives/*.deb", "--exclude=./var/lib/apt/lists/*", "--exclude=./dev/*"]
-    repository, tag = BOOTSTRAPPED_BASE.split(":")
+    repository, _, tag = BOOTSTRAPPED_BASE.rpartition(":")
     with subprocess.Popen(["tar", "-C", str(root), *without, "-c", "."], stdout=subprocess.PIPE) as tar:
         assert tar.stdout is not None
         try:

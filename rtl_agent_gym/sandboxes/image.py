@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import docker
 import requests
 from docker.errors import APIError, DockerException
+from docker.utils.socket import frames_iter
 
 from rtl_agent_gym.errors import DaemonError, ImageError
 from rtl_agent_gym.sandboxes.base_image import ensure_base, image_id
@@ -110,6 +110,7 @@ def build(api: docker.APIClient, progress: Progress = silent, *, use_cache: bool
     base = ensure_base(api, progress)
     progress(f"building {tag} on {base}; about four minutes when no step is cached")
     last: deque[str] = deque(maxlen=200)
+    failure = None
     try:
         events = api.build(
             fileobj=_context_tar(files),
@@ -122,20 +123,19 @@ def build(api: docker.APIClient, progress: Progress = silent, *, use_cache: bool
             timeout=_LONGEST_SILENCE,
             decode=True,
         )
-        for event in events:
-            _follow(event, last, progress)
+        for event in events:  # to the end, also after an error, so that the connection can be closed
+            failure = event.get("error", failure)
+            _follow(str(event.get("stream", "")), last, progress)
     except (DockerException, requests.RequestException) as error:
         raise ImageError(f"the build of {tag} broke off: {error}\n{tail(last)}") from error
     found = image_id(api, tag)
-    if found is None:
-        raise ImageError(f"the build of {tag} ended without an image:\n{tail(last)}")
+    if failure is not None or found is None:
+        raise ImageError(f"building {tag} failed: {failure or 'it ended without an image'}\n{tail(last)}")
     return found
 
 
-def _follow(event: dict[str, Any], last: deque[str], progress: Progress) -> None:
-    if "error" in event:
-        raise ImageError(f"building the simulation image failed: {event['error']}\n{tail(last)}")
-    for line in str(event.get("stream", "")).splitlines():
+def _follow(text: str, last: deque[str], progress: Progress) -> None:
+    for line in text.splitlines():
         if not line.strip():
             continue
         last.append(line)
@@ -227,9 +227,11 @@ def _run_once(api: docker.APIClient, image: str, script: str) -> str:
     try:
         container = api.create_container(image, ["/bin/sh", "-c", script], user="1000", host_config=limits)["Id"]
         # Before the start, as the container and its log are gone the moment it ends.
-        output = api.attach(container, stdout=True, stderr=True, stream=True, logs=True)
-        api.start(container)
-        return b"".join(output).decode(errors="replace")
+        stream = api.attach_socket(container, params={"stdout": 1, "stderr": 1, "stream": 1})
+        # Closing the stream alone leaves its connection open until it is collected.
+        with closing(stream), closing(stream._response):
+            api.start(container)
+            return b"".join(data for _, data in frames_iter(stream, tty=False)).decode(errors="replace")
     except APIError as error:
         raise ImageError(f"cannot run a container of {image}: {error.explanation or error}") from error
 

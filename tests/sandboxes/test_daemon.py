@@ -33,18 +33,29 @@ starts_daemons = [
 
 
 @pytest.fixture
-def launch() -> Iterator[DaemonLaunch]:
-    """How to start a daemon that is all alone: its own socket, folders and pid file, and no network."""
+def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonLaunch]:
+    """How to start a daemon that is all alone: its own socket, folders, pid file and network namespace.
+
+    Without the namespace its ``--bridge=none`` would delete docker0, which the machine's own daemon stands on.
+    """
+    had_bridge = "docker0" in os.listdir("/sys/class/net")
     folder = Path(tempfile.mkdtemp(prefix="rtl-gym-", dir="/tmp"))  # a socket's path has 108 bytes at most
+    wrapper = folder / "bin/dockerd"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec unshare --net {find_program("dockerd")} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     arguments = ("--data-root", f"{folder}/data", "--bridge=none", "--iptables=false")
     yield DaemonLaunch(f"unix://{folder}/d.sock", folder / "pid", folder / "exec", arguments, folder / "log")
     for process in _daemons_in(folder):
-        os.kill(process, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # containerd ends with its dockerd
+            os.kill(process, signal.SIGTERM)
     _wait_until(lambda: not _daemons_in(folder))
     for mount in [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]:
         if mount.startswith(f"{folder}/"):
             subprocess.run(["umount", "--lazy", mount], check=True)
     shutil.rmtree(folder)
+    assert ("docker0" in os.listdir("/sys/class/net")) == had_bridge
 
 
 def _daemons_in(folder: Path) -> list[int]:

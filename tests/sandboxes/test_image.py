@@ -1,0 +1,223 @@
+"""The simulation image: its name follows its content, its build reports failures, its tools are the pinned ones."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import docker
+import pytest
+
+from rtl_agent_gym.errors import ImageError
+from rtl_agent_gym.sandboxes import base_image, image
+from rtl_agent_gym.sandboxes.daemon import connect
+from rtl_agent_gym.sandboxes.host import find_program, is_root
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the build context that a test may change."""
+    copy = tmp_path / "context"
+    shutil.copytree(image.CONTEXT, copy)
+    monkeypatch.setattr(image, "CONTEXT", copy)
+    return copy
+
+
+@pytest.fixture
+def api() -> Iterator[docker.APIClient]:
+    """A client of the machine's daemon."""
+    with closing(connect()) as client:
+        yield client.api
+
+
+@pytest.fixture
+def own_images(context: Path, monkeypatch: pytest.MonkeyPatch, api: docker.APIClient) -> Iterator[Path]:
+    """A context for builds of a few seconds, under a name of their own; the images are gone afterwards."""
+    name = secrets.token_hex(4)
+    monkeypatch.setattr(image, "REPOSITORY", f"rtl-agent-gym-test/{name}")
+    monkeypatch.setattr(image, "IMAGE_LABEL", f"io.rtl-agent-gym.test-{name}")
+    write_dockerfile(context, "RUN echo hello")
+    yield context
+    (context / "gone").write_text("so that no image is the current one")
+    for _ in range(50):  # a container that used one may be gone only a moment after its end
+        image.prune(api)
+        if not api.images(name=image.REPOSITORY):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"images were left behind: {image.REPOSITORY}")
+
+
+def write_dockerfile(context: Path, *instructions: str) -> None:
+    lines = ("ARG BASE", "FROM ${BASE}", "ARG ICARUS_VERSION=13.0", *instructions, f"LABEL {image.IMAGE_LABEL}=sim")
+    (context / "Dockerfile").write_text("\n".join(lines) + "\n")
+
+
+class TestTag:
+    @pytest.mark.parametrize("change", ["Dockerfile", "requirements.txt", "a/new/file"])
+    def test_any_change_of_the_context_is_another_tag(self, context: Path, change: str) -> None:
+        before = image.image_tag()
+        assert before.startswith("rtl-agent-gym/sim:")
+        assert len(before.partition(":")[2]) == 12
+        (context / change).parent.mkdir(parents=True, exist_ok=True)
+        with (context / change).open("a") as file:
+            file.write("# changed\n")
+        assert image.image_tag() != before
+
+    def test_a_renamed_file_is_another_tag(self, context: Path) -> None:
+        (context / "one").write_text("x")
+        before = image.image_tag()
+        (context / "one").rename(context / "two")
+        assert image.image_tag() != before
+
+    def test_caches_and_modes_do_not_count(self, context: Path) -> None:
+        before = image.image_tag()
+        (context / "__pycache__").mkdir()
+        (context / "__pycache__/x.pyc").write_bytes(b"x")
+        (context / "Dockerfile").chmod(0o755)
+        assert image.image_tag() == before
+
+
+class TestContext:
+    def test_the_hosts_certificates_go_to_the_build_but_not_into_the_tag(
+        self, context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+            monkeypatch.delenv(name, raising=False)
+        before = image.image_tag()
+        with tarfile.open(fileobj=image._context_tar(image.context_files())) as tar:
+            assert tar.getmember("host-ca.crt").size == 0
+        (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\n")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
+        with tarfile.open(fileobj=image._context_tar(image.context_files())) as tar:
+            member = tar.extractfile("host-ca.crt")
+            assert member is not None
+            assert member.read() == b"-----BEGIN CERTIFICATE-----\n"
+        assert image.image_tag() == before
+
+    def test_certificates_stay_in_the_build_stage(self) -> None:
+        final_stage = (image.CONTEXT / "Dockerfile").read_text().rpartition("\nFROM ")[2]
+        assert "host-ca" not in final_stage
+
+    def test_scripts_are_executable_whatever_the_checkout_made_of_them(self, context: Path) -> None:
+        (context / "tool").write_text("#!/bin/sh\n")
+        (context / "tool").chmod(0o600)
+        with tarfile.open(fileobj=image._context_tar(image.context_files())) as tar:
+            assert tar.getmember("tool").mode == 0o755
+            assert tar.getmember("Dockerfile").mode == 0o644
+
+    def test_pinned_versions_are_read_from_the_context(self) -> None:
+        pins = image.pinned_versions()
+        assert pins["iverilog"] == "13.0"
+        assert pins["cocotb"] == "2.0.1"
+        assert pins["pytest"] == "8.3.2"
+
+
+@pytest.mark.docker
+class TestTheImage:
+    def test_is_found_at_once_when_it_is_there(self) -> None:
+        said: list[str] = []
+        built = image.ensure_image(said.append)  # as ./scripts/test has left it
+        said.clear()
+        started = time.monotonic()
+        assert image.ensure_image(said.append) == built == image.find_image()
+        assert time.monotonic() - started < 2
+        assert said == []
+
+    def test_its_tools_run_and_have_the_pinned_versions(self, api: docker.APIClient) -> None:
+        before = {container["Id"] for container in api.containers(all=True, filters={"ancestor": image.find_image()})}
+        versions = image.verify()
+        assert versions["iverilog"] == versions["vvp"] == "13.0"
+        assert versions["cocotb"] == "2.0.1"
+        assert versions["verilator"] >= "5.032"
+        assert versions["yosys"]
+        for _ in range(50):  # Docker removes the container a moment after its end
+            left = api.containers(all=True, filters={"ancestor": image.find_image(), "status": "exited"})
+            if not {container["Id"] for container in left} - before:
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail(f"containers were left behind: {left}")
+
+    def test_holds_no_certificates_of_the_machine_that_built_it(self, api: docker.APIClient) -> None:
+        output = image._run_once(api, image.find_image(), "find / -xdev -name 'host-ca*' 2>/dev/null; echo searched")
+        assert output == "searched\n"
+
+    def test_a_missing_one_says_how_to_build_it(self, context: Path) -> None:
+        (context / "new").write_text(secrets.token_hex(8))
+        with pytest.raises(ImageError, match="rtl-agent-gym image build"):
+            image.find_image()
+
+
+@pytest.mark.docker
+class TestBuilding:
+    def test_builds_what_is_missing_and_tells_the_steps(self, own_images: Path, api: docker.APIClient) -> None:
+        said: list[str] = []
+        built = image.ensure_image(said.append)
+        assert api.inspect_image(image.image_tag())["Id"] == built
+        assert any(line.startswith("Step 4/5 : RUN echo hello") for line in said)
+
+    def test_a_failing_step_is_reported_with_its_last_lines(self, own_images: Path, api: docker.APIClient) -> None:
+        before = len(api.containers(all=True, filters={"status": "exited"}))
+        write_dockerfile(own_images, f"RUN for i in $(seq 100); do echo line $i {secrets.token_hex(4)}; done; exit 7")
+        with pytest.raises(ImageError) as caught:
+            image.ensure_image()
+        text = str(caught.value)
+        assert "returned a non-zero code: 7" in text
+        assert "line 100 " in text
+        assert "line 70 " not in text
+        assert text.count("\n") == 30
+        assert len(api.containers(all=True, filters={"status": "exited"})) <= before
+        with pytest.raises(ImageError, match="is not there"):
+            image.find_image(api)
+
+    def test_an_image_without_the_tools_fails_verification(self, own_images: Path) -> None:
+        image.ensure_image()
+        with pytest.raises(ImageError, match=r"iverilog  ?\(wants 13\.0\).*cocotb missing.*vvp missing.*--no-cache"):
+            image.verify()
+
+    def test_prune_removes_earlier_ones_and_keeps_the_current(self, own_images: Path, api: docker.APIClient) -> None:
+        image.ensure_image()
+        earlier = image.image_tag()
+        write_dockerfile(own_images, "RUN echo another")
+        current = image.ensure_image()
+        assert image.prune() == [earlier]
+        assert image.find_image() == current
+        assert base_image.image_id(api, earlier) is None
+        assert image.prune() == []
+
+    def test_prune_leaves_what_a_container_uses(self, own_images: Path, api: docker.APIClient) -> None:
+        built = image.ensure_image()
+        container = api.create_container(built, ["true"])["Id"]
+        try:
+            (own_images / "new").write_text("another tag")
+            image.prune()
+            assert api.inspect_image(built)["Id"] == built
+        finally:
+            api.remove_container(container)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.skipif(not is_root() or find_program("debootstrap") is None, reason="only root bootstraps Debian")
+def test_a_base_is_bootstrapped_where_no_registry_gives_one(
+    monkeypatch: pytest.MonkeyPatch, api: docker.APIClient
+) -> None:
+    monkeypatch.setattr(base_image, "PULLED_BASE", "127.0.0.1:9/rtl-agent-gym-test:none")
+    monkeypatch.setattr(base_image, "BOOTSTRAPPED_BASE", "rtl-agent-gym-test/base:trixie")
+    said: list[str] = []
+    try:
+        name = base_image.ensure_base(api, said.append)
+        assert name == "rtl-agent-gym-test/base:trixie"
+        assert any("bootstrapping Debian" in line for line in said)
+        release = image._run_once(api, name, "cat /etc/os-release; ls /usr/share/keyrings; ls /var/lib/apt/lists")
+        assert "VERSION_CODENAME=trixie" in release
+        assert "debian-archive-keyring.gpg" in release
+        assert base_image.ensure_base(api) == name
+    finally:
+        api.remove_image("rtl-agent-gym-test/base:trixie", force=True)
+    assert not list(Path("/var/tmp").glob("rtl-agent-gym-base-*"))
