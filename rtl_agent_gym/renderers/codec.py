@@ -8,7 +8,6 @@ leaves those added tokens active that are not marked special, and in Qwen's voca
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
@@ -44,19 +43,21 @@ class Codec:
 
     def __init__(self, tokenizer: Any) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-        if not hasattr(backend, "to_str"):
+        if not hasattr(backend, "get_added_tokens_decoder"):
             raise UsageError(
                 "a renderer needs a tokenizers.Tokenizer or a fast transformers tokenizer, "
                 f"not {type(tokenizer).__name__}"
             )
         from tokenizers import Tokenizer
 
-        spec = json.loads(backend.to_str())
-        if (spec.get("decoder") or {}).get("type") != "ByteLevel":
+        if type(backend.decoder).__name__ != "ByteLevel":
             raise UsageError("a renderer needs a byte-level tokenizer, as Qwen's is; this one decodes in another way")
-        self._controls = {token["content"]: int(token["id"]) for token in spec["added_tokens"]}
-        spec.update(added_tokens=[], post_processor=None, truncation=None, padding=None)
-        self._plain = Tokenizer.from_str(json.dumps(spec))
+        self._controls = {token.content: int(id_) for id_, token in backend.get_added_tokens_decoder().items()}
+        self._plain = Tokenizer(backend.model)  # shares the ranks, and leaves the added tokens behind
+        if backend.normalizer is not None:
+            self._plain.normalizer = backend.normalizer
+        if backend.pre_tokenizer is not None:
+            self._plain.pre_tokenizer = backend.pre_tokenizer
         self._bytes = {id_: text.encode() for text, id_ in self._controls.items()}
         self._char_bytes = char_bytes()
 

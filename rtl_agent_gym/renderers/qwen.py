@@ -55,6 +55,9 @@ class QwenRenderer:
     def __repr__(self) -> str:
         return f"QwenRenderer({self._name!r})"
 
+    def __reduce__(self) -> tuple[type[QwenRenderer], tuple[str, Any]]:
+        return QwenRenderer, (self._name, self._tokenizer)  # the codec is quickly made again
+
     @property
     def name(self) -> str:
         return self._name

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.renderers import Renderer, get_renderer
+from rtl_agent_gym.renderers.codec import Codec
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 
 
@@ -45,12 +46,7 @@ def qwen_chat(qwen_vocabulary: Any) -> Any:
     """Qwen3's tokenizer as transformers wraps it."""
     from transformers import PreTrainedTokenizerFast
 
-    return PreTrainedTokenizerFast(
-        tokenizer_object=qwen_vocabulary,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        name_or_path="Qwen/Qwen3-8B",
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=qwen_vocabulary, eos_token="<|im_end|>", pad_token="<|endoftext|>")
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +97,31 @@ def sampled(qwen_vocabulary: Any, harmony: Any) -> Callable[[str, str], list[int
         return list(harmony.encode(text, allowed_special="all"))
 
     return ids
+
+
+@pytest.fixture(scope="session")
+def letters(qwen_vocabulary: Any, harmony: Any) -> Callable[[str, str], list[int]]:
+    """The ids of a text whose control tokens are only spelled, letter by letter."""
+
+    def ids(name: str, text: str) -> list[int]:
+        if name.startswith("qwen"):
+            return Codec(qwen_vocabulary).encode([text])
+        return list(harmony.encode(text, disallowed_special=()))
+
+    return ids
+
+
+@pytest.fixture(scope="session")
+def lone_byte(qwen_vocabulary: Any, harmony: Any) -> Callable[[str], int]:
+    """A token that is one byte, which alone is not UTF-8."""
+
+    def id_(name: str) -> int:
+        text: Any = (
+            (lambda n: qwen_vocabulary.decode([n])) if name.startswith("qwen") else (lambda n: harmony.decode([n]))
+        )
+        return next(n for n in range(256) if text(n) == "\ufffd")
+
+    return id_
 
 
 @pytest.fixture(scope="session")

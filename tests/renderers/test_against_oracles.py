@@ -1,0 +1,280 @@
+"""Prompts equal what the models' own templates and openai-harmony render, and parsing agrees with others' parsers."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from rtl_agent_gym.renderers import Renderer
+from rtl_agent_gym.renderers.protocol import ARGUMENT_DESCRIPTION, TOOL_DESCRIPTION, TOOL_NAME
+from rtl_agent_gym.renderers.transcript import TokenTranscript
+
+fuzz = settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": TOOL_NAME,
+        "description": TOOL_DESCRIPTION,
+        "parameters": {
+            "type": "object",
+            "properties": {"command": {"type": "string", "description": ARGUMENT_DESCRIPTION}},
+            "required": ["command"],
+        },
+    },
+}
+
+# Text in which no control token is spelled: there templates and we differ on purpose.
+plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<"))
+words = st.text("abc {}\"'\\\n\té漢🙂$`", min_size=1).filter(str.strip)
+
+QWEN_TEMPLATES = {
+    "qwen3": ("qwen3", {}),
+    "qwen3_disable_thinking": ("qwen3", {"enable_thinking": False}),
+    "qwen3_instruct": ("qwen3_instruct_2507", {}),
+}
+
+
+PINNED_PROMPT = ("You are an engineer.\n", "\n\nBuild an arbiter: grant[7:0] 漢.")
+
+
+def by_template(chat: Any, template: str, messages: list[dict[str, Any]], **options: Any) -> list[int]:
+    """A conversation's ids by a chat template, ready for the assistant's next turn."""
+    text = chat.apply_chat_template(
+        messages, tools=[TOOL], chat_template=template, add_generation_prompt=True, tokenize=False, **options
+    )
+    return list(chat.encode(text, add_special_tokens=False))
+
+
+@pytest.mark.parametrize("name", QWEN_TEMPLATES)
+@given(system=plain, user=plain)
+@example(system=PINNED_PROMPT[0], user=PINNED_PROMPT[1])
+@example(system=" ", user="")
+@fuzz
+def test_qwen_prompts_equal_the_chat_template(
+    name: str,
+    make: Callable[[str], Renderer],
+    qwen_chat: Any,
+    chat_template: Callable[[str], str],
+    system: str,
+    user: str,
+) -> None:
+    template, options = QWEN_TEMPLATES[name]
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    if not system:
+        del messages[0]
+    theirs = by_template(qwen_chat, chat_template(template), messages, **options)
+    assert make(name).initial_ids(system, user) == theirs
+
+
+# SHA-256 of the prompts' ids as the published chat template gives them, so that this holds where trl is not installed.
+QWEN_PROMPT_DIGESTS = {
+    "qwen3": "003e43e5af6371d864ca36a4a311b89d5fd2778c282506003be05dde71542e61",
+    "qwen3_disable_thinking": "b6746175f6ca752cc141a4b86b9525fe977efd67f4cf72fd9175b5146db5052d",
+    "qwen3_instruct": "003e43e5af6371d864ca36a4a311b89d5fd2778c282506003be05dde71542e61",
+}
+
+
+@pytest.mark.parametrize("name", QWEN_PROMPT_DIGESTS)
+def test_qwen_prompts_are_the_ones_that_were_compared(name: str, make: Callable[[str], Renderer]) -> None:
+    ids = make(name).initial_ids(*PINNED_PROMPT)
+    assert hashlib.sha256(struct.pack(f"<{len(ids)}I", *ids)).hexdigest() == QWEN_PROMPT_DIGESTS[name]
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_instruct"])
+@given(turns=st.lists(st.tuples(words, st.lists(st.tuples(words, plain), min_size=1, max_size=3)), max_size=4))
+@fuzz
+def test_a_qwen_tool_loop_equals_the_chat_template(
+    name: str,
+    make: Callable[[str], Renderer],
+    qwen_chat: Any,
+    chat_template: Callable[[str], str],
+    sampled: Callable[[str, str], list[int]],
+    turns: list[tuple[str, list[tuple[str, str]]]],
+) -> None:
+    """Where the model writes as its template would, an appended history is the rendered one, thinking and all."""
+    renderer = make(name)
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
+    transcript = TokenTranscript(renderer.initial_ids("S", "U"))
+    for thought, steps in turns:
+        thought = thought.strip("\n")
+        calls = [{"name": TOOL_NAME, "arguments": {"command": command}} for command, _ in steps]
+        spoken = "\n".join(f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>" for call in calls)
+        message: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": calls}
+        if name == "qwen3":
+            spoken = f"<think>\n{thought}\n</think>\n\n{spoken}"
+            message["reasoning_content"] = thought
+        ids = sampled(name, spoken + "<|im_end|>")
+        action = renderer.parse_ids(ids)
+        assert list(action.commands) == [command for command, _ in steps]
+        messages += [message, *({"role": "tool", "content": output} for _, output in steps)]
+        transcript.add_action(ids)
+        transcript.append(renderer.observation_ids([output for _, output in steps], ids))
+    assert transcript.tokens == by_template(qwen_chat, chat_template(QWEN_TEMPLATES[name][0]), messages)
+
+
+@pytest.mark.parametrize(
+    ("name", "effort"),
+    [
+        ("gpt_oss", "medium"),
+        ("gpt_oss_low_reasoning", "low"),
+        ("gpt_oss_medium_reasoning", "medium"),
+        ("gpt_oss_high_reasoning", "high"),
+    ],
+)
+@given(system=plain, user=plain)
+@fuzz
+def test_gpt_oss_prompts_equal_their_text(
+    name: str, effort: str, make: Callable[[str], Renderer], harmony: Any, system: str, user: str
+) -> None:
+    renderer = make(name)
+    ids = renderer.initial_ids(system, user)
+    assert harmony.decode(ids) == renderer.initial_text(system, user)
+    assert f"\nReasoning: {effort}\n" in harmony.decode(ids)
+
+
+def test_gpt_oss_prompts_equal_the_chat_template_but_for_the_date(
+    make: Callable[[str], Renderer], qwen_chat: Any, chat_template: Callable[[str], str]
+) -> None:
+    messages = [{"role": "system", "content": "Be good."}, {"role": "user", "content": "Do it."}]
+    theirs = qwen_chat.apply_chat_template(  # only the template matters, not whose tokenizer carries it
+        messages, tools=[TOOL], chat_template=chat_template("gptoss"), add_generation_prompt=True, tokenize=False
+    )
+    dates = {f"Current date: {day}\n" for day in _today_and_neighbours()}
+    assert sum(date in theirs for date in dates) == 1
+    for date in dates:
+        theirs = theirs.replace(date, "")
+    assert make("gpt_oss").initial_text("Be good.", "Do it.") == theirs
+
+
+@given(turns=st.lists(st.tuples(words, words, plain), max_size=4))
+@fuzz
+def test_a_gpt_oss_tool_loop_equals_openai_harmony(
+    make: Callable[[str], Renderer],
+    harmony: Any,
+    sampled: Callable[[str, str], list[int]],
+    turns: list[tuple[str, str, str]],
+) -> None:
+    import openai_harmony as oh
+
+    renderer = make("gpt_oss")
+    transcript = TokenTranscript(renderer.initial_ids("S", "U"))
+    system = oh.SystemContent.new().with_reasoning_effort(oh.ReasoningEffort.MEDIUM)
+    function = TOOL["function"]
+    assert isinstance(function, dict)
+    tool = oh.ToolDescription.new(function["name"], function["description"], function["parameters"])
+    developer = oh.DeveloperContent.new().with_instructions("S").with_function_tools([tool])
+    messages = [
+        oh.Message.from_role_and_content(oh.Role.SYSTEM, system),
+        oh.Message.from_role_and_content(oh.Role.DEVELOPER, developer),
+        oh.Message.from_role_and_content(oh.Role.USER, "U"),
+    ]
+    for thought, command, output in turns:
+        arguments = json.dumps({"command": command})
+        said = oh.Message.from_role_and_content(oh.Role.ASSISTANT, thought).with_channel("analysis")
+        call = oh.Message.from_role_and_content(oh.Role.ASSISTANT, arguments).with_channel("commentary")
+        call = call.with_recipient("functions.execute_bash").with_content_type("<|constrain|>json")
+        author = oh.Author.new(oh.Role.TOOL, "functions.execute_bash")
+        heard = oh.Message.from_author_and_content(author, output).with_recipient("assistant")
+        messages += [said, call, heard.with_channel("commentary")]
+        ids = [*harmony.render(said), *harmony.render(call)][len(sampled("gpt_oss", "<|start|>assistant")) :]
+        action = renderer.parse_ids(ids)
+        assert (action.commands, action.thinking) == ((command,), thought.strip())
+        transcript.add_action(ids)
+        transcript.append(renderer.observation_ids([output], ids))
+    conversation = oh.Conversation.from_messages(messages)
+    assert transcript.tokens == harmony.render_conversation_for_completion(conversation, oh.Role.ASSISTANT)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_disable_thinking", "qwen3_instruct"])
+@given(thought=words, before=words, commands=st.lists(words, max_size=3))
+@fuzz
+def test_qwen_parsing_agrees_with_the_cookbook(
+    name: str,
+    make: Callable[[str], Renderer],
+    cookbook: Any,
+    qwen_chat: Any,
+    sampled: Callable[[str, str], list[int]],
+    thought: str,
+    before: str,
+    commands: list[str],
+) -> None:
+    calls = [json.dumps({"name": TOOL_NAME, "arguments": {"command": command}}) for command in commands]
+    text = f"<think>\n{thought}\n</think>\n\n{before}"
+    text += "".join(f"\n<tool_call>\n{call}\n</tool_call>" for call in calls) + "<|im_end|>"
+    ids = sampled(name, text)
+    message, termination = cookbook.get_renderer(name, qwen_chat).parse_response(ids)
+    assert termination.is_clean
+    theirs = [json.loads(call.function.arguments)["command"] for call in message.get("tool_calls", [])]
+    parts = [message["content"]] if isinstance(message["content"], dict) else message["content"]
+    assert isinstance(parts, list)
+    action = make(name).parse_ids(ids)
+    assert list(action.commands) == theirs == commands
+    assert action.kind == ("command" if commands else "final")
+    assert action.text.split() == "".join(part.get("text", "") for part in parts).split()
+    assert action.thinking.split() == "".join(part.get("thinking", "") for part in parts).split()
+
+
+@pytest.mark.parametrize("recipient_first", [True, False])
+@given(thought=words, command=words)
+@fuzz
+def test_gpt_oss_parsing_agrees_with_the_cookbook_and_harmony(
+    recipient_first: bool,
+    make: Callable[[str], Renderer],
+    cookbook: Any,
+    harmony: Any,
+    harmony_as_tokenizer: Any,
+    sampled: Callable[[str, str], list[int]],
+    thought: str,
+    command: str,
+) -> None:
+    import openai_harmony as oh
+
+    arguments = json.dumps({"command": command})
+    to, channel = " to=functions.execute_bash", "<|channel|>commentary"
+    header = to + channel + " " if recipient_first else channel + to + " "
+    text = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant{header}<|constrain|>json<|message|>"
+    ids = sampled("gpt_oss", text + arguments + "<|call|>")
+    action = make("gpt_oss").parse_ids(ids)
+    assert (action.kind, action.commands, action.thinking, action.notes) == ("command", (command,), thought.strip(), ())
+    message, termination = cookbook.get_renderer("gpt_oss_medium_reasoning", harmony_as_tokenizer).parse_response(ids)
+    assert termination.is_clean
+    assert [json.loads(call.function.arguments)["command"] for call in message["tool_calls"]] == [command]
+    parsed = harmony.parse_messages_from_completion_tokens(ids, oh.Role.ASSISTANT)
+    assert [(m.channel, m.recipient) for m in parsed] == [
+        ("analysis", None),
+        ("commentary", "functions.execute_bash"),
+    ]
+    assert json.loads(parsed[1].content[0].text) == {"command": command}
+
+
+@given(answer=words)
+@fuzz
+def test_final_answers_agree_with_the_cookbook(
+    make: Callable[[str], Renderer],
+    cookbook: Any,
+    harmony_as_tokenizer: Any,
+    sampled: Callable[[str, str], list[int]],
+    answer: str,
+) -> None:
+    ids = sampled("gpt_oss", f"<|channel|>final<|message|>{answer}<|return|>")
+    action = make("gpt_oss").parse_ids(ids)
+    message, _ = cookbook.get_renderer("gpt_oss_medium_reasoning", harmony_as_tokenizer).parse_response(ids)
+    content = message["content"]
+    theirs = content if isinstance(content, str) else "".join(part["text"] for part in content)
+    assert (action.kind, action.text) == ("final", theirs.strip())
+
+
+def _today_and_neighbours() -> list[datetime.date]:
+    today = datetime.datetime.now(tz=datetime.UTC).date()
+    return [today + datetime.timedelta(days=n) for n in (-1, 0, 1)]

@@ -1,0 +1,196 @@
+"""gpt-oss's dialect on text and on ids: the same turns have the same outcome on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.renderers import Action, Renderer, get_renderer
+from rtl_agent_gym.renderers.gpt_oss import EFFORTS
+from rtl_agent_gym.renderers.harmony_text import EXAMPLE
+
+TO = "to=functions.execute_bash"
+JSON = "<|constrain|>json"
+LS = '{"command": "ls"}'
+ANALYSIS = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
+
+RENDERER = get_renderer("gpt_oss")
+
+
+@pytest.fixture
+def parse(harmony: Any) -> Callable[..., Action]:
+    """Parse on both sides, which must agree."""
+
+    def both(text: str, *, truncated: bool = False) -> Action:
+        by_text = RENDERER.parse_text(text, truncated=truncated)
+        by_ids = RENDERER.parse_ids(harmony.encode(text, allowed_special="all"))
+        assert by_text == by_ids
+        return by_text
+
+    return both
+
+
+def test_the_renderer_keeps_the_promise() -> None:
+    assert isinstance(RENDERER, Renderer)
+    assert RENDERER.stop == [200012, 200002]
+    assert [get_renderer(name).name for name in EFFORTS] == list(EFFORTS)
+
+
+@pytest.mark.parametrize(
+    ("completion", "commands"),
+    [
+        (f"<|channel|>commentary {TO} {JSON}<|message|>{LS}<|call|>", ["ls"]),
+        (f" {TO}<|channel|>commentary {JSON}<|message|>{LS}<|call|>", ["ls"]),
+        (f"{ANALYSIS}<|channel|>commentary {TO} {JSON}<|message|>{LS}<|call|>", ["ls"]),
+        (f"{ANALYSIS} {TO}<|channel|>commentary {JSON}<|message|>{LS}<|call|>", ["ls"]),
+        (f"{ANALYSIS} {TO}<|channel|>commentary<|message|>{LS}<|call|>", ["ls"]),
+        (f"<|channel|>commentary {TO} code<|message|>{LS}<|call|>", ["ls"]),
+        (f"<|channel|>commentary {TO} {JSON}<|message|>{LS}<|return|>", ["ls"]),
+        (f'<|channel|>commentary {TO} {JSON}<|message|>{{"command": "a\nb\tc"}}<|call|>', ["a\nb\tc"]),
+        (
+            f"<|channel|>commentary {TO} {JSON}<|message|>{LS}<|end|>"
+            f'<|start|>assistant<|channel|>commentary {TO} {JSON}<|message|>{{"command": "pwd"}}<|call|>',
+            ["ls", "pwd"],
+        ),
+    ],
+)
+def test_calls_are_read(parse: Callable[..., Action], completion: str, commands: list[str]) -> None:
+    action = parse(completion)
+    assert (action.kind, list(action.commands), action.notes) == ("command", commands, ())
+    assert action.thinking == ("hm" if completion.startswith(ANALYSIS) else "")
+
+
+def test_a_preamble_is_text_and_a_final_answer_ends_the_task(parse: Callable[..., Action]) -> None:
+    preamble = "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+    action = parse(f"{preamble}<|channel|>commentary {TO} {JSON}<|message|>{LS}<|call|>")
+    assert (action.commands, action.text) == (("ls",), "I look.")
+    final = parse(f"{ANALYSIS}<|channel|>final<|message|>All done.<|return|>")
+    assert (final.kind, final.text, final.thinking) == ("final", "All done.", "hm")
+
+
+@pytest.mark.parametrize(
+    ("completion", "words"),
+    [
+        ("<|channel|>final<|message|> <|return|>", ["was empty"]),
+        ("<|channel|>analysis<|message|>hm<|return|>", ["nothing but thinking"]),
+        ("<|channel|>analysis<|message|>hm<|call|>", ["ended in <|call|>", "no recipient"]),
+        (f"<|channel|>analysis<|message|>{LS}<|call|>", ["ended in <|call|>", "no recipient"]),
+        ("<|message|>hm<|return|>", ["no channel"]),
+        ("<|channel|>chat<|message|>hm<|return|>", ['the channel "chat"', "analysis, commentary, final"]),
+        (f"<|channel|>commentary to=functions.python {JSON}<|message|>{LS}<|call|>", ["no tool", "functions.python"]),
+        (f"<|channel|>commentary to=python {JSON}<|message|>{LS}<|call|>", ['no tool "python"']),
+        (f"<|channel|>commentary {TO} {JSON}<|message|><|call|>", ["it is empty"]),
+        (f"<|channel|>commentary {TO} {JSON}<|message|>ls -la<|call|>", ["broken at line 1 column 1"]),
+        (f'<|channel|>commentary {TO} {JSON}<|message|>{{"command": "ls"<|call|>', ["stops before it is whole"]),
+        (f"<|channel|>commentary {TO} {JSON}<|message|>{LS}{LS}<|call|>", ["more text"]),
+        (f'<|channel|>commentary {TO} {JSON}<|message|>{{"cmd": "ls"}}<|call|>', ['"command" is missing', '"cmd"']),
+        (f'<|channel|>commentary {TO} {JSON}<|message|>{{"command": ["ls"]}}<|call|>', ["it is a list"]),
+        (f'<|channel|>commentary {TO} {JSON}<|message|>"ls"<|call|>', ["these are a string"]),
+        ("<|channel|>final<|message|>a<|end|><|start|>user<|message|>b<|return|>", ['as "user"']),
+        ("<|channel|>analysis<|message|>a<|end|>and then<|return|>", ["must start with <|start|>assistant"]),
+        (f"<|channel|>commentary {TO} {JSON} {LS}<|call|>", ["no <|message|>"]),
+        (f"<|channel|>commentary {TO} to=b c<|message|>{LS}<|call|>", ["header could not be read"]),
+    ],
+)
+def test_mistakes_are_told(parse: Callable[..., Action], completion: str, words: list[str]) -> None:
+    action = parse(completion)
+    assert action.kind == "malformed"
+    assert action.correction is not None
+    assert action.correction.endswith(EXAMPLE)
+    assert "Nothing was run." in action.correction
+    for word in words:
+        assert word in action.correction
+
+
+def test_text_without_any_header_is_told() -> None:
+    for completion in ("", "Done.", '{"command": "ls"}'):
+        assert RENDERER.parse_text(completion).kind == "malformed"
+
+
+def test_a_call_in_the_analysis_channel_is_run_with_a_note(parse: Callable[..., Action]) -> None:
+    action = parse(f"<|channel|>analysis {TO} {JSON}<|message|>{LS}<|call|>")
+    assert action.commands == ("ls",)
+    assert "commentary channel" in action.notes[0]
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "<|channel|>ana",
+        "<|channel|>analysis<|message|>hm",
+        f"{ANALYSIS}<|channel|>commentary {TO} {JSON}<|message|>" + '{"command": "cat > x',
+        f"{ANALYSIS}<|channel|>commentary {TO} {JSON}<|message|>{LS}",
+        "<|channel|>final<|message|>Do",
+        "<|channel|>analysis<|message|>hm<|end|>",
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assist",
+    ],
+)
+def test_what_the_token_limit_cut_is_told(parse: Callable[..., Action], completion: str) -> None:
+    action = parse(completion, truncated=True)
+    assert action.kind == "malformed"
+    assert "cut off by the token limit" in (action.correction or "")
+
+
+def test_a_stop_token_that_was_taken_off_is_no_mistake() -> None:
+    assert RENDERER.parse_text(f"<|channel|>commentary {TO} {JSON}<|message|>{LS}").commands == ("ls",)
+    assert RENDERER.parse_text("<|channel|>final<|message|>Done.").kind == "final"
+
+
+def test_more_than_eight_calls_are_refused_with_a_note(parse: Callable[..., Action]) -> None:
+    call = f"<|channel|>commentary {TO} {JSON}<|message|>{LS}"
+    action = parse("<|end|><|start|>assistant".join([call] * 9) + "<|call|>")
+    assert len(action.commands) == 8
+    assert "9 calls" in action.notes[0]
+
+
+def test_results_and_corrections(harmony: Any) -> None:
+    assert RENDERER.observation_text(["a", "b"]) == "a\nb"
+    assert RENDERER.correction_text("a") == "a"
+    for use in (RENDERER.observation_text, lambda outputs: RENDERER.observation_ids(outputs, [])):
+        with pytest.raises(UsageError, match="one output per command"):
+            use([])
+    one = "<|start|>functions.execute_bash to=assistant<|channel|>commentary<|message|>"
+    assert harmony.decode(RENDERER.observation_ids(["a", "b"], [200012])) == (
+        f"{one}a<|end|>{one}b<|end|><|start|>assistant"
+    )
+    # After a call the tool answers, otherwise the user.
+    assert harmony.decode(RENDERER.correction_ids("x", [200012])) == f"{one}x<|end|><|start|>assistant"
+    assert harmony.decode(RENDERER.correction_ids("x", [200002])) == (
+        "<|start|>user<|message|>x<|end|><|start|>assistant"
+    )
+
+
+def test_the_opening_as_messages_declares_the_tool() -> None:
+    system, user = RENDERER.initial_messages("Be good.", "Do it.")
+    assert system["content"].startswith("# Instructions\n\nBe good.\n\n# Tools\n\n## functions")
+    assert user == {"role": "user", "content": "Do it."}
+
+
+_MARKS = ("<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|call|>", "<|return|>", JSON)
+_WORDS = ("assistant", "analysis", "commentary", "final", " ", TO, LS, "x", "\ud800")
+_PIECES = st.sampled_from([*_MARKS, *_WORDS, f"<|channel|>commentary {TO} {JSON}<|message|>"])
+
+
+@given(st.lists(_PIECES, max_size=14).map("".join), st.booleans())
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_has_an_outcome_that_can_be_sent(completion: str, truncated: bool) -> None:
+    action = RENDERER.parse_text(completion, truncated=truncated)
+    assert (action.correction is not None) == (action.kind == "malformed")
+    assert bool(action.commands) == (action.kind == "command")
+    for text in (*action.commands, action.text, action.thinking, action.correction or "", *action.notes):
+        text.encode()
+
+
+@given(st.lists(_PIECES.filter(lambda piece: piece != "\ud800"), max_size=14).map("".join), st.booleans())
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_text_and_ids_run_the_same_commands(harmony: Any, completion: str, called: bool) -> None:
+    completion += "<|call|>" if called else "<|return|>"
+    by_text = RENDERER.parse_text(completion)
+    by_ids = RENDERER.parse_ids(harmony.encode(completion, allowed_special="all"))
+    assert by_text.commands == by_ids.commands
+    assert by_text.kind == by_ids.kind

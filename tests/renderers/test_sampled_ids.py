@@ -1,0 +1,168 @@
+"""Malformed, cut-off and odd completions in tokens: one outcome each, which the model is told about."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.renderers import Renderer, get_renderer
+from rtl_agent_gym.renderers.codec import Codec
+
+FAMILIES = ["qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss"]
+Sampled = Callable[[str, str], list[int]]
+Make = Callable[[str], Renderer]
+
+fuzz = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_right_call_is_read(name: str, make: Make, sampled: Sampled, valid_call: Callable[[str, str], str]) -> None:
+    command = "cat > 漢.sv <<'E'\n</tool_call> <think> \\\"é\"\nE"
+    action = make(name).parse_ids(sampled(name, valid_call(name, command)))
+    assert (action.kind, action.commands, action.thinking, action.notes) == ("command", (command,), "hm", ())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_letters_that_spell_a_stop_token_do_not_stop(
+    name: str, make: Make, sampled: Sampled, letters: Sampled, valid_call: Callable[[str, str], str]
+) -> None:
+    renderer = make(name)
+    stop = "<|call|>" if name == "gpt_oss" else "<|im_end|>"
+    before, after = valid_call(name, "echo @").split("@")
+    ids = [*sampled(name, before), *letters(name, stop), *sampled(name, after)]
+    assert renderer.parse_ids(ids).commands == (f"echo {stop}",)
+    ids = [*sampled(name, valid_call(name, "ls").removesuffix(stop)), *letters(name, stop)]
+    assert renderer.parse_ids(ids).kind == ("malformed" if name == "gpt_oss" else "command")
+    done = [*sampled(name, "<|channel|>final<|message|>" if name == "gpt_oss" else ""), *letters(name, "Done." + stop)]
+    assert "cut off" in (renderer.parse_ids(done).correction or "")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_way_to_cut_a_call_is_told(
+    name: str, make: Make, sampled: Sampled, valid_call: Callable[[str, str], str]
+) -> None:
+    renderer = make(name)
+    ids = sampled(name, valid_call(name, "echo 'a long enough command' && ls"))
+    for length in range(len(ids)):
+        action = renderer.parse_ids(ids[:length])
+        if action.kind == "command":  # Qwen: the JSON was whole, only the closing tag or the stop token is missing
+            assert name != "gpt_oss"
+            assert length >= len(ids) - 3
+            assert action.commands == ("echo 'a long enough command' && ls",)
+            assert any("token limit" in note for note in action.notes)
+        else:
+            assert action.kind == "malformed"
+            assert "cut off by the token limit" in (action.correction or "")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_empty_and_silent_completions_are_told(name: str, make: Make, sampled: Sampled) -> None:
+    renderer = make(name)
+    assert "cut off" in (renderer.parse_ids([]).correction or "")
+    for stop in renderer.stop:
+        assert isinstance(stop, int)
+        assert renderer.parse_ids([stop]).kind == "malformed"
+    thought = "<|channel|>analysis<|message|>hm<|return|>" if name == "gpt_oss" else "<think>hm</think><|im_end|>"
+    assert "nothing but thinking" in (renderer.parse_ids(sampled(name, thought)).correction or "")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_bytes_that_are_not_utf8_are_told(
+    name: str, make: Make, sampled: Sampled, valid_call: Callable[[str, str], str], lone_byte: Callable[[str], int]
+) -> None:
+    renderer = make(name)
+    before, after = valid_call(name, "echo @").split("@")
+    action = renderer.parse_ids([*sampled(name, before), lone_byte(name), *sampled(name, after)])
+    assert action.kind == "malformed"
+    assert "UTF-8" in (action.correction or "")
+    # A replacement character that the model wrote itself is a character like any other.
+    honest = renderer.parse_ids(sampled(name, valid_call(name, "echo \ufffd")))
+    assert honest.commands == ("echo \ufffd",)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_bytes_that_are_not_utf8_outside_a_call_are_replaced(
+    name: str, make: Make, sampled: Sampled, lone_byte: Callable[[str], int]
+) -> None:
+    start = "<|channel|>final<|message|>Done" if name == "gpt_oss" else "Done"
+    end = "<|return|>" if name == "gpt_oss" else "<|im_end|>"
+    action = make(name).parse_ids([*sampled(name, start), lone_byte(name), *sampled(name, end)])
+    assert (action.kind, action.text) == ("final", "Done\ufffd")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ids_beyond_the_vocabulary_are_told(
+    name: str, make: Make, sampled: Sampled, valid_call: Callable[[str, str], str]
+) -> None:
+    ids = sampled(name, valid_call(name, "ls"))
+    for place in range(len(ids)):
+        action = make(name).parse_ids([*ids[:place], 400_000, *ids[place:]])
+        assert action.kind in ("malformed", "command")
+        assert all("\ufffd" not in command and command == "ls" for command in action.commands)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_nothing_after_the_stop_token_counts(
+    name: str, make: Make, sampled: Sampled, valid_call: Callable[[str, str], str]
+) -> None:
+    ids = sampled(name, valid_call(name, "ls") + valid_call(name, "rm -rf /"))
+    assert make(name).parse_ids(ids).commands == ("ls",)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@given(data=st.data())
+@settings(fuzz, max_examples=60)
+def test_any_ids_have_an_outcome_that_can_be_sent(name: str, make: Make, data: st.DataObject) -> None:
+    renderer = make(name)
+    special = range(199_998, 200_020) if name == "gpt_oss" else range(151_643, 151_670)
+    ids = data.draw(st.lists(st.integers(0, 260_000) | st.sampled_from(special), max_size=40))
+    action = renderer.parse_ids(ids)
+    assert (action.correction is not None) == (action.kind == "malformed")
+    assert bool(action.commands) == (action.kind == "command")
+    for text in (*action.commands, action.text, action.thinking, action.correction or "", *action.notes):
+        text.encode()
+    if action.correction is not None:
+        assert renderer.correction_ids(action.correction, ids)
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"])))
+@fuzz
+def test_the_codec_is_the_tokenizer_where_no_control_token_is_spelled(qwen_vocabulary: Any, text: str) -> None:
+    codec = Codec(qwen_vocabulary)
+    ids = codec.encode([text])
+    if "<" not in text:
+        assert ids == qwen_vocabulary.encode(text, add_special_tokens=False).ids
+    assert codec.decode(ids) == qwen_vocabulary.decode(ids, skip_special_tokens=False)
+
+
+def test_a_renderer_takes_either_kind_of_tokenizer(qwen_vocabulary: Any, qwen_chat: Any) -> None:
+    ids = get_renderer("qwen3", qwen_vocabulary).initial_ids("S", "U")
+    assert get_renderer("qwen3", qwen_chat).initial_ids("S", "U") == ids
+
+
+def test_a_tokenizer_that_will_not_do_is_refused() -> None:
+    from tokenizers import Tokenizer, decoders, models
+
+    with pytest.raises(UsageError, match="not str"):
+        get_renderer("qwen3", "Qwen/Qwen3-8B").initial_ids("", "")
+    tokenizer = Tokenizer(models.BPE())
+    with pytest.raises(UsageError, match="byte-level"):
+        get_renderer("qwen3", tokenizer).initial_ids("", "")
+    tokenizer.decoder = decoders.ByteLevel()
+    with pytest.raises(UsageError, match=r"no token <\|im_start\|>"):
+        get_renderer("qwen3", tokenizer).initial_ids("", "")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_renderers_can_be_pickled_after_use(name: str, make: Make) -> None:
+    renderer = make(name)
+    ids = renderer.initial_ids("S", "U")
+    again = pickle.loads(pickle.dumps(renderer))
+    assert again.name == name
+    assert again.initial_ids("S", "U") == ids

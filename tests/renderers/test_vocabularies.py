@@ -1,0 +1,76 @@
+"""The vocabularies are the published ones, and a missing one is said in one message."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.renderers import vocabularies
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "rtl-agent-gym"
+
+
+@pytest.fixture
+def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if neither package that carries a vocabulary were installed."""
+    real = importlib.util.find_spec
+
+    def find(name: str, package: str | None = None) -> Any:
+        return None if name in ("dashscope", "litellm") else real(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    vocabularies.harmony_encoding.cache_clear()
+
+
+def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path) -> None:
+    path = vocabularies.qwen3_tokenizer_file()
+    assert path.parent == empty_cache
+    data = path.read_bytes()
+    assert (len(data), hashlib.sha256(data).hexdigest()) == (11_422_654, vocabularies.QWEN3_SHA256)
+    written = path.stat().st_mtime_ns
+    assert vocabularies.qwen3_tokenizer_file() == path
+    assert path.stat().st_mtime_ns == written
+    path.write_bytes(data[:-1])  # a damaged copy is not used
+    assert vocabularies.qwen3_tokenizer_file().read_bytes() == data
+    assert [file.name for file in empty_cache.iterdir()] == [path.name]
+
+
+def test_without_package_and_hub_one_error_says_what_to_do(
+    empty_cache: Path, without_packages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(empty_cache))
+    with pytest.raises(UsageError, match=r"Qwen/Qwen3-8B cannot be had.*pip install dashscope"):
+        vocabularies.qwen3_tokenizer_file()
+
+
+def test_ranks_that_are_none_are_refused() -> None:
+    with pytest.raises(UsageError, match="not byte-pair ranks"):
+        vocabularies.build_qwen3_tokenizer(b"YQ== 0\nYg== 1\nYWJi 2\n")  # a, b and abb, but no way to make it
+
+
+def test_harmony_comes_from_litellms_copy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TIKTOKEN_ENCODINGS_BASE", raising=False)
+    monkeypatch.delenv("TIKTOKEN_RS_CACHE_DIR", raising=False)
+    vocabularies.harmony_encoding.cache_clear()
+    encoding = vocabularies.harmony_encoding()
+    assert encoding.encode("<|call|>", allowed_special="all") == [200012]
+    assert "TIKTOKEN_RS_CACHE_DIR" not in __import__("os").environ
+
+
+def test_without_harmonys_vocabulary_one_error_says_what_to_do(
+    without_packages: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
+    with pytest.raises(UsageError, match=r"Harmony's vocabulary cannot be had.*pip install litellm"):
+        vocabularies.harmony_encoding()
