@@ -1,0 +1,125 @@
+"""The commands that look at the machine: `doctor` and `image`."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.cli import checks
+from rtl_agent_gym.sandboxes import image
+from rtl_agent_gym.sandboxes.daemon import connect
+from rtl_agent_gym.sandboxes.docker import OWNER_LABEL
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    program = "from rtl_agent_gym.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=120,
+    )
+
+
+def by_part(output: str) -> dict[str, dict[str, str]]:
+    return {check["part"]: check for check in json.loads(output)["checks"]}
+
+
+@pytest.fixture
+def no_daemon(tmp_path: Path) -> dict[str, str]:
+    return {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+
+
+class TestDoctor:
+    @pytest.mark.docker
+    def test_a_machine_that_is_set_up(self) -> None:
+        image.ensure_image()
+        done = command("doctor", "--json", TINKER_API_KEY="secret-value")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count("\n") == 1
+        assert json.loads(done.stdout)["ok"] is True
+        assert "secret-value" not in done.stdout
+        parts = by_part(done.stdout)
+        assert parts["Docker daemon"]["state"] == parts["simulation image"]["state"] == "ok"
+        assert "iverilog 13.0, cocotb 2.0.1" in parts["simulation image"]["found"]
+        assert parts["cgroup"]["found"].endswith("limits are enforced")
+        assert parts["TINKER_API_KEY"]["found"] == "set"
+        expected = {"Python", "seccomp", "storage driver", "memory", "processor cores", "disk for Docker", "HF_TOKEN"}
+        assert expected | {"extra [train]", "Qwen3 vocabulary", "containers left behind"} <= set(parts)
+
+    def test_without_a_daemon_it_says_what_to_do_and_exits_with_3(self, no_daemon: dict[str, str]) -> None:
+        done = command("doctor", "--json", **no_daemon)
+        assert done.returncode == 3
+        assert json.loads(done.stdout)["ok"] is False
+        parts = by_part(done.stdout)
+        assert parts["Docker daemon"]["state"] == parts["simulation image"]["state"] == "missing"
+        assert "DOCKER_HOST" in parts["Docker daemon"]["todo"]
+        assert parts["Python"]["state"] == "ok"
+
+    def test_as_a_table_for_people(self, no_daemon: dict[str, str]) -> None:
+        done = command("doctor", **no_daemon, COLUMNS="100", WANDB_API_KEY="")
+        assert done.returncode == 3
+        assert "→ set it for logging runs" in done.stdout
+        assert done.stdout.rstrip().endswith("required and missing: Docker daemon, simulation image")
+        assert max(len(line) for line in done.stdout.splitlines()) <= 100
+
+    def test_vocabularies_where_the_variables_say(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
+        states = {check.part: check for check in checks.run_checks() if check.room == "vocabularies"}
+        assert states["Harmony vocabulary"].state == "optional"
+        (tmp_path / "o200k_base.tiktoken").touch()
+        states = {check.part: check for check in checks.run_checks() if check.room == "vocabularies"}
+        assert states["Harmony vocabulary"].found == "offline, from $TIKTOKEN_ENCODINGS_BASE"
+
+    @pytest.mark.docker
+    def test_containers_whose_owner_is_gone_are_named(self) -> None:
+        gone = subprocess.Popen([sys.executable, "-c", ""])
+        gone.wait()
+        owner = {OWNER_LABEL: f"{socket.gethostname()}:{gone.pid}"}
+        with closing(connect()) as client:
+            container = client.api.create_container(image.ensure_image(), ["true"], labels=owner)["Id"]
+            try:
+                left = next(check for check in checks.run_checks() if check.part == "containers left behind")
+            finally:
+                client.api.remove_container(container)
+        assert left.state == "optional"
+        assert container[:12] in left.todo
+
+
+class TestImage:
+    @pytest.mark.docker
+    def test_build_is_done_at_once_when_the_image_is_there(self) -> None:
+        image.ensure_image()
+        started = time.monotonic()
+        done = command("image", "build", "--start-daemon")
+        assert done.returncode == 0, done.stderr
+        assert time.monotonic() - started < 10
+        assert f"image {image.image_tag()} is ready" in done.stdout
+        assert "Step" not in done.stdout
+
+    @pytest.mark.docker
+    def test_show_and_verify_speak_json(self) -> None:
+        built = image.ensure_image()
+        shown = json.loads(command("image", "show", "--json").stdout)
+        assert shown["id"] == built
+        assert shown["size"] > 100e6
+        assert json.loads(command("image", "verify", "--json").stdout)["cocotb"] == "2.0.1"
+
+    @pytest.mark.parametrize("arguments", [["build", "--start-daemon"], ["build"], ["show"], ["verify"], ["prune"]])
+    def test_without_a_daemon_the_exit_code_is_3_and_the_error_one_line(
+        self, arguments: list[str], no_daemon: dict[str, str]
+    ) -> None:
+        done = command("image", *arguments, **no_daemon)
+        assert done.returncode == 3
+        assert "none.sock does not exist. DOCKER_HOST names it" in done.stderr
+        assert "Traceback" not in done.stderr

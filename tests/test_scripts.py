@@ -1,0 +1,127 @@
+"""The shell scripts: what they promise about the machine, run for real in checkouts of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ["scripts/setup", "scripts/check", "scripts/test", ".ci/run", "run_distillation_1problem_agentic.sh"]
+
+
+def run(checkout: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=checkout, env=os.environ | environment, capture_output=True, text=True, timeout=1200
+    )
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What `scripts/setup` needs of a checkout, without an environment."""
+    for name in ("scripts/setup", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def old_pythons(tmp_path: Path) -> str:
+    """A PATH on which every Python says that it is too old, as shims of absent versions do."""
+    folder = tmp_path / "old"
+    folder.mkdir()
+    for name in ("python3", "python3.11", "python3.12", "python3.13"):
+        (folder / name).write_text("#!/bin/sh\nexit 1\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_can_be_run_and_stop_at_the_first_failure(script: str) -> None:
+    path = ROOT / script
+    assert os.access(path, os.X_OK)
+    text = path.read_text()
+    assert text.startswith("#!/usr/bin/env bash\n#")
+    assert "\nset -euo pipefail\n" in text
+    assert run(ROOT, "bash", "-n", script).returncode == 0
+
+
+def test_continuous_integration_is_check_and_test() -> None:
+    commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line.startswith("./")]
+    assert commands == ["./scripts/check", "./scripts/test"]
+
+
+class TestSetup:
+    def test_an_unknown_option_is_wrong_usage(self, checkout: Path) -> None:
+        done = run(checkout, "scripts/setup", "--everything")
+        assert done.returncode == 2
+        assert "--venv-only" in done.stderr
+
+    def test_without_a_new_enough_python_it_says_so(self, checkout: Path, old_pythons: str) -> None:
+        done = run(checkout, "scripts/setup", PATH=old_pythons, PYTHON="")
+        assert done.returncode == 3
+        assert "no Python 3.11 or newer found" in done.stderr
+        assert "PYTHON=/path/to/python" in done.stderr
+        assert not (checkout / ".venv").exists()
+
+    def test_a_python_that_was_named_and_does_not_do(self, checkout: Path) -> None:
+        done = run(checkout, "scripts/setup", PYTHON="/bin/false")
+        assert done.returncode == 3
+        assert "PYTHON=/bin/false is not a Python 3.11 or newer" in done.stderr
+
+    @pytest.mark.skipif(shutil.which("flock") is None, reason="no flock on this system")
+    def test_a_second_one_waits_for_the_first(self, checkout: Path) -> None:
+        with subprocess.Popen(["flock", "constraints.txt", "sleep", "2"], cwd=checkout):
+            time.sleep(0.3)
+            started = time.monotonic()
+            done = run(checkout, "scripts/setup", PYTHON="/bin/false")
+        assert "another setup runs in this folder" in done.stdout
+        assert done.returncode == 3  # its turn came
+        assert time.monotonic() - started > 1
+
+    def test_an_installation_that_fails_shows_the_end_of_its_log_and_leaves_no_stamp(self, checkout: Path) -> None:
+        (checkout / "constraints.txt").write_text("torch==0.0.0.1\n")
+        done = run(checkout, "scripts/setup", "--venv-only")
+        assert done.returncode == 1
+        assert "pip could not install torch" in done.stderr
+        assert ".venv/setup.log" in done.stderr
+        assert re.search(r"ERROR: .*torch", done.stderr)
+        assert not (checkout / ".venv/setup-stamp").exists()
+
+    @pytest.mark.docker
+    @pytest.mark.skipif(
+        not (ROOT / ".venv/setup-stamp").exists(), reason="this checkout was not set up by scripts/setup"
+    )
+    def test_takes_seconds_when_nothing_is_to_do(self) -> None:
+        assert run(ROOT, "scripts/setup").returncode == 0
+        started = time.monotonic()
+        done = run(ROOT, "scripts/setup")
+        assert time.monotonic() - started < 8
+        assert "setup: .venv is up to date" in done.stdout
+        assert "is ready" in done.stdout
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(1200)
+    def test_makes_an_environment_that_serves(self, tmp_path: Path) -> None:
+        checkout = tmp_path / "checkout"
+        files = run(ROOT, "git", "ls-files", "--cached", "--others", "--exclude-standard").stdout.splitlines()
+        for name in files:
+            if (ROOT / name).is_file():
+                (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, checkout / name)
+        done = run(checkout, "scripts/setup", "--venv-only")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert run(checkout, ".venv/bin/rtl-agent-gym", "--help").returncode == 0
+        assert run(checkout, ".venv/bin/python", "-m", "pip", "check").returncode == 0
+        started = time.monotonic()
+        assert "up to date" in run(checkout, "scripts/setup", "--venv-only").stdout
+        assert time.monotonic() - started < 3
+        moved = checkout.rename(tmp_path / "moved")  # its scripts name the old place
+        done = run(moved, "scripts/setup", "--venv-only")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert run(moved, ".venv/bin/rtl-agent-gym", "--help").returncode == 0
