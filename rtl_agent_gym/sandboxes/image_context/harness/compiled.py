@@ -1,0 +1,195 @@
+"""Judges a compiled design: what its calls of system tasks could do to the world outside of the simulation.
+
+The design under test runs in the checker's own process, so what a Verilog design may call, it may do to the checker.
+Icarus writes every such call, with the file and line it stands in, into the compiled `.vvp`: nothing else of the design
+can act on the world, however it was spelled in the source.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import namedtuple
+
+from tasks import HARMLESS, HOSTILE, METHODS, READS, WRITES
+
+READABLE = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
+"""Folders whose files a design may read."""
+SECRET = ("/src", "/code/src", "/proc", "/sys", "/dev", "/etc", "/opt", "/venv", "/root", "/home")
+"""Folders whose files a design may not even ask for."""
+
+DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd")
+
+STRING = rb'"((?:[^"\\]|\\[^\n])*)"'
+TOKEN = re.compile(
+    rb"(?P<string>" + STRING + rb")|(?P<odd>\\[\"';#])|(?P<comment>[;#][^\n]*)"
+    rb"|(?P<call>%vpi_(?:call|func)[/a-z]*|(?<![\w.$\\/])\.sfunc(?:/e)?(?![\w.$\\/]))"
+    rb"|(?P<module>^:vpi_module[ \t]+)|(?P<names>^:file_names)",
+    re.MULTILINE,
+)
+CALL = re.compile(rb"[ \t]+(\d+)[ \t]+(\d+)[ \t]+" + STRING)
+OPERANDS = re.compile(rb"(?:" + STRING.replace(b"(", b"(?:", 1) + rb'|[^";\n])*')
+OPERAND = re.compile(rb'[ \t]*("(?:[^"\\]|\\[^\n])*"|[^",;{]+)[ \t]*')
+PARAMETER = re.compile(rb'^(P_0x[0-9a-f]+) \.param/(?:str|l) "(?:[^"\\]|\\[^\n])*" [^,\n]*, (.*);', re.MULTILINE)
+
+
+class Unreadable(Exception):
+    """The compiled file has a form that this check does not know."""
+
+
+Call = namedtuple("Call", "name place operands")
+"""One call of a system task or function in a compiled design: its name, ``file:line`` as the compiler names it, and its
+arguments as they stand in the compiled file."""
+
+
+def calls(text: bytes) -> list[Call]:
+    """Every call of a system task or function in a compiled design.
+
+    The grammar is the simulator's own (`vvp/lexor.lex`): outside of strings and comments, a quotation mark begins a
+    string unless a backslash stands before it, which no compiler writes there and which is refused.
+    """
+    found, names, at = [], None, 0
+    while match := TOKEN.search(text, at):
+        at = match.end()
+        kind = match.lastgroup
+        if kind == "odd":
+            raise Unreadable("a backslash before a mark, outside of any string")
+        if kind == "names":
+            names = [_text(raw) for raw in re.findall(rb"^\s*" + STRING + rb";", text[at:], re.MULTILINE)]
+            break
+        if kind == "call":
+            head = CALL.match(text, at)
+            if head is None:
+                raise Unreadable(f"{match.group().decode()} without file, line and name")
+            tail = OPERANDS.match(text, head.end())
+            rest = tail.group() if tail else b""
+            found.append((head, rest))
+            at = head.end() + len(rest)
+    if found and names is None:
+        raise Unreadable("no list of source files")
+    result = []
+    for head, rest in found:
+        number, line = int(head[1]), int(head[2])
+        file = names[number] if names and number < len(names) else "?"
+        result.append(Call(_text(head[3]), f"{_short(file)}:{line}", _operands(rest)))
+    return result
+
+
+def _operands(rest: bytes) -> list[bytes]:
+    """The arguments after a call's name. A function's result width stands before the first comma and is none."""
+    comma = rest.find(b",")
+    found: list[bytes] = []
+    while comma >= 0:
+        match = OPERAND.match(rest, comma + 1)
+        if match is None:
+            break
+        found.append(match[1].strip())
+        comma = match.end() if rest[match.end() : match.end() + 1] == b"," else -1
+    return found
+
+
+def _text(raw: bytes) -> str:
+    """What a string of the compiled file stands for."""
+    plain = re.sub(rb'\\([0-7]{3}|["\\])', lambda m: bytes([int(m[1], 8) & 255]) if len(m[1]) == 3 else m[1], raw)
+    return plain.decode("utf-8", errors="surrogateescape")
+
+
+def _bits(operand: bytes) -> str | None:
+    """The text in a constant vector, or None for anything else."""
+    match = re.fullmatch(rb"\+?C4<([01]+)>|\d+'s?b([01]+)", operand)
+    if match is None:
+        return None
+    digits = match[1] or match[2]
+    return int(digits, 2).to_bytes((len(digits) + 7) // 8, "big").lstrip(b"\0").decode("latin-1")
+
+
+def constants(text: bytes) -> dict[bytes, str]:
+    """The texts of string parameters by their label."""
+    found = {}
+    for label, value in PARAMETER.findall(text):
+        string = re.fullmatch(STRING, value.strip())
+        known = _text(string[1]) if string else _bits(value.strip())
+        if known is not None:
+            found[label] = known
+    return found
+
+
+def constant(operand: bytes, known: dict[bytes, str]) -> str | None:
+    """The text of an argument when it is the same at every call; None when it is computed at run time."""
+    string = re.fullmatch(STRING, operand)
+    if string:
+        return _text(string[1])
+    return known.get(operand, _bits(operand))
+
+
+def below(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether a path is one of the folders or lies below one."""
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def read_fault(path: str) -> str | None:
+    """Why a design may not read `path`, or None when it may."""
+    if "\0" in path:
+        return "names a file with a NUL in it"
+    resolved = os.path.realpath(path)
+    if below(resolved, SECRET) or below(os.path.normpath(os.path.join(os.getcwd(), path)), SECRET):
+        return f"reads {path!r}, which is none of the problem's files"
+    if os.path.exists(resolved) and not below(resolved, READABLE):
+        return f"reads {path!r}, which is none of the problem's files"
+    return None
+
+
+def fault(call: Call, known: dict[bytes, str]) -> str | None:
+    """What is wrong with a call, in words, or None."""
+    name = call.name
+    first = constant(call.operands[0], known) if call.operands else None
+    if name == "$fopen":
+        mode = constant(call.operands[1], known) if len(call.operands) > 1 else "w"
+        if mode not in ("r", "rb"):
+            return f"{name} opens {first or 'a computed file name'!r} for writing"
+    elif name in WRITES:
+        return f"{name} writes a file ({first or 'its name is computed'!r})"
+    elif name in HOSTILE:
+        return f"{name} reaches out of the simulation"
+    if name == "$fopen" or name in READS:
+        if not call.operands:
+            return None
+        if first is None:
+            return f"{name} opens a file whose name is computed while the simulation runs"
+        reason = read_fault(first)
+        return f"{name} {reason}" if reason else None
+    if name == "$dumpfile" and first is not None and not first.endswith(DUMPS):
+        return f"$dumpfile writes {first!r}, which is no waveform file"
+    return None
+
+
+def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
+    """What a compiled design would do: (violations, unknown calls, whether its waveforms can be left out)."""
+    with open(path, "rb") as stream:
+        text = stream.read()
+    violations, unknown, silent = [], [], True
+    known = constants(text)
+    try:
+        for call in calls(text):
+            reason = fault(call, known)
+            if reason:
+                violations.append(f"{call.place}: {reason}")
+            elif call.name not in HARMLESS | READS and call.name != "$fopen" and not call.name.startswith(METHODS):
+                unknown.append(f"{call.place}: {call.name} is no task or function of this simulator")
+            elif call.name == "$dumpfile" and call.operands:
+                silent = silent and _could_write(constant(call.operands[0], known))
+    except Unreadable as error:
+        violations.append(f"{path}: the compiled design cannot be judged ({error})")
+    for name in re.findall(rb"^:vpi_module " + STRING, text, re.MULTILINE):
+        if below(os.path.realpath(_text(name)), ("/code", "/tmp", "/rundir")):
+            violations.append(f"{path}: loads {_text(name)!r} into the simulator")
+    return violations, unknown, silent
+
+
+def _could_write(path: str | None) -> bool:
+    """Whether a waveform file could be made there. Where it could not, the simulator stops, and so it must here."""
+    return path is None or os.access(os.path.dirname(path) or ".", os.W_OK)
+
+
+def _short(path: str) -> str:
+    return path.removeprefix("/code/")

@@ -1,0 +1,131 @@
+"""Looks at what a simulator is about to run, and lets it run or not. Works inside a scoring sandbox.
+
+What is judged is the compiled design (`compiled.py`), a moment before the simulator reads it, when nothing of the
+design has ever run. Every finding goes to the supervisor over its socket before the simulator starts. When the
+supervisor cannot be reached, nothing is run.
+"""
+
+from __future__ import annotations
+
+import getopt
+import json
+import os
+import socket
+import sys
+
+from compiled import READABLE, below, check_vvp
+
+# What costs milliseconds to import is imported where it is used: this runs before every simulation.
+
+REAL = "/opt/rtl-agent-gym/real"
+SOCKET = "\0rtl-agent-gym"
+REFUSED = 125
+
+
+class Supervisor:
+    """The line to the supervisor of this grading. Nothing is run when it does not answer."""
+
+    def __init__(self) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(30)
+        self.socket.connect(SOCKET)
+        self.stream = self.socket.makefile("rwb")
+        self.settings = json.loads(self.stream.readline())
+
+    def report(self, **message: object) -> None:
+        """Say something and wait until it has been heard."""
+        self.stream.write(json.dumps(message).encode() + b"\n")
+        self.stream.flush()
+        if self.stream.readline() != b"ok\n":
+            raise OSError("the supervisor did not answer")
+
+
+def refuse(messages: list[str]) -> None:
+    """Say on stderr why nothing is run, and end."""
+    for message in messages:
+        print(f"rtl-agent-gym: {message}", file=sys.stderr)
+    sys.exit(REFUSED)
+
+
+def run_vvp(arguments: list[str], supervisor: Supervisor) -> None:
+    """Judge the compiled design that `vvp` is asked to run, then become `vvp`."""
+    _, rest = getopt.getopt(arguments, "hil:M:m:nNpqsvV")
+    violations: list[str] = []
+    unknown: list[str] = []
+    if rest and supervisor.settings.get("simulation", True):
+        violations, unknown, silent = check_vvp(rest[0])
+        if silent:
+            arguments = [*arguments, "-none"]
+    supervisor.report(tool="vvp", violations=violations, unknown=unknown)
+    if violations or unknown:
+        refuse(violations + unknown)
+    os.execv(f"{REAL}/vvp", ["vvp", *arguments])
+
+
+def run_iverilog(arguments: list[str], supervisor: Supervisor) -> None:
+    """Compile, and look at which files the compiler read."""
+    import subprocess
+    import tempfile
+
+    checked = supervisor.settings.get("includes", True) and not any(word.startswith("-M") for word in arguments)
+    handle, listing = tempfile.mkstemp(prefix="rtl-gym-", suffix=".d")
+    os.close(handle)
+    options = [f"-Mprefix={listing}"] if checked else []
+    code = subprocess.run([f"{REAL}/iverilog", *options, *arguments]).returncode
+    if code and checked:  # the preprocessor may not have come to its list
+        again = [f"{REAL}/iverilog", *options, *_without_output(arguments), "-E", "-o", "/dev/null"]
+        subprocess.run(again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(listing, errors="surrogateescape") as stream:
+        lines = stream.read().splitlines()
+    os.unlink(listing)
+    violations = include_faults(lines, arguments) if checked else []
+    supervisor.report(tool="iverilog", code=code, violations=violations)
+    if violations:
+        for option, value in zip(arguments, arguments[1:]):  # noqa: B905, RUF007
+            if option == "-o" and os.path.isfile(value):
+                os.unlink(value)
+        refuse(violations)
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+def _without_output(arguments: list[str]) -> list[str]:
+    kept, skip = [], False
+    for word in arguments:
+        if not skip and word != "-o":
+            kept.append(word)
+        skip = word == "-o"
+    return kept
+
+
+def include_faults(lines: list[str], arguments: list[str]) -> list[str]:
+    """Included files that are none of the problem's. What the harness compiles itself may include from its folders."""
+    own = [os.path.dirname(os.path.realpath(line[2:])) for line in lines if line.startswith("M ")]
+    own += [os.path.realpath(word[2:]) for word in arguments if word.startswith("-I") and len(word) > 2]
+    allowed = READABLE + tuple(folder for folder in own if folder != "/")
+    found = {os.path.realpath(line[2:]) for line in lines if line.startswith("I ")}
+    return [
+        f"`include reads {path!r}, which is none of the problem's files"
+        for path in sorted(found)
+        if not below(path, allowed)
+    ]
+
+
+def main() -> None:
+    """Stand in for the simulator's program whose name is the first argument."""
+    name, arguments = sys.argv[1], sys.argv[2:]
+    try:
+        supervisor = Supervisor()
+    except OSError as error:
+        print(f"rtl-agent-gym: {name} is not run, as nobody supervises it ({error})", file=sys.stderr)
+        sys.exit(REFUSED)
+    if name == "vvp":
+        run_vvp(arguments, supervisor)
+    elif name == "iverilog":
+        run_iverilog(arguments, supervisor)
+    else:
+        supervisor.report(tool=name, violations=[])
+        os.execv(f"{REAL}/{name}", [name, *arguments])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Puts the harness support of this folder in its place inside the image. Run once, as root, while the image is built.
+set -eu
+here=/opt/rtl-agent-gym
+real="$here/real"
+mkdir -p "$real"
+chmod 755 "$here/tool"
+
+# Each simulator steps behind a guard that bears its name, so that no harness can start it past the guard.
+for path in /usr/local/bin/iverilog /usr/local/bin/vvp /usr/bin/verilator; do
+    name="${path##*/}"
+    mv "$path" "$real/$name"
+    ln -s "$here/tool" "$path"
+done
+
+# Python's share: cocotb 1 names on cocotb 2, and the reports of what the tests did.
+packages="$(/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+cp "$here"/site/rtl_gym_*.py "$here/site/rtl_gym.pth" "$packages/"
+cp "$here/site/cocotb_runner.py" "$packages/cocotb/runner.py"
+/venv/bin/python -m compileall -q "$packages/cocotb/runner.py" "$packages"/rtl_gym_*.py
+/usr/bin/python3 -m compileall -q "$here"/*.py

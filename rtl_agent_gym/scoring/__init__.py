@@ -1,0 +1,20 @@
+"""Files in, `Score` out: the stages of a grading, the hidden tests, the reward."""
+
+from __future__ import annotations
+
+from .cache import ScoreCache
+from .harness import TIME_LIMIT
+from .reward import PRESETS, RewardWeights
+from .score import Score, TestOutcome
+from .scorer import Scorer, score_files
+
+__all__ = [
+    "PRESETS",
+    "TIME_LIMIT",
+    "RewardWeights",
+    "Score",
+    "ScoreCache",
+    "Scorer",
+    "TestOutcome",
+    "score_files",
+]

@@ -1,0 +1,177 @@
+"""What a harness's compose file asks to be run: its services as commands, environments and folders.
+
+It reads the file as `docker compose` does, as far as harnesses use it; what this package cannot do the same way is a
+`ProblemError` that names the service and the key.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dotenv.parser import parse_stream
+
+from ..errors import ProblemError
+from ..problems.compose import COMPOSE_FILE, env_files, parse_services
+from ..problems.model import Problem
+
+RUN_DIR = "/code/rundir"
+SIM_IMAGES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "hdlc/sim:osvb")
+"""Images that the package's own simulation image stands for. The last is what older rows name instead of a template."""
+
+_KNOWN_KEYS = {
+    "image", "build", "volumes", "env_file", "environment", "command", "working_dir", "entrypoint",
+    "user", "networks", "container_name", "depends_on", "stdin_open", "tty", "platform", "profiles", "restart",
+}  # fmt: skip
+_VARIABLE = re.compile(
+    r"\$(?:(?P<escaped>\$)|(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?:(?P<sign>:?[-?+])(?P<word>[^{}]*))?\})"
+)
+
+
+@dataclass(frozen=True)
+class Service:
+    """One service of a harness, ready to be run."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str = RUN_DIR
+    dockerfile: str | None = None
+    """The harness file to build the image from, relative to the harness; None for the simulation image itself."""
+
+
+def read_services(problem: Problem) -> list[Service]:
+    """The services of a problem's harness, in the order they are run.
+
+    Raises:
+        ProblemError: The harness cannot be run here; the message names the service and the key.
+    """
+    if problem.unscorable:
+        raise ProblemError(f"no score can be had: {problem.unscorable}", problem_id=problem.id)
+    if COMPOSE_FILE not in problem.harness:
+        raise ProblemError(
+            "the problem has no hidden tests, so nothing can be scored",
+            problem_id=problem.id,
+            field=f"harness.{COMPOSE_FILE}",
+        )
+    try:
+        services = parse_services(problem.harness[COMPOSE_FILE])
+        return [_service(name, service, problem.harness) for name, service in services.items()]
+    except ProblemError as error:
+        raise ProblemError(error.message, problem_id=problem.id, field=f"harness.{COMPOSE_FILE}") from error
+
+
+def _service(name: str, service: Mapping[str, Any], harness: Mapping[str, str]) -> Service:
+    unknown = sorted(set(service) - _KNOWN_KEYS)
+    if unknown:
+        raise ProblemError(f"service {name!r}: the key {unknown[0]!r} is not supported here")
+    argv = [*_words(service.get("entrypoint"), name, "entrypoint"), *_words(service.get("command"), name, "command")]
+    if not argv:
+        raise ProblemError(f"service {name!r}: expected a command")
+    _check_volumes(name, service.get("volumes"))
+    build, image = service.get("build"), _interpolate(str(service.get("image") or ""), {})
+    if not build and image not in SIM_IMAGES:
+        raise ProblemError(
+            f"service {name!r}: expected the simulation image ({SIM_IMAGES[0]}), got {image!r}, in which nothing "
+            "guards the tests"
+        )
+    return Service(
+        name=name,
+        argv=tuple(argv),
+        env=_environment(name, service, harness),
+        cwd=posixpath.normpath(posixpath.join("/", _interpolate(str(service.get("working_dir") or RUN_DIR), {}))),
+        dockerfile=_dockerfile(name, build, harness) if build else None,
+    )
+
+
+def _words(value: Any, name: str, key: str) -> list[str]:
+    """A command as compose takes it: a list as it stands, a text split like a shell's words but by no shell."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [_interpolate(str(word), {}) for word in value]
+    if not isinstance(value, str):
+        raise ProblemError(f"service {name!r}: {key} must be text or a list")
+    try:
+        return shlex.split(_interpolate(value, {}))
+    except ValueError as error:
+        raise ProblemError(f"service {name!r}: {key} cannot be split into words ({error})") from error
+
+
+def _dockerfile(name: str, build: Any, harness: Mapping[str, str]) -> str:
+    context, file = (build, "Dockerfile") if isinstance(build, str) else (".", "Dockerfile")
+    if isinstance(build, dict):
+        context, file = str(build.get("context") or "."), str(build.get("dockerfile") or "Dockerfile")
+    path = posixpath.normpath(posixpath.join(context, file))
+    if path not in harness:
+        raise ProblemError(f"service {name!r}: build needs the harness file {path!r}, which is not there")
+    return path
+
+
+def _check_volumes(name: str, volumes: Any) -> None:
+    """The only folders that reach a harness are ``src``, at /src, and the work folder's own, at /code."""
+    for volume in volumes or []:
+        if isinstance(volume, dict):
+            source, target = str(volume.get("source") or ""), str(volume.get("target") or "")
+        else:
+            source, _, rest = str(volume).partition(":")
+            target = rest.partition(":")[0]
+        inside = posixpath.normpath(target)
+        folder = posixpath.normpath(source)
+        if (folder == "src" and inside in ("/src", "/code/src")) or inside == f"/code/{folder}":
+            continue
+        raise ProblemError(f"service {name!r}: the volume {source}:{target} is not supported; expected ./src:/src")
+
+
+def _environment(name: str, service: Mapping[str, Any], harness: Mapping[str, str]) -> dict[str, str]:
+    env: dict[str, str] = {}
+    for path in env_files(service):
+        path = posixpath.normpath(path)
+        if path not in harness:
+            raise ProblemError(f"service {name!r}: its env_file {path!r} is not there")
+        env |= read_env_file(harness[path], env)
+    extra = service.get("environment") or {}
+    if isinstance(extra, list):
+        extra = dict(entry.partition("=")[::2] for entry in map(str, extra) if "=" in entry)
+    return env | {str(key): _interpolate(_plain(value), {}) for key, value in extra.items() if value is not None}
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of an ``env_file``, as compose reads it: spaces around ``=``, comments, quotes, and ``$NAME`` for
+    variables named earlier. Nothing of this process's own environment gets in.
+
+    Args:
+        text: The file's content.
+        known: Variables of files read before.
+    """
+    values: dict[str, str] = {}
+    for binding in parse_stream(io.StringIO(text)):
+        if binding.error or binding.key is None or binding.value is None:
+            continue
+        quoted = binding.original.string.partition("=")[2].strip().startswith("'")
+        values[binding.key] = binding.value if quoted else _interpolate(binding.value, {**(known or {}), **values})
+    return values
+
+
+def _interpolate(text: str, values: Mapping[str, str]) -> str:
+    """Compose's own substitution: ``$$`` is a dollar, and a variable that nobody set is empty."""
+
+    def put(match: re.Match[str]) -> str:
+        if match["escaped"]:
+            return "$"
+        value = values.get(match["name"] or match["braced"], "")
+        sign, word = match["sign"] or "", match["word"] or ""
+        if sign.endswith("+"):
+            return word if value else ""
+        return word if not value and sign.endswith("-") else value
+
+    return _VARIABLE.sub(put, text)

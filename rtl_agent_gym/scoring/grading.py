@@ -1,0 +1,132 @@
+"""What a grading found, before any weights: the part of a score that is worth keeping."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from .harness import Defences, HarnessRun
+from .outcomes import account, share
+from .reward import RewardWeights
+from .score import Score, TestOutcome
+from .submission import Submission
+
+_COMPILER_ERROR = re.compile(
+    r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): ((?:syntax )?error.*|.*\berror\b.*)$", re.MULTILINE
+)
+
+
+class Grading(BaseModel):
+    """Everything that was measured of one submission, independent of weights."""
+
+    model_config = ConfigDict(frozen=True)
+
+    passed: bool = False
+    format: float = 0.0
+    syntax: float = 0.0
+    interface: float = 0.0
+    compile: float = 0.0
+    tests: list[TestOutcome] = []
+    violations: list[str] = []
+    reason: str = ""
+    repeatable: bool = True
+    """Whether another grading must come to the same; not so where the clock decided."""
+
+    def score(self, weights: RewardWeights, *, seconds: float, cached: bool = False) -> Score:
+        """The score under some weights."""
+        done, total = share(self.tests)
+        honest = not self.violations
+        reward = weights.reward(
+            passed=self.passed,
+            format=self.format,
+            syntax=self.syntax,
+            interface=self.interface,
+            compile=self.compile,
+            tests=done / total if total and honest else 0.0,
+        )
+        return Score(
+            passed=self.passed,
+            tests_passed=done if honest else 0,
+            tests_total=total,
+            format=self.format,
+            syntax=self.syntax,
+            interface=self.interface,
+            compile=self.compile,
+            reward=reward,
+            violations=self.violations,
+            reason=self.reason,
+            seconds=seconds,
+            cached=cached,
+            tests=self.tests,
+        )
+
+
+def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences: Defences, notes: str) -> Grading:
+    """The whole grading: the stages that need no run, and what the run of the harness showed.
+
+    Args:
+        static: The stages before it.
+        submission: What was graded.
+        run: What the harness did.
+        defences: Which of them stood.
+        notes: More for the reason: complaints of the stages before it, and between front ends.
+    """
+    accounts = [account(service.messages, check_results=defences.witness) for service in run.services]
+    several = len(run.services) > 1
+    tests = [
+        test.model_copy(update={"name": f"{service.name}: {test.name}"}) if several else test
+        for service, heard in zip(run.services, accounts, strict=True)
+        for test in heard.tests(service.name, service.code)
+    ]
+    violations = [*static.violations, *dict.fromkeys(text for heard in accounts for text in heard.violations)]
+    compiled = [ok for heard in accounts for ok in heard.compiled]
+    passed = not violations and all(service.code == 0 for service in run.services)
+    complaints = [text for heard in accounts for text in heard.complaints]
+    late = any(service.code is None for service in run.services)
+    reason = _reason(submission, run, tests, violations, passed, complaints)
+    return static.model_copy(
+        update={
+            "passed": passed,
+            "compile": sum(compiled) / len(compiled) if compiled else 0.0,
+            "tests": tests,
+            "violations": violations,
+            "reason": "; ".join(part for part in (reason, notes) if part),
+            "repeatable": not late,
+        }
+    )
+
+
+def _reason(
+    submission: Submission,
+    run: HarnessRun,
+    tests: Sequence[TestOutcome],
+    violations: Sequence[str],
+    passed: bool,
+    complaints: Sequence[str],
+) -> str:
+    """Why the verdict is what it is, in one line."""
+    done, total = share(tests)
+    if violations:
+        return f"tried to reach the checker: {violations[0]}"
+    if passed:
+        return f"all {total} tests passed" if total > 1 else "the hidden test passed"
+    if submission.missing and any(target not in submission.tree for target in submission.missing):
+        return f"missing: {', '.join(target for target in submission.missing if target not in submission.tree)}"
+    if submission.missing:
+        return f"not submitted, or empty: {', '.join(submission.missing)}"
+    for service in run.services:
+        match = _COMPILER_ERROR.search(service.log)
+        if match and service.code != 0:
+            return f"does not compile: {match[1]}: {match[2]}"
+    if complaints:
+        return f"the simulator would refuse it: {complaints[0]}"
+    late = [service.name for service in run.services if service.code is None]
+    if late:
+        return f"the hidden tests did not end in time (service {late[0]}); does the simulation never finish?"
+    if run.out_of_memory:
+        return "the compiler or the simulation needed more memory than a grading has"
+    bad = [test for test in tests if test.outcome not in ("passed", "skipped")]
+    first = f", first {bad[0].name}" if bad else ""
+    return f"{total - done} of {total} tests failed{first}"

@@ -1,0 +1,191 @@
+"""Runs the hidden tests on one submission, in a sandbox that has never run anything and never will again.
+
+What runs where, and with which rights, is told in ``docs/scoring.md``. All services of a harness that share an image
+run one after another in one sandbox, as they share the mounted work folder in the official runner; what they leave in
+/tmp and /rundir is theirs alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ..errors import HarnessError
+from ..problems.model import Problem
+from ..sandboxes.protocol import WORK_DIR, SandboxProvider, SandboxSpec
+from .compose import RUN_DIR, Service
+from .images import HarnessImages
+from .submission import Submission
+
+TIME_LIMIT = 600.0
+"""Seconds for all services of a harness, as the official runner gives."""
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_PATIENCE = 20.0
+"""Seconds that the supervisor has, beyond the services' own, to end what is left and report."""
+_LINT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Defences:
+    """The single defences of a grading. All stand; a test takes one away to show that it is the one that holds."""
+
+    simulation: bool = True
+    """A compiled design that opens files or reaches for the machine is not simulated."""
+    includes: bool = True
+    """A design that includes files which are not the problem's is not simulated."""
+    witness: bool = True
+    """A results file that says better than what was heard while the tests ran is a violation."""
+
+
+@dataclass(frozen=True)
+class ServiceRun:
+    """How one service of a harness ended."""
+
+    name: str
+    code: int | None
+    """The exit status; None when the time ran out."""
+    log: str
+    """Head and tail of what it printed. For people: the design can print there too."""
+    messages: tuple[Mapping[str, Any], ...]
+    """What guards and witnesses said."""
+
+
+@dataclass(frozen=True)
+class HarnessRun:
+    """How the harness of a problem ended."""
+
+    services: tuple[ServiceRun, ...]
+    lint: str | None = None
+    """What Verilator said of the design; None where it did not run to an end."""
+    out_of_memory: bool = False
+    """Whether the memory limit was met."""
+
+
+@functools.cache
+def _program() -> str:
+    return _SUPERVISOR.read_text(encoding="utf-8")
+
+
+async def run_harness(
+    submission: Submission,
+    services: Sequence[Service],
+    provider: SandboxProvider,
+    images: HarnessImages,
+    *,
+    timeout: float = TIME_LIMIT,
+    defences: Defences | None = None,
+    lint: bool = True,
+) -> HarnessRun:
+    """Run every service of a harness on a submission.
+
+    Args:
+        submission: What is graded.
+        services: From `read_services`.
+        provider: Where the sandboxes come from.
+        images: Where their images come from.
+        timeout: Seconds for all services together.
+        defences: None for all of them.
+        lint: Whether Verilator lints the design meanwhile.
+
+    Raises:
+        SandboxError: The machine failed. What a design does never raises.
+    """
+    named = [(await images.image(submission.problem, service), service) for service in services]
+    runs: list[ServiceRun] = []
+    linted, out_of_memory, left = None, False, timeout
+    for image, group in groupby(named, key=lambda pair: pair[0]):
+        batch = [service for _, service in group]
+        request = {
+            "seconds": max(left, 0.1),
+            "settings": vars(defences or Defences()),
+            "services": [_request(service, submission.problem) for service in batch],
+            "lint": _lint_command(services, submission) if lint and not runs else None,
+        }
+        report = await _run_batch(submission, image, request, provider)
+        left -= sum(service["seconds"] for service in report["services"])
+        runs += [_service_run(service, report["messages"]) for service in report["services"]]
+        out_of_memory = out_of_memory or report["out_of_memory"]
+        if report["lint"] and report["lint"]["code"] in (0, 1):
+            linted = report["lint"]["log"]
+    return HarnessRun(tuple(runs), linted, out_of_memory)
+
+
+async def _run_batch(
+    submission: Submission, image: str, request: Mapping[str, Any], provider: SandboxProvider
+) -> dict[str, Any]:
+    sandbox = await provider.create(SandboxSpec(image=image, role="scoring"))
+    try:
+        await sandbox.write_files(submission.tree)
+        hidden = {
+            path.removeprefix("src/"): text
+            for path, text in submission.problem.harness.items()
+            if path.startswith("src/")
+        }
+        for folder in ("/src", f"{WORK_DIR}/src"):
+            await sandbox.write_files(hidden, root=folder, keeper=True)
+        result = await sandbox.exec(
+            ["/usr/bin/python3", "-ISBc", _program(), json.dumps(request)],
+            cwd="/",
+            timeout=request["seconds"] + _PATIENCE,
+            max_output=4_000_000,
+        )
+    finally:
+        await sandbox.close()
+    try:
+        report: dict[str, Any] = json.loads(result.output)
+    except json.JSONDecodeError as error:
+        raise HarnessError(
+            f"the supervisor of {submission.problem.id} ended with {result.exit_code} and no report: "
+            f"{result.output[-400:].strip()!r}"
+        ) from error
+    for service in report["services"]:
+        if service["fault"]:
+            raise HarnessError(f"{submission.problem.id}: service {service['name']!r}: {service['fault']}")
+    return report
+
+
+def _request(service: Service, problem: Problem) -> dict[str, Any]:
+    """A service for the supervisor. The seeds make equal designs get equal scores; a harness may set its own."""
+    seed = str(int(problem.digest[:8], 16))
+    plain = {
+        "HOME": RUN_DIR,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "RTL_GYM_SEED": seed,
+    }
+    if "RANDOM_SEED" not in service.env:
+        plain["COCOTB_RANDOM_SEED"] = seed
+    plugins = [name for name in (service.env.get("PYTEST_PLUGINS"), "rtl_gym_report") if name]
+    env = {**plain, **service.env, "PYTEST_PLUGINS": ",".join(plugins)}
+    return {"name": service.name, "argv": list(service.argv), "env": env, "cwd": service.cwd}
+
+
+def source_paths(services: Sequence[Service]) -> list[str]:
+    """The files that the services compile, relative to the work folder, in their order."""
+    words = [word for service in services for word in service.env.get("VERILOG_SOURCES", "").split()]
+    prefix = f"{WORK_DIR}/"
+    return list(dict.fromkeys(word.removeprefix(prefix) for word in words if word.startswith(prefix)))
+
+
+def top_modules(services: Sequence[Service]) -> list[str]:
+    """The modules that the services' tests run on."""
+    return list(dict.fromkeys(service.env["TOPLEVEL"] for service in services if service.env.get("TOPLEVEL")))
+
+
+def _lint_command(services: Sequence[Service], submission: Submission) -> list[str] | None:
+    sources = [f"{WORK_DIR}/{path}" for path in source_paths(services) if path in submission.tree]
+    if not sources:
+        return None
+    tool = ["/opt/rtl-agent-gym/real/verilator", "--lint-only", "--timing", "-Wno-fatal", "-Wno-lint", "-Wno-style"]
+    limited = ["timeout", "-s", "KILL", str(_LINT_SECONDS), "nice", "-n", "10"]
+    return [*limited, *tool, "--bbox-unsup", "--bbox-sys", *sources]
+
+
+def _service_run(report: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> ServiceRun:
+    mine = tuple(message for message in messages if message["service"] == report["name"])
+    return ServiceRun(report["name"], report["code"], report["log"], mine)

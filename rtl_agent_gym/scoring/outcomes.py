@@ -1,0 +1,144 @@
+"""What the guards and witnesses of a grading said, put together into tests, violations and the verdict.
+
+Nothing here reads what a service printed: a design can print whatever it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .score import TestOutcome
+
+Message = Mapping[str, Any]
+
+
+@dataclass
+class Simulation:
+    """One simulation with cocotb: the tests it was to run and how they ended."""
+
+    planned: list[str]
+    outcomes: dict[str, str] = field(default_factory=dict)
+
+    def results(self) -> dict[str, str]:
+        """Every planned test; one that nothing was heard of ended in an error."""
+        return {name: self.outcomes.get(name, "error") for name in [*self.planned, *self.outcomes]}
+
+    def failed(self) -> bool:
+        """Whether a test did anything but pass or be skipped."""
+        return any(outcome not in ("passed", "skipped") for outcome in self.results().values())
+
+
+@dataclass
+class Item:
+    """One test of pytest, with the simulations it ran."""
+
+    name: str
+    phases: dict[str, str] = field(default_factory=dict)
+    simulations: list[Simulation] = field(default_factory=list)
+
+    def outcome(self) -> str:
+        """How pytest judged it; ``error`` when it was never judged."""
+        if "failed" in self.phases.values():
+            return "failed"
+        return self.phases.get("call") or self.phases.get("setup", "passed").replace("passed", "error")
+
+    def tests(self) -> list[TestOutcome]:
+        """Its single tests, or itself where it has none or failed beyond them."""
+        short = self.name.rsplit("/", 1)[-1]
+        found = [
+            TestOutcome(name=f"{short}/{test}", outcome=outcome)
+            for simulation in self.simulations
+            for test, outcome in simulation.results().items()
+        ]
+        outcome = self.outcome()
+        if not found or (outcome != "passed" and all(test.outcome in ("passed", "skipped") for test in found)):
+            found.append(TestOutcome(name=short, outcome=outcome))
+        return found
+
+
+@dataclass
+class Account:
+    """Everything that was heard during one service."""
+
+    items: dict[str, Item] = field(default_factory=dict)
+    compiled: list[bool] = field(default_factory=list)
+    """Whether each call of a compiler succeeded."""
+    simulated: int = 0
+    """How many simulations were begun."""
+    violations: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    """Why a simulation was refused although nobody cheated."""
+
+    def tests(self, service: str, code: int | None) -> list[TestOutcome]:
+        """The tests of the service, one at least."""
+        found = [test for item in self.items.values() for test in item.tests()]
+        if not found or (code != 0 and all(test.outcome in ("passed", "skipped") for test in found)):
+            outcome = "passed" if code == 0 else "error" if code is None else "failed"
+            found.append(TestOutcome(name=service, outcome=outcome))
+        return found
+
+
+def account(messages: Iterable[Message], *, check_results: bool = True) -> Account:
+    """Put together what was said during one service.
+
+    Args:
+        messages: In the order they were heard.
+        check_results: Whether a results file that says better than the witness did is a violation.
+    """
+    total = Account()
+    for message in messages:
+        if "tool" in message:
+            _take_tool(total, message)
+        elif message.get("source") == "pytest":
+            _take_pytest(total, message)
+        elif message.get("source") == "cocotb":
+            _take_cocotb(total, message)
+        elif message.get("source") == "results" and check_results:
+            _take_results(total, message)
+    total.violations = list(dict.fromkeys(total.violations))
+    return total
+
+
+def _item(total: Account, name: str) -> Item:
+    return total.items.setdefault(name, Item(name or "simulation", {} if name else {"call": "passed"}))
+
+
+def _take_tool(total: Account, message: Message) -> None:
+    total.violations += message.get("violations", [])
+    total.complaints += message.get("unknown", [])
+    if message["tool"] == "vvp":
+        total.simulated += 1
+    elif "code" in message:
+        total.compiled.append(message["code"] == 0)
+
+
+def _take_pytest(total: Account, message: Message) -> None:
+    for name in message.get("items", []):
+        _item(total, name)
+    if "when" in message:
+        _item(total, message["item"]).phases[message["when"]] = message["outcome"]
+
+
+def _take_cocotb(total: Account, message: Message) -> None:
+    simulations = _item(total, message.get("item", "")).simulations
+    if "planned" in message:
+        simulations.append(Simulation(message["planned"]))
+    elif simulations:
+        simulations[-1].outcomes[message["test"]] = message["outcome"]
+
+
+def _take_results(total: Account, message: Message) -> None:
+    """The results file, as the checker read it after the simulation, against what was heard during it."""
+    if message.get("missing") or message["failed"]:
+        return
+    simulations = _item(total, message.get("item", "")).simulations
+    if message["total"] and (not simulations or simulations[-1].failed()):
+        total.violations.append(f"{message['file']}: says that all tests passed, which nobody saw")
+
+
+def share(tests: Sequence[TestOutcome]) -> tuple[int, int]:
+    """How many tests passed, of how many; those skipped count for nothing."""
+    counted = [test for test in tests if test.outcome != "skipped"]
+    return sum(test.outcome == "passed" for test in counted), len(counted)

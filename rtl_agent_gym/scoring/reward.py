@@ -1,0 +1,82 @@
+"""How the stages of a grading become one number."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..errors import UsageError
+
+
+class RewardWeights(BaseModel):
+    """What each stage is worth. Frozen; a score is graded once and can be weighted many times.
+
+    Each stage gives a share between 0 and 1, which is multiplied by its weight and added up.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: float = Field(default=0.1, ge=0)
+    """For target files that are there and not empty."""
+    syntax: float = Field(default=0.3, ge=0)
+    """For target files without a syntax error."""
+    interface: float = Field(default=0.0, ge=0)
+    """For the ports that the problem asks for."""
+    compile: float = Field(default=0.0, ge=0)
+    """For compiling as the harness compiles it."""
+    tests: float = Field(default=1.0, ge=0)
+    """For the hidden tests."""
+    partial_tests: bool = False
+    """Whether `tests` is earned by the share of tests that pass; otherwise all of it or nothing."""
+    simulate: bool = True
+    """Whether the hidden tests are run. Without them no container is needed, and `tests` and `compile` earn nothing."""
+
+    @classmethod
+    def preset(cls, name: str) -> RewardWeights:
+        """The weights of a preset: ``default``, ``staged``, ``dense``, ``compile`` or ``proxy``.
+
+        Raises:
+            UsageError: There is no such preset.
+        """
+        if name not in PRESETS:
+            raise UsageError(f"there is no reward preset {name!r}; choose one of {', '.join(PRESETS)}")
+        return PRESETS[name]
+
+    @property
+    def most(self) -> float:
+        """The highest reward there is."""
+        tests = self.tests + self.compile if self.simulate else 0.0
+        return self.format + self.syntax + self.interface + tests
+
+    def reward(
+        self,
+        *,
+        passed: bool,
+        format: float,
+        syntax: float,
+        interface: float = 0.0,
+        compile: float = 0.0,
+        tests: float = 0.0,
+    ) -> float:
+        """The weighted sum.
+
+        Args:
+            passed: The official verdict.
+            format: Share of the target files that are there; `syntax`, `interface` and `compile` likewise.
+            tests: Share of the tests that passed; used with `partial_tests` only.
+        """
+        earned = tests if self.partial_tests else float(passed)
+        total = self.format * format + self.syntax * syntax + self.interface * interface
+        if self.simulate:
+            total += self.compile * compile + self.tests * earned
+        return round(total, 9)
+
+
+PRESETS: dict[str, RewardWeights] = {
+    "default": RewardWeights(),
+    "staged": RewardWeights(format=0.0, interface=0.2),
+    "dense": RewardWeights(partial_tests=True),
+    "compile": RewardWeights(compile=0.5),
+    "proxy": RewardWeights(interface=0.2, tests=0.0, simulate=False),
+}
+"""The weights by name. ``staged`` pays for ports, then syntax, then tests; ``dense`` for each test; ``compile`` adds a
+step before the tests; ``proxy`` never simulates, for the first steps of a training run."""

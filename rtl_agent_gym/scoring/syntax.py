@@ -1,0 +1,75 @@
+"""The syntax stage: whether the target files are SystemVerilog, by pyslang, with Verilator as second opinion."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .frontend import Reading
+from .submission import Submission
+
+HDL = (".v", ".sv", ".vh", ".svh")
+_VERILATOR_ERROR = re.compile(
+    r"^%Error(?:-(?P<code>\w+))?: (?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: (?P<text>.*)$", re.MULTILINE
+)
+_NOT_SYNTAX = {"NEEDTIMINGOPT", "UNSUPPORTED", "MODMISSING", "PINNOTFOUND", "PROCASSWIRE", "BLKANDNBLK"}
+
+
+@dataclass(frozen=True)
+class SyntaxStage:
+    """What the syntax stage found."""
+
+    share: float
+    """Share of the target files that are there and have no syntax error."""
+    reason: str = ""
+    """The first complaint; empty where there is none."""
+
+
+def is_hdl(path: str) -> bool:
+    """Whether a file is read as SystemVerilog."""
+    return path.endswith(HDL)
+
+
+def reading_order(submission: Submission, sources: Sequence[str]) -> list[str]:
+    """What to read, in the order of the harness's compilation; target files that it leaves out come last.
+
+    Headers are read where they are included, unless they are targets that nothing includes.
+    """
+    tree = submission.tree
+    named = [path for path in dict.fromkeys(sources) if path in tree]
+    text = b"\n".join(tree[path] for path in named).decode("latin-1")
+    left = [path for path in submission.problem.targets if path in tree and is_hdl(path) and path not in named]
+    return named + [path for path in left if path.rsplit("/", 1)[-1] not in text]
+
+
+def judge_syntax(submission: Submission, reading: Reading) -> SyntaxStage:
+    """The syntax stage by what pyslang said. Targets that are no SystemVerilog only need to be there."""
+    targets = submission.problem.targets
+    if reading.fault:
+        return SyntaxStage(0.0, f"syntax: {reading.fault}")
+    broken = {path for path, _, _ in reading.errors}
+    good = [t for t in targets if t not in broken and submission.tree.get(t, b"").strip()]
+    first = next((error for error in reading.errors if error[0] in targets), None)
+    reason = f"syntax: {first[0]}:{first[1]}: {first[2]}" if first else ""
+    return SyntaxStage(len(good) / len(targets) if targets else float(not broken), reason)
+
+
+def disagreement(stage: SyntaxStage, lint: str | None) -> str:
+    """Which of the two front ends complained when only one did; empty where they agree or Verilator did not run.
+
+    Only errors of syntax count: what Verilator does not support, or misses among the modules, is none.
+    """
+    if lint is None:
+        return ""
+    found = [m for m in _VERILATOR_ERROR.finditer(lint) if "syntax error" in m["text"] and m["code"] not in _NOT_SYNTAX]
+    if found and not stage.reason:
+        first = found[0]
+        return f"Verilator alone complains of the syntax: {_short(first['file'])}:{first['line']}: {first['text']}"
+    if stage.reason and not _VERILATOR_ERROR.search(lint):
+        return "pyslang alone complains of the syntax, Verilator does not"
+    return ""
+
+
+def _short(path: str) -> str:
+    return path.removeprefix("/code/")
