@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 
-import click
 import typer
 from rich.console import Console
 
@@ -44,21 +43,10 @@ def exit_code(error: RTLGymError) -> int:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit. Errors of ours are one line on stderr, without a traceback."""
     try:
-        app(arguments, standalone_mode=False)
+        app(arguments)  # prints usage errors and exits by itself, also on Ctrl-C
     except RTLGymError as error:
         Console(stderr=True).print(f"[bold red]error:[/] {_plain(error)}", soft_wrap=True, highlight=False)
         sys.exit(exit_code(error))
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        Console(stderr=True).print("stopped")
-        sys.exit(130)
-    except BrokenPipeError:  # whoever read our output has enough
-        sys.stderr.close()
-        sys.exit(0)
 
 
 def _plain(error: Exception) -> str:

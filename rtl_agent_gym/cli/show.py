@@ -11,10 +11,11 @@ from rich.text import Text
 
 from ..envs.episode import Opening, Turn
 from ..policies import Completion
-from ..scoring import MAX_REWARD_PARTS, RewardWeights
+from ..scoring import RewardWeights
 from ..scoring.score import Score
 
 SHOWN_COMMAND_LINES = 30
+PARTS = ("format", "syntax", "interface", "compile", "tests")
 
 
 class EpisodePrinter:
@@ -64,12 +65,12 @@ def score_table(score: Score, weights: RewardWeights) -> Table:
     table.add_column("part")
     table.add_column("measured", justify="right")
     table.add_column("weight", justify="right")
-    for name in MAX_REWARD_PARTS:
+    for name in PARTS:
         weight = getattr(weights, name)
         measured = f"{score.tests_passed}/{score.tests_total}" if name == "tests" else f"{getattr(score, name):.2f}"
         table.add_row(name, measured, f"{weight:g}" if weight else "–")
     table.add_section()
-    table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{weights.maximum:g}")
+    table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{weights.most:g}")
     table.add_row("verdict", "[green]passed[/]" if score.passed else "[red]failed[/]", "")
     return table
 

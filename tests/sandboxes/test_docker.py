@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -232,7 +233,8 @@ async def test_a_killed_owner_leaves_nothing(number: signal.Signals, forks: bool
         owner.wait(10)
         assert await gone(name, 10)
     finally:
-        os.killpg(owner.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(owner.pid, signal.SIGKILL)
         owner.stdout.close()
 
 

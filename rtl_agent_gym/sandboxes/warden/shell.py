@@ -30,7 +30,7 @@ _BEGIN = b"PS1= PS2= PS4='+ '; set +o history +o histexpand; unset HISTFILE\n"
 # A plain assignment cannot be redefined, and it switches POSIX mode on, where special builtins are found before
 # functions: so a command that redefined every builtin used here is still answered.
 _MARKER = (
-    b"{ __status=$? POSIXLY_CORRECT=; \\unset -f builtin printf trap unset; \\trap - DEBUG; "
+    b"{ __status=$? POSIXLY_CORRECT=; \\unset -f builtin eval printf trap unset; \\trap - DEBUG; "
     b"\\unset POSIXLY_CORRECT PROMPT_COMMAND PS0; \\builtin printf '%%s %%d %%s\\0' %s \"$__status\" \"$PWD\" >&%d; } "
     b"2>/dev/null\n"
 )
@@ -119,7 +119,7 @@ class Shell:
         self.warden.watch(self.output.read_fd, self.on_output)
         command, self.waiting = self.waiting, None
         # Both redirections change nothing, but they make bash put stdout and stderr back after an `exec >file`.
-        self.send(b"eval " + quote(command) + b" </dev/null 1>&2 2>&1\n")
+        self.send(b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1\n")
         self.send_marker()
 
     def on_output(self) -> None:
@@ -152,6 +152,8 @@ class Shell:
         job, self.job = self.job, None
         if job is None:
             return
+        if job.timed_out:  # interrupted, but its background processes ignore that
+            self.end_victims()
         self.output.drain(job.output.feed)
         self.warden.unwatch(self.output.read_fd)
         self.finish(job, code)
@@ -175,6 +177,15 @@ class Shell:
             if line not in old and pid != self.pid:
                 victims.append(pid)
         return victims
+
+    def end_victims(self) -> None:
+        """Kill what is left of the command, and see it die: 50 ms at most, as only the kernel is waited for."""
+        for _ in range(10):
+            victims = self.victims()
+            if not victims:
+                return
+            signal_all(victims, signal.SIGKILL)
+            time.sleep(0.005)
 
     def next_time(self) -> float | None:
         """When `check_time` wants to be called next, on the monotonic clock."""

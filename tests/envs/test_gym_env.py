@@ -1,0 +1,268 @@
+"""The Gymnasium face, on real containers and the real harness."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import rtl_agent_gym  # noqa: F401 - registers the environment
+from rtl_agent_gym.envs import UnicodeText
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.scoring import RewardWeights
+from rtl_agent_gym.transcripts import read_transcript
+
+pytestmark = pytest.mark.docker
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+
+
+def call(*commands: str) -> str:
+    return write_turn(get_renderer("qwen3"), "", commands)
+
+
+def golden_call(problem: Problem) -> str:
+    assert problem.golden
+    return call("\n".join(heredoc(path, text) for path, text in problem.golden.items()))
+
+
+@pytest.fixture
+def arbiter() -> Problem:
+    return load_problems("bundled", ids=[ARBITER])[0]
+
+
+@pytest.fixture
+def env() -> Iterator[gym.Env[str, str]]:
+    made = gym.make("CVDPAgentic-v0", command_timeout=5.0)
+    yield made
+    made.close()
+
+
+def test_check_env_passes_without_warnings(tmp_path: Path) -> None:
+    made = gym.make("CVDPAgentic-v0", render_mode="ansi", transcript_dir=tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(made.unwrapped)
+    made.close()
+
+
+def test_the_contract_of_reset_and_step(env: gym.Env[str, str], arbiter: Problem) -> None:
+    observation, info = env.reset(seed=0, options={"problem_id": ARBITER})
+    assert arbiter.prompt.strip() in observation
+    assert "execute_bash" in observation
+    assert {key: info[key] for key in ("problem_id", "category", "difficulty")} == {
+        "problem_id": ARBITER,
+        "category": 3,
+        "difficulty": "easy",
+    }
+    assert [message["role"] for message in info["messages"]] == ["system", "user"]
+
+    observation, reward, terminated, truncated, info = env.step(call("cd docs && ls && false"))
+    assert "specification.md" in observation
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert info["seconds"] >= 0
+    assert {k: v for k, v in info.items() if k != "seconds"} == {
+        "turn": 1,
+        "action": "command",
+        "command": "cd docs && ls && false",
+        "exit_code": 1,
+        "timed_out": False,
+        "truncated_output": False,
+    }
+
+    observation, reward, terminated, truncated, info = env.step('<tool_call>\n{"name": "execute_bash"\n</tool_call>')
+    assert (info["turn"], info["action"], reward, terminated, truncated) == (2, "malformed", 0.0, False, False)
+    assert "execute_bash" in observation
+
+    env.step(call("pwd; cd /code"))
+    env.step(golden_call(arbiter))
+    observation, reward, terminated, truncated, info = env.step("All done.")
+    assert (reward, terminated, truncated) == (pytest.approx(1.4), True, False)
+    assert (info["action"], info["stop_reason"], info["score"]["passed"]) == ("final", "completed", True)
+    assert json.loads(json.dumps(info["score"])) == info["score"]
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step("more")
+
+
+def test_the_shell_lasts_from_turn_to_turn(env: gym.Env[str, str]) -> None:
+    env.reset(seed=1)
+    env.step(call("cd /tmp; X=kept; f() { echo $X; }; (sleep 0.2; touch /tmp/later) &"))
+    assert "kept" in env.step(call("f; sleep 0.5"))[0]
+    assert "/tmp\n" in env.step(call("pwd; ls /tmp/later"))[0]
+    env.reset(seed=1)
+    assert "kept" not in env.step(call("f; pwd"))[0]
+
+
+def test_several_calls_in_one_turn_run_in_order(env: gym.Env[str, str]) -> None:
+    env.reset(seed=1)
+    observation, *_, info = env.step(call("echo one; X=2", "echo $X"))
+    assert observation.index("one") < observation.index("2")
+    assert observation.count("<tool_response>") == 2
+    assert info["command"] == "echo one; X=2\necho $X"
+
+
+def test_a_timed_out_command_is_said(env: gym.Env[str, str]) -> None:
+    env.reset(seed=1)
+    observation, *_, info = env.step(call("echo begun; sleep 60"))
+    assert info["timed_out"]
+    assert info["exit_code"] is None
+    assert "begun" in observation
+    assert "timed out after 5 s" in observation
+
+
+def test_three_malformed_turns_end_the_episode(env: gym.Env[str, str]) -> None:
+    env.reset(seed=1)
+    env.step("")
+    env.step(call("true"))
+    for _ in range(2):
+        assert env.step("")[2:4] == (False, False)
+    observation, reward, terminated, truncated, info = env.step("")
+    assert (terminated, truncated, info["stop_reason"]) == (False, True, "parse_error")
+    assert "score" in info
+
+
+def test_max_turns_truncates_and_scores(arbiter: Problem) -> None:
+    env = gym.make("CVDPAgentic-v0", problems=[arbiter], max_turns=2)
+    env.reset(seed=0)
+    assert env.step(golden_call(arbiter))[3] is False
+    _, reward, terminated, truncated, info = env.step(call("true"))
+    assert (reward, terminated, truncated, info["stop_reason"]) == (pytest.approx(1.4), False, True, "max_turns")
+    env.close()
+
+
+def test_an_untouched_folder_scores_nothing(env: gym.Env[str, str]) -> None:
+    env.reset(options={"problem_id": ARBITER})
+    _, reward, terminated, _, info = env.step("I give up.")
+    assert (reward, terminated, info["score"]["passed"]) == (0.0, True, False)
+    assert info["score"]["reason"]
+
+
+def test_reward_weights(arbiter: Problem) -> None:
+    env = gym.make("CVDPAgentic-v0", problems=[arbiter], reward=RewardWeights(format=1.0, syntax=2.0, tests=4.0))
+    env.reset(seed=0)
+    env.step(golden_call(arbiter))
+    assert env.step("done")[1] == pytest.approx(7.0)
+    env.close()
+
+
+def test_seeds_choose_the_problems(env: gym.Env[str, str]) -> None:
+    first = [env.unwrapped._choose({}).id for _ in [env.unwrapped.np_random]]  # type: ignore[attr-defined]
+    chosen = []
+    for _ in range(2):
+        row = [env.reset(seed=7)[1]["problem_id"]]
+        row += [env.reset()[1]["problem_id"] for _ in range(3)]
+        chosen.append(row)
+    assert chosen[0] == chosen[1]
+    assert len(set(chosen[0])) > 1
+    assert first
+
+
+def test_ansi_rendering() -> None:
+    env = gym.make("CVDPAgentic-v0", render_mode="ansi")
+    env.reset(seed=0)
+    env.step(call("echo shown"))
+    screen = env.render()
+    assert isinstance(screen, str)
+    assert "── turn 1 ──" in screen
+    assert "shown" in screen
+    env.close()
+
+
+def test_the_transcript_is_written_as_it_happens(tmp_path: Path, arbiter: Problem) -> None:
+    env = gym.make("CVDPAgentic-v0", problems=[arbiter], transcript_dir=tmp_path)
+    env.reset(seed=3)
+    env.step(call("echo recorded"))
+    (path,) = tmp_path.iterdir()
+    running = read_transcript(path)
+    assert not running.complete
+    assert running.header.problem_digest == arbiter.digest
+    assert running.header.seed == 3
+    assert running.header.image_digest.startswith("sha256:")
+    assert running.turns[0].commands[0].command == "echo recorded"
+    assert "recorded" in running.turns[0].observation
+    env.step(golden_call(arbiter))
+    *_, info = env.step("done")
+    done = read_transcript(path)
+    assert done.complete
+    assert done.score is not None
+    assert done.score.score == info["score"]
+    assert done.score.files == arbiter.golden
+    assert done.end is not None
+    assert (done.end.stop_reason, done.end.turns) == ("completed", 3)
+    env.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_eight_episodes_in_a_vector(mode: str, arbiter: Problem) -> None:
+    envs = gym.make_vec("CVDPAgentic-v0", num_envs=8, vectorization_mode=mode, problems=[arbiter])
+    try:
+        observations, _ = envs.reset(seed=0)
+        assert len(observations) == 8
+        assert all(arbiter.prompt.strip() in text for text in observations)
+        observations, *_ = envs.step(tuple(call(f"echo shell {i}; NUMBER={i}") for i in range(8)))
+        assert [f"shell {i}" in text for i, text in enumerate(observations)] == [True] * 8
+        envs.step(tuple(golden_call(arbiter) if i % 2 else call("echo $NUMBER") for i in range(8)))
+        _, rewards, terminated, _, _ = envs.step(("done",) * 8)
+        assert list(rewards) == [pytest.approx(1.4 if i % 2 else 0.0) for i in range(8)]
+        assert all(terminated)
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"problems": []}, "`problems` is empty"),
+        ({"renderer": "qwen9"}, "qwen9"),
+        ({"max_turns": 0}, "max_turns must be greater than 0"),
+        ({"command_timeout": -1.0}, "command_timeout must be greater than 0"),
+        ({"render_mode": "human"}, "render_mode"),
+        ({"problems": "/no/such/file.jsonl"}, "/no/such/file.jsonl"),
+    ],
+)
+def test_bad_options_are_said_at_once(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        gym.make("CVDPAgentic-v0", **options).close()
+
+
+def test_an_unknown_problem_is_said(env: gym.Env[str, str]) -> None:
+    with pytest.raises(UsageError, match="no problem 'nosuch'"):
+        env.reset(options={"problem_id": "nosuch"})
+    with pytest.raises(UsageError, match="option 'problem_id'"):
+        env.reset(options={"problem": "x"})
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step("x")
+
+
+def test_hidden_tests_are_nowhere_in_the_agents_container(env: gym.Env[str, str]) -> None:
+    env.reset(options={"problem_id": ARBITER})
+    look = "find / -xdev -path /proc -prune -o -name 'test_*arbiter*' -print; env; grep -rls arbiter /src /code /tmp /home"
+    observation = env.step(call(look))[0]
+    assert "test_fixed" not in observation
+    assert "/src" not in observation
+    assert "docs/specification.md" in observation
+
+
+def test_the_import_is_light() -> None:
+    script = "import sys, rtl_agent_gym; print([m for m in ('torch', 'tinker', 'transformers') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("text", ["", "é漢🙂\ud800\0", "x" * 100_000])
+def test_the_space_takes_any_text(text: str) -> None:
+    space = UnicodeText()
+    assert text in space
+    assert 3 not in space
+    assert space.sample() in space
+    assert space == UnicodeText()

@@ -1,0 +1,73 @@
+"""Policies that know their turns beforehand."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.policies import GoldenPolicy, ScriptedPolicy, make_policy
+from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.renderers import get_renderer
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_instruct", "gpt_oss"])
+def test_a_written_turn_is_read_back(name: str) -> None:
+    renderer = get_renderer(name)
+    command = "cat > x <<'EOF'\nmodule \"x\" é \\n;\nEOF"
+    action = renderer.parse_text(write_turn(renderer, "I think.", [command]))
+    assert (action.kind, action.commands) == ("command", (command,))
+    final = renderer.parse_text(write_turn(renderer, "Finished."))
+    assert (final.kind, final.text.strip()) == ("final", "Finished.")
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\0\r", exclude_categories=["Cs"])))
+def test_heredoc_writes_byte_for_byte(tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
+    folder = tmp_path_factory.mktemp("heredoc")
+    subprocess.run(["bash", "-c", heredoc("a b/c.sv", content)], cwd=folder, check=True)
+    assert (folder / "a b" / "c.sv").read_bytes() == content.encode()
+
+
+def test_heredoc_survives_its_own_mark(tmp_path: Path) -> None:
+    content = "EOF\nEOF_\n$x `y` \\\n"
+    subprocess.run(["bash", "-c", heredoc("f", content)], cwd=tmp_path, check=True)
+    assert (tmp_path / "f").read_text() == content
+
+
+async def test_golden_needs_a_solution() -> None:
+    problem = load_problems("bundled")[0].model_copy(update={"golden": None})
+    with pytest.raises(UsageError, match="without a reference solution"):
+        GoldenPolicy().player(problem, get_renderer("qwen3"))
+
+
+async def test_a_script_plays_its_turns_and_then_ends(tmp_path: Path) -> None:
+    path = tmp_path / "script.yaml"
+    path.write_text("- {say: hello, run: ls}\n- {run: [pwd, id]}\n- {completion: raw}\n")
+    renderer = get_renderer("qwen3")
+    player = ScriptedPolicy(path).player(load_problems("bundled")[0], renderer)
+    texts = [(await player.act([])).text for _ in range(4)]
+    actions = [renderer.parse_text(text) for text in texts]
+    assert [action.commands for action in actions] == [("ls",), ("pwd", "id"), (), ()]
+    assert texts[2:] == ["raw", "Done."]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("- {says: x}", "turn 0.says"), ("a: [", "not YAML"), ("text", "a script is a list"), ("- {run: {a: b}}", "turn 0.run")],
+)
+def test_a_bad_script_is_said(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "script.yaml"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=message):
+        make_policy(f"scripted {path}")
+
+
+@pytest.mark.parametrize("name", ["", "gold", "scripted", "golden x"])
+def test_an_unknown_policy_is_said(name: str) -> None:
+    with pytest.raises(UsageError, match="there are: golden, scripted FILE"):
+        make_policy(name)

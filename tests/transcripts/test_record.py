@@ -1,0 +1,81 @@
+"""Writing and reading transcripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import TranscriptError
+from rtl_agent_gym.transcripts import CommandRecord, End, Header, TranscriptWriter, TurnRecord, read_transcript
+
+
+def write(folder: Path, turns: int = 2, end: bool = True) -> Path:
+    writer = TranscriptWriter.in_folder(folder, "problem_1")
+    writer.write(Header(problem_id="problem_1", problem_digest="d", renderer="qwen3", seed=4))
+    for number in range(1, turns + 1):
+        command = CommandRecord(command="ls\n é🙂\ud800", exit_code=0)
+        writer.write(
+            TurnRecord(
+                turn=number,
+                completion="say",
+                token_ids=[1, 2],
+                logprobs=[-0.5, -1.0],
+                action="command",
+                commands=[command],
+                observation="out",
+            )
+        )
+    if end:
+        writer.write(End(stop_reason="completed", turns=turns, seconds=1.0))
+    writer.close()
+    return writer.path
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    transcript = read_transcript(write(tmp_path))
+    assert transcript.complete
+    assert transcript.header.seed == 4
+    assert [turn.turn for turn in transcript.turns] == [1, 2]
+    assert transcript.turns[0].token_ids == [1, 2]
+    assert transcript.turns[0].logprobs == [-0.5, -1.0]
+    assert transcript.turns[0].commands[0].command.startswith("ls\n é🙂")
+    assert transcript.turns[0].time > 1.6e9
+
+
+def test_names_never_collide(tmp_path: Path) -> None:
+    assert len({write(tmp_path) for _ in range(5)}) == 5
+
+
+def test_every_cut_reads_up_to_the_last_whole_line(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    data = path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(data) if byte == 10]
+    for size in [*range(ends[0], len(data), 37), *ends]:
+        path.write_bytes(data[:size])
+        transcript = read_transcript(path)
+        assert len(transcript.turns) == min(2, sum(end <= size for end in ends) - 1)
+        assert transcript.complete == (size == len(data))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no whole line"),
+        (b'{"event": "header"', "no whole line"),
+        (b"garbage\nmore\n", ":1: not an event"),
+        (b'{"event":"end","stop_reason":"x","turns":1,"seconds":1}\n', "begins with a header"),
+        (b'{"event":"header","schema_version":99}\n', "format 99.*reads up to 1.*Update"),
+        (b"\xff\xfe\n{}\n", ":1: not an event"),
+    ],
+)
+def test_what_is_no_transcript(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(TranscriptError, match=message):
+        read_transcript(path)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(TranscriptError, match="cannot be read: No such file"):
+        read_transcript(tmp_path / "none.jsonl")
