@@ -63,6 +63,8 @@ class Frontend:
             HarnessError: The child cannot be started.
         """
         present = [path for path in sources if path in files]
+        if not present:
+            return Reading()
         texts = {path: content.decode("latin-1") for path, content in files.items()}
         request = json.dumps({"files": texts, "sources": present, "tops": list(tops)}).encode() + b"\n"
         async with self._turn:

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict
 
 from .harness import Defences, HarnessRun
-from .outcomes import account, share
+from .outcomes import Account, account, share
 from .reward import RewardWeights
 from .score import Score, TestOutcome
 from .submission import Submission
 
-_COMPILER_ERROR = re.compile(
-    r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): ((?:syntax )?error.*|.*\berror\b.*)$", re.MULTILINE
-)
+_COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\berror\b.*)$", re.MULTILINE)
 
 
 class Grading(BaseModel):
@@ -83,9 +81,8 @@ def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences
     violations = [*static.violations, *dict.fromkeys(text for heard in accounts for text in heard.violations)]
     compiled = [ok for heard in accounts for ok in heard.compiled]
     passed = not violations and all(service.code == 0 for service in run.services)
-    complaints = [text for heard in accounts for text in heard.complaints]
     late = any(service.code is None for service in run.services)
-    reason = _reason(submission, run, tests, violations, passed, complaints)
+    reason = _reason(submission, run, tests, violations, passed, accounts)
     return static.model_copy(
         update={
             "passed": passed,
@@ -104,24 +101,25 @@ def _reason(
     tests: Sequence[TestOutcome],
     violations: Sequence[str],
     passed: bool,
-    complaints: Sequence[str],
+    accounts: Sequence[Account],
 ) -> str:
     """Why the verdict is what it is, in one line."""
     done, total = share(tests)
     if violations:
         return f"tried to reach the checker: {violations[0]}"
     if passed:
-        return f"all {total} tests passed" if total > 1 else "the hidden test passed"
+        return f"all {done} tests passed" if total > 1 else "the hidden test passed"
     if submission.missing and any(target not in submission.tree for target in submission.missing):
         return f"missing: {', '.join(target for target in submission.missing if target not in submission.tree)}"
     if submission.missing:
         return f"not submitted, or empty: {', '.join(submission.missing)}"
-    for service in run.services:
-        match = _COMPILER_ERROR.search(service.log)
-        if match and service.code != 0:
-            return f"does not compile: {match[1]}: {match[2]}"
-    if complaints:
-        return f"the simulator would refuse it: {complaints[0]}"
+    for heard in accounts:
+        if heard.compiler:
+            match = _COMPILER_ERROR.search(heard.compiler)
+            said = f"{match[1]}: {match[2]}" if match else heard.compiler.strip().splitlines()[0]
+            return f"does not compile: {said}"
+        if heard.complaints:
+            return f"the simulator refuses it: {heard.complaints[0]}"
     late = [service.name for service in run.services if service.code is None]
     if late:
         return f"the hidden tests did not end in time (service {late[0]}); does the simulation never finish?"

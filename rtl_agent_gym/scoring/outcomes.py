@@ -65,6 +65,8 @@ class Account:
     items: dict[str, Item] = field(default_factory=dict)
     compiled: list[bool] = field(default_factory=list)
     """Whether each call of a compiler succeeded."""
+    compiler: str = ""
+    """What the compiler said when it first failed."""
     simulated: int = 0
     """How many simulations were begun."""
     violations: list[str] = field(default_factory=list)
@@ -112,6 +114,8 @@ def _take_tool(total: Account, message: Message) -> None:
         total.simulated += 1
     elif "code" in message:
         total.compiled.append(message["code"] == 0)
+        if message["code"] != 0:
+            total.compiler = total.compiler or message.get("said", "")
 
 
 def _take_pytest(total: Account, message: Message) -> None:

@@ -71,7 +71,7 @@ def calls(text: bytes) -> list[Call]:
     for head, rest in found:
         number, line = int(head[1]), int(head[2])
         file = names[number] if names and number < len(names) else "?"
-        result.append(Call(_text(head[3]), f"{_short(file)}:{line}", _operands(rest)))
+        result.append(Call(_text(head[3]), f"{short(file)}:{line}", _operands(rest)))
     return result
 
 
@@ -191,5 +191,6 @@ def _could_write(path: str | None) -> bool:
     return path is None or os.access(os.path.dirname(path) or ".", os.W_OK)
 
 
-def _short(path: str) -> str:
+def short(path: str) -> str:
+    """A path as the problem names it."""
     return path.removeprefix("/code/")

@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 
-from compiled import READABLE, below, check_vvp
+from compiled import READABLE, below, check_vvp, short
 
 # What costs milliseconds to import is imported where it is used: this runs before every simulation.
 
@@ -68,24 +68,42 @@ def run_iverilog(arguments: list[str], supervisor: Supervisor) -> None:
     import tempfile
 
     checked = supervisor.settings.get("includes", True) and not any(word.startswith("-M") for word in arguments)
-    handle, listing = tempfile.mkstemp(prefix="rtl-gym-", suffix=".d")
-    os.close(handle)
-    options = [f"-Mprefix={listing}"] if checked else []
-    code = subprocess.run([f"{REAL}/iverilog", *options, *arguments]).returncode
-    if code and checked:  # the preprocessor may not have come to its list
-        again = [f"{REAL}/iverilog", *options, *_without_output(arguments), "-E", "-o", "/dev/null"]
-        subprocess.run(again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with open(listing, errors="surrogateescape") as stream:
-        lines = stream.read().splitlines()
-    os.unlink(listing)
+    with tempfile.TemporaryDirectory(prefix="rtl-gym-") as folder:
+        listing, said = f"{folder}/files", f"{folder}/stderr"
+        options = [f"-Mprefix={listing}"] if checked else []
+        with open(said, "wb") as stream:
+            code = subprocess.run([f"{REAL}/iverilog", *options, *arguments], stderr=stream).returncode
+        if code and checked:  # the preprocessor may not have come to its list
+            again = [f"{REAL}/iverilog", *options, *_without_output(arguments), "-E", "-o", "/dev/null"]
+            subprocess.run(again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        first = _pass_on(said)
+        lines = _read_lines(listing)
     violations = include_faults(lines, arguments) if checked else []
-    supervisor.report(tool="iverilog", code=code, violations=violations)
+    supervisor.report(tool="iverilog", code=code, said=first, violations=violations)
     if violations:
         for option, value in zip(arguments, arguments[1:]):  # noqa: B905, RUF007
             if option == "-o" and os.path.isfile(value):
                 os.unlink(value)
         refuse(violations)
     sys.exit(code if code >= 0 else 128 - code)
+
+
+def _pass_on(path: str) -> str:
+    """Copy a file to stderr; return its beginning."""
+    with open(path, "rb") as stream:
+        first = b""
+        while piece := stream.read(1 << 16):
+            first = first or piece[:4096]
+            os.write(2, piece)
+    return first.decode("utf-8", errors="replace")
+
+
+def _read_lines(path: str) -> list[str]:
+    try:
+        with open(path, errors="surrogateescape") as stream:
+            return stream.read().splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def _without_output(arguments: list[str]) -> list[str]:
@@ -102,12 +120,28 @@ def include_faults(lines: list[str], arguments: list[str]) -> list[str]:
     own = [os.path.dirname(os.path.realpath(line[2:])) for line in lines if line.startswith("M ")]
     own += [os.path.realpath(word[2:]) for word in arguments if word.startswith("-I") and len(word) > 2]
     allowed = READABLE + tuple(folder for folder in own if folder != "/")
-    found = {os.path.realpath(line[2:]) for line in lines if line.startswith("I ")}
+    read = list(dict.fromkeys(os.path.realpath(line[2:]) for line in lines))
+    included = sorted({os.path.realpath(line[2:]) for line in lines if line.startswith("I ")})
     return [
-        f"`include reads {path!r}, which is none of the problem's files"
-        for path in sorted(found)
+        f"{_including(path, read)}: `include reads {path!r}, which is none of the problem's files"
+        for path in included
         if not below(path, allowed)
     ]
+
+
+def _including(path: str, read: list[str]) -> str:
+    """Where `path` is included, as ``file:line``; through a macro, the first inclusion through one."""
+    name, macro = os.path.basename(path).encode(errors="surrogateescape"), ""
+    for file in read:
+        if file == path or not os.path.isfile(file) or not below(file, READABLE):
+            continue
+        with open(file, "rb") as stream:
+            for number, line in enumerate(stream, 1):
+                if b"`include" in line and name in line:
+                    return f"{short(file)}:{number}"
+                if not macro and (b"`include" in line or name in line):
+                    macro = f"{short(file)}:{number}"
+    return macro or "?"
 
 
 def main() -> None:
