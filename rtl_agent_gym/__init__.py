@@ -14,6 +14,7 @@ try:
 except PackageNotFoundError:  # run from a checkout that is not installed
     __version__ = "0+unknown"
 
-_gym.register(id="CVDPAgentic-v0", entry_point="rtl_agent_gym.envs:CVDPAgenticEnv", order_enforce=True)
+# Not deterministic in Gymnasium's sense: infos and scores carry wall times.
+_gym.register(id="CVDPAgentic-v0", entry_point="rtl_agent_gym.envs:CVDPAgenticEnv", nondeterministic=True)
 
 __all__ = ["__version__"]

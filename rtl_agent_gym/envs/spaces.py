@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from multiprocessing import Array
 from typing import Any
 
@@ -69,12 +70,33 @@ def _write(space: UnicodeText, index: int, value: str, shared_memory: Any) -> No
     view[start + 1 : start + 1 + len(codes)] = codes
 
 
-@read_from_shared_memory.register(UnicodeText)
-def _read(space: UnicodeText, shared_memory: Any, n: int = 1) -> tuple[str, ...]:
-    view = np.frombuffer(shared_memory.get_obj(), dtype=np.int32)
-    texts = []
-    for index in range(n):
-        start = index * (SHARED_CHARS + 1)
+class SharedTexts(Sequence[str]):
+    """The texts that lie in shared memory now.
+
+    A vector environment asks for its observations once and expects a view that follows the memory; it hands its callers
+    deep copies, and those are plain tuples.
+    """
+
+    def __init__(self, memory: Any, n: int) -> None:
+        self._memory, self._n = memory, n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(self._n)))
+        if not -self._n <= index < self._n:
+            raise IndexError(f"there are {self._n} texts, no number {index}")
+        view = np.frombuffer(self._memory.get_obj(), dtype=np.int32)
+        start = (index % self._n) * (SHARED_CHARS + 1)
         codes = view[start + 1 : start + 1 + view[start]]
-        texts.append(codes.tobytes().decode("utf-32-le", "surrogatepass"))
-    return tuple(texts)
+        return codes.tobytes().decode("utf-32-le", "surrogatepass")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
+        return tuple(self)
+
+
+@read_from_shared_memory.register(UnicodeText)
+def _read(space: UnicodeText, shared_memory: Any, n: int = 1) -> SharedTexts:
+    return SharedTexts(shared_memory, n)
