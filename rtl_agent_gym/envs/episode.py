@@ -64,6 +64,10 @@ class EpisodeConfig:
     sandbox: SandboxSpec = field(default_factory=SandboxSpec)
     transcript_dir: Path | None = None
     """Folder for the transcript; None writes none."""
+    system_prompt: str | None = None
+    """Replaces the package's system message; ``""`` gives none."""
+    user_prompt: str | None = None
+    """Replaces the problem's user message."""
 
     def __post_init__(self) -> None:
         for name in ("max_turns", "command_timeout", "max_output", "max_malformed", "scoring_timeout"):
@@ -191,13 +195,15 @@ class Episode:
             max_output=config.max_output,
             max_turns=config.max_turns,
         )
+        system = system if config.system_prompt is None else config.system_prompt
+        user = user if config.user_prompt is None else config.user_prompt
         self._begun = time.monotonic()
         self._sandbox = await self._start_sandbox()
         if self.config.transcript_dir is not None:
             self._transcript = TranscriptWriter.in_folder(self.config.transcript_dir, self.problem.id)
             self._write(self._header(system, user))
         messages = self.renderer.initial_messages(system, user)
-        return Opening(system, user, messages, f"{messages[0]['content']}\n\n{user}")
+        return Opening(system, user, messages, "\n\n".join(message["content"] for message in messages))
 
     async def _start_sandbox(self) -> Sandbox:
         attempts = self.config.start_attempts
