@@ -8,6 +8,7 @@ and tabs inside JSON strings, which models write all the time and which can mean
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NoReturn
 
 from rtl_agent_gym.renderers.protocol import MAX_CALLS, TOOL_ARGUMENT, TOOL_NAME
@@ -15,6 +16,7 @@ from rtl_agent_gym.renderers.protocol import MAX_CALLS, TOOL_ARGUMENT, TOOL_NAME
 EXAMPLE_COMMAND = "ls -la /code/rtl"
 """The command that corrections show the right form with."""
 
+_UNSENDABLE = re.compile("[\0\ud800-\udfff]")
 _EXCERPT = 40  # characters of the model's own text quoted in a correction
 
 
@@ -108,11 +110,9 @@ def check_command(command: Any) -> str:
         raise CallError(f'"{TOOL_ARGUMENT}" must be a string, and it is {_kind(command)}')
     if not command.strip():
         raise CallError(f'"{TOOL_ARGUMENT}" is empty')
-    for position, char in enumerate(command):
-        if char == "\0":
-            raise CallError(f"the command holds a NUL at character {position}, which no shell takes")
-        if "\ud800" <= char <= "\udfff":
-            raise CallError(f"the command holds something at character {position} that is not valid UTF-8")
+    if (bad := _UNSENDABLE.search(command)) is not None:
+        what = "a NUL, which no shell takes," if bad[0] == "\0" else "something that is not valid UTF-8"
+        raise CallError(f"the command holds {what} at character {bad.start()}")
     return command
 
 

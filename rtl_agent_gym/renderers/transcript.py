@@ -48,6 +48,7 @@ class TokenTranscript:
             raise UsageError("a token transcript starts with a prompt, and this one is empty")
         self._segments = [Segment(tuple(prompt), sampled=False)]
         self._length = len(prompt)
+        self._chunks: list[tinker.ModelInputChunk] = []  # made of the segments when they are first asked for
 
     def __len__(self) -> int:
         """Tokens so far."""
@@ -105,13 +106,12 @@ class TokenTranscript:
         return out
 
     def model_input(self) -> tinker.ModelInput:
-        """The tokens so far as a prompt for Tinker, one chunk a segment."""
+        """The tokens so far as a prompt for Tinker, one chunk a segment. Costs the new segments only."""
         import tinker
 
-        chunks: list[tinker.ModelInputChunk] = [
-            tinker.EncodedTextChunk(tokens=list(segment.ids)) for segment in self._segments if segment.ids
-        ]
-        return tinker.ModelInput(chunks=chunks)
+        new = self._segments[len(self._chunks) :]
+        self._chunks += [tinker.EncodedTextChunk(tokens=list(segment.ids)) for segment in new]
+        return tinker.ModelInput(chunks=[chunk for chunk in self._chunks if chunk.length])
 
     def to_datum(self, advantage: float = 0.0) -> tinker.Datum:
         """The episode as one training example in tinker-cookbook's layout.

@@ -46,7 +46,8 @@ def qwen_chat(qwen_vocabulary: Any) -> Any:
     """Qwen3's tokenizer as transformers wraps it."""
     from transformers import PreTrainedTokenizerFast
 
-    return PreTrainedTokenizerFast(tokenizer_object=qwen_vocabulary, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    wrap: Any = PreTrainedTokenizerFast
+    return wrap(tokenizer_object=qwen_vocabulary, eos_token="<|im_end|>", pad_token="<|endoftext|>")
 
 
 @pytest.fixture(scope="session")

@@ -96,8 +96,8 @@ def test_the_cookbook_makes_one_datum_of_an_episode(
     theirs, ours = data_of_cookbook[0], transcript.to_datum(advantage=0.5)
     assert theirs.model_input.to_ints() == ours.model_input.to_ints()
     for field in ("target_tokens", "logprobs", "advantages", "mask"):
-        assert theirs.loss_fn_inputs[field].tolist() == ours.loss_fn_inputs[field].tolist(), field
-    assert ours.loss_fn_inputs["mask"].tolist() == transcript.mask[1:]
+        assert list(theirs.loss_fn_inputs[field].data) == list(ours.loss_fn_inputs[field].data), field
+    assert list(ours.loss_fn_inputs["mask"].data) == transcript.mask[1:]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -110,7 +110,11 @@ def test_a_turn_that_did_not_end_is_closed_before_the_next_opens(
     renderer = make(name)
     closing = "<|end|>" if name == "gpt_oss" else "<|im_end|>"
     open_body = "<|channel|>analysis<|message|>hm" if name == "gpt_oss" else "<think>hm"
-    for append in (lambda ids: renderer.observation_ids(["x"], ids), lambda ids: renderer.correction_ids("x", ids)):
+    appends: list[Callable[[list[int]], list[int]]] = [
+        lambda ids: renderer.observation_ids(["x"], ids),
+        lambda ids: renderer.correction_ids("x", ids),
+    ]
+    for append in appends:
         assert decoded(name, append(sampled(name, open_body))).startswith(closing)
         assert decoded(name, append([])).startswith(closing)
         for stop in renderer.stop:

@@ -125,7 +125,7 @@ def test_more_than_eight_calls_are_refused_with_a_note() -> None:
         (call(None), ["it is null"]),
         (call(""), ['"command" is empty']),
         (call(" \n"), ['"command" is empty']),
-        (call("a\0b"), ["a NUL at character 1"]),
+        (call("a\0b"), ["a NUL, which no shell takes, at character 1"]),
         (call("a\ud800"), ["not valid UTF-8"]),
         ('<tool_call>{"name": "execute_bash", "name": "x", "arguments": {}}</tool_call>', ['"name" is there twice']),
         ("<tool_call>" + "[" * 100_000 + "</tool_call>", ["could not be read"]),
