@@ -10,7 +10,9 @@ WIDTH = int(os.environ["ALU_WIDTH"])
 SEED = int(os.environ["ALU_SEED"])
 MASK = (1 << WIDTH) - 1
 TOP = 1 << (WIDTH - 1)
-CORNERS = sorted({0, 1, 2, TOP - 1, TOP, TOP + 1, MASK - 1, MASK, WIDTH - 1, WIDTH, 0x55555555 & MASK, 0xAAAAAAAA & MASK})
+CORNERS = sorted(
+    {0, 1, 2, TOP - 1, TOP, TOP + 1, MASK - 1, MASK, WIDTH - 1, WIDTH, 0x55555555 & MASK, 0xAAAAAAAA & MASK}
+)
 
 
 class Bench:
@@ -65,7 +67,7 @@ async def corner_operands(dut):
     await bench.start()
     for opcode in range(OPCODES):
         for a in CORNERS:
-            for b in random.Random(SEED + a).sample(CORNERS, 4) + [a]:
+            for b in [*random.Random(SEED + a).sample(CORNERS, 4), a]:
                 await bench.step(opcode, a, b)
 
 

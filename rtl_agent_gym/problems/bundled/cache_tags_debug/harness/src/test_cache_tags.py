@@ -45,7 +45,9 @@ class Bench:
         await Timer(1, unit="ns")
         self.check("before the edge")
         ready = self.model.req_ready(resp_ready)
-        assert self.read("req_ready") == ready, f"cycle {self.cycle}: req_ready is {dut.req_ready.value}, expected {ready}"
+        assert self.read("req_ready") == ready, (
+            f"cycle {self.cycle}: req_ready is {dut.req_ready.value}, expected {ready}"
+        )
         if rst:
             self.model.reset()
         else:

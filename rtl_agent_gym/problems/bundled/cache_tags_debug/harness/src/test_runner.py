@@ -9,7 +9,7 @@ toplevel = os.getenv("TOPLEVEL")
 module = os.getenv("MODULE")
 
 
-@pytest.mark.parametrize("sets, tag_w", [(8, 10), (2, 5), (16, 3)])
+@pytest.mark.parametrize(("sets", "tag_w"), [(8, 10), (2, 5), (16, 3)])
 def test_cache_tags(sets, tag_w):
     runner = get_runner(sim)
     runner.build(

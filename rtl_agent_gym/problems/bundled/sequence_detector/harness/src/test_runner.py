@@ -9,7 +9,7 @@ TOPLEVEL = os.environ["TOPLEVEL"]
 MODULE = os.environ["MODULE"]
 
 
-@pytest.mark.parametrize("cnt_w", (8, 3, 1))
+@pytest.mark.parametrize("cnt_w", [8, 3, 1])
 def test_sequence_detector(cnt_w):
     runner = get_runner(SIM)
     runner.build(

@@ -40,11 +40,11 @@ class FirModel:
             if not self.remaining:
                 self._finish()
         elif sample is not None:
-            self.samples = [sample] + self.samples[:-1]
+            self.samples = [sample, *self.samples[:-1]]
             self.remaining = self.taps + 3
 
     def _finish(self):
-        total = sum(c * x for c, x in zip(self.coefficients, self.samples))
+        total = sum(c * x for c, x in zip(self.coefficients, self.samples, strict=True))
         rounded = (total + ((1 << self.shift) >> 1)) >> self.shift
         self.out_data = min(max(rounded, self.low), self.high)
         self.out_sat = int(self.out_data != rounded)

@@ -46,6 +46,6 @@ async def random_operations(dut):
         if rst or clear:
             samples = [0] * DEPTH
         elif shift:
-            samples = [din] + samples[:-1]
+            samples = [din, *samples[:-1]]
         await FallingEdge(dut.clk)
         await check(dut, samples, step)

@@ -75,8 +75,10 @@ class Bench:
 
 @cocotb.test()
 async def port_widths(dut):
-    assert len(dut.in_data) == DATA_W and len(dut.coef_data) == COEF_W
-    assert len(dut.out_data) == PARAMETERS["OUT_W"] and len(dut.coef_addr) == (TAPS - 1).bit_length()
+    assert len(dut.in_data) == DATA_W
+    assert len(dut.coef_data) == COEF_W
+    assert len(dut.out_data) == PARAMETERS["OUT_W"]
+    assert len(dut.coef_addr) == (TAPS - 1).bit_length()
 
 
 @cocotb.test()

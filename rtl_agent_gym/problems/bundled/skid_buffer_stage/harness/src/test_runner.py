@@ -30,6 +30,6 @@ def test_stage(width):
     simulate("pipe_stage", {"WIDTH": width})
 
 
-@pytest.mark.parametrize("width, depth", [(8, 1), (12, 4)])
+@pytest.mark.parametrize(("width", "depth"), [(8, 1), (12, 4)])
 def test_chain(width, depth):
     simulate(toplevel, {"WIDTH": width, "DEPTH": depth})

@@ -29,7 +29,12 @@ class Bench:
 
     def drive(self, flush, in_valid, in_data, out_ready):
         dut = self.dut
-        dut.flush.value, dut.in_valid.value, dut.in_data.value, dut.out_ready.value = flush, in_valid, in_data, out_ready
+        dut.flush.value, dut.in_valid.value, dut.in_data.value, dut.out_ready.value = (
+            flush,
+            in_valid,
+            in_data,
+            out_ready,
+        )
 
     async def start(self):
         self.dut.rst_n.value = 0
@@ -71,7 +76,8 @@ async def full_throughput(dut):
     await bench.start()
     for _ in range(40):
         await bench.step(1, 1)
-    assert bench.sent == 40 and bench.received == 40 - DEPTH
+    assert bench.sent == 40
+    assert bench.received == 40 - DEPTH
 
 
 @cocotb.test()
@@ -114,7 +120,9 @@ async def outputs_stand_still_between_edges(dut):
     await bench.start()
     for _ in range(40):
         for _ in range(4):
-            bench.drive(*(bench.rng.randint(0, 1) for _ in range(2)), bench.rng.randint(0, MASK), bench.rng.randint(0, 1))
+            bench.drive(
+                *(bench.rng.randint(0, 1) for _ in range(2)), bench.rng.randint(0, MASK), bench.rng.randint(0, 1)
+            )
             await Timer(400, unit="ps")
             bench.check("inputs change within a cycle")
         await bench.step(int(bench.rng.random() < 0.7), int(bench.rng.random() < 0.5))
@@ -156,7 +164,13 @@ async def reset_between_edges(dut):
 async def random_traffic(dut):
     bench = Bench(dut, 8)
     await bench.start()
-    for offered, taken, flushed in ((0.9, 0.9, 0.0), (0.9, 0.3, 0.0), (0.3, 0.9, 0.0), (0.5, 0.5, 0.05), (0.9, 0.5, 0.1)):
+    for offered, taken, flushed in (
+        (0.9, 0.9, 0.0),
+        (0.9, 0.3, 0.0),
+        (0.3, 0.9, 0.0),
+        (0.5, 0.5, 0.05),
+        (0.9, 0.5, 0.1),
+    ):
         for _ in range(90):
             rng = bench.rng
             await bench.step(int(rng.random() < offered), int(rng.random() < taken), int(rng.random() < flushed))
