@@ -2,8 +2,8 @@
 
 Usage::
 
-    .venv/bin/python scripts/build_bundled.py            write rtl_agent_gym/problems/bundled/problems.jsonl
-    .venv/bin/python scripts/build_bundled.py --check    say whether that file equals the folders; exit 1 when it does not
+    .venv/bin/python scripts/build_bundled.py            write problems.jsonl beside the folders
+    .venv/bin/python scripts/build_bundled.py --check    exit 1 when that file does not equal the folders
 
 The folders are the source, the file is what is loaded and what the official runner takes. The same folders give the
 same bytes on every machine. What a folder holds is written down in `rtl_agent_gym/problems/bundled/README.md`.
