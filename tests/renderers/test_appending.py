@@ -135,6 +135,18 @@ def test_what_is_appended_depends_on_the_end_of_the_action_alone(name: str, make
         assert renderer.observation_ids(["x"], [*ids, stop]) == first
 
 
+def test_a_prompt_shares_what_was_there_before() -> None:
+    transcript = TokenTranscript([1, 2])
+    first = transcript.model_input()
+    transcript.add_action([3])
+    transcript.append([4])
+    second = transcript.model_input()
+    assert second.to_ints() == [1, 2, 3, 4]
+    assert second.chunks[0] is first.chunks[0]  # so a turn costs what is new in it
+    transcript.add_action([])
+    assert transcript.model_input().to_ints() == [1, 2, 3, 4]
+
+
 def test_a_transcript_refuses_what_would_break_it() -> None:
     with pytest.raises(UsageError, match="is empty"):
         TokenTranscript([])
