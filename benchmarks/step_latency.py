@@ -4,8 +4,8 @@
     .venv/bin/python benchmarks/step_latency.py [--runs 200] [--json]
 
 Ways: ``env.step`` (parsing, the shell, the transcript's line and the observation), the bare shell of the sandbox,
-``docker exec`` per command, docker-py's ``exec_run``, and pexpect over ``docker exec -it``. Times are wall milliseconds;
-ratios are of medians in the same run, as machines are noisy.
+``docker exec`` per command, docker-py's ``exec_run``, and pexpect over ``docker exec -it``. Times are wall
+milliseconds; ratios are of medians in the same run, as machines are noisy.
 """
 
 from __future__ import annotations

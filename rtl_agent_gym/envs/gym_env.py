@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
@@ -42,7 +42,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         observation, reward, terminated, truncated, info = env.step("```bash\\nls rtl docs\\n```")
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}
 
     def __init__(
         self,
@@ -127,7 +127,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             if problem.id == wanted:
                 return problem
         known = ", ".join(problem.id for problem in self._problems[:5])
-        raise UsageError(f"no problem {wanted!r} among {len(self._problems)}: {known}{' …' * (len(self._problems) > 5)}")
+        raise UsageError(
+            f"no problem {wanted!r} among {len(self._problems)}: {known}{' …' * (len(self._problems) > 5)}"
+        )
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """One turn: run what the completion asks for. At the end the files are scored.
@@ -145,7 +147,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         self._screen += [f"── turn {turn.number} ──\n{action}", turn.observation]
         return turn.observation, turn.reward, turn.terminated, turn.truncated, turn.info()
 
-    def render(self) -> str | None:  # type: ignore[override]  # Gymnasium's own type leaves out str
+    def render(self) -> str | None:
         """The episode so far as text, for ``render_mode="ansi"``."""
         if self.render_mode is None:
             gym.logger.warn("render() needs render_mode='ansi': gym.make('CVDPAgentic-v0', render_mode='ansi')")

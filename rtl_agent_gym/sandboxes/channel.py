@@ -1,7 +1,7 @@
 """The client's end of the conversation with a warden: requests and replies over one hijacked Docker socket.
 
-Docker carries a container's stdout and stderr as frames of its own (stream, three zero bytes, length; then the payload);
-inside its stdout lie the warden's frames (`warden/loop.py`).
+Docker carries a container's stdout and stderr as frames of its own (stream, three zero bytes, length; then the
+payload); inside its stdout lie the warden's frames (`warden/loop.py`).
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class DockerSandboxes:
     # For the sandboxes.
 
     async def call(self, work: Callable[[], T], *, ending: bool = False) -> T:
-        """Run blocking Docker work in a thread, its failures classified. Creating and ending never wait for each other."""
+        """Run blocking Docker work in a thread, its failures classified. Creating never waits for ending."""
         threads = self._enders if ending else self._threads
         future = asyncio.get_running_loop().run_in_executor(threads, classified, work)
         try:
@@ -306,7 +306,8 @@ class DockerSandbox:
 
 def _sweep(api: Any) -> None:
     """Remove what a client left that was killed between creating a container and starting it, the one moment in which
-    a container's life does not hang on its owner."""
+    a container's life does not hang on its owner.
+    """
     host = socket.gethostname()
     for found in api.containers(all=True, filters={"label": OWNER_LABEL, "status": "created"}):
         owner, _, pid = found["Labels"][OWNER_LABEL].rpartition(":")
@@ -369,7 +370,7 @@ def _host_config(api: Any, spec: SandboxSpec) -> Any:
         "/rundir": f"{flags},{agent},size={spec.disk}",
     }
     if spec.role == "scoring":
-        tmpfs |= {folder: f"{flags},{keeper},size={64 << 20}" for folder in ("/src", f"{WORK_DIR}/src")}
+        tmpfs |= dict.fromkeys(("/src", f"{WORK_DIR}/src"), f"{flags},{keeper},size={64 << 20}")
     return api.create_host_config(
         network_mode="none",
         cap_drop=["ALL"],

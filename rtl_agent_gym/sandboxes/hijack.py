@@ -1,7 +1,7 @@
 """A raw socket into a container: the Docker API's attach and exec calls, upgraded to a plain stream.
 
-The Docker SDK offers this too, but its socket stays tied to an HTTP connection of its own, and a sandbox must die with the
-one descriptor that we hold. API: https://docs.docker.com/reference/api/engine/ (ContainerAttach, ExecStart).
+The Docker SDK offers this too, but its socket stays tied to an HTTP connection of its own, and a sandbox must die
+with the one descriptor that we hold. API: https://docs.docker.com/reference/api/engine/ (ContainerAttach, ExecStart).
 """
 
 from __future__ import annotations
@@ -68,4 +68,6 @@ def _connect(host: str) -> socket.socket:
         return sock
     if url.scheme == "tcp" and not os.environ.get("DOCKER_TLS_VERIFY"):
         return socket.create_connection((url.hostname or "localhost", url.port or 2375), timeout=_PATIENCE)
-    raise DaemonError(f"cannot attach to containers through DOCKER_HOST={host}: use a unix:// or a plain tcp:// address")
+    raise DaemonError(
+        f"cannot attach to containers through DOCKER_HOST={host}: use a unix:// or a plain tcp:// address"
+    )

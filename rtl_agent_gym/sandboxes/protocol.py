@@ -1,7 +1,7 @@
 """What the rest of the package may ask of a sandbox.
 
-A `Sandbox` is one isolated machine with one persistent shell. `SandboxProvider` makes them. The Docker implementation is
-in `docker.py`; anything that keeps these two promises can take its place.
+A `Sandbox` is one isolated machine with one persistent shell. `SandboxProvider` makes them. The Docker implementation
+is in `docker.py`; anything that keeps these two promises can take its place.
 """
 
 from __future__ import annotations

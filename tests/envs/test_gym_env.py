@@ -126,7 +126,7 @@ def test_three_malformed_turns_end_the_episode(env: gym.Env[str, str]) -> None:
     env.step(call("true"))
     for _ in range(2):
         assert env.step("")[2:4] == (False, False)
-    observation, reward, terminated, truncated, info = env.step("")
+    _, _, terminated, truncated, info = env.step("")
     assert (terminated, truncated, info["stop_reason"]) == (False, True, "parse_error")
     assert "score" in info
 
@@ -248,7 +248,9 @@ def test_an_unknown_problem_is_said(env: gym.Env[str, str]) -> None:
 
 def test_hidden_tests_are_nowhere_in_the_agents_container(env: gym.Env[str, str]) -> None:
     env.reset(options={"problem_id": ARBITER})
-    look = "find / -xdev -path /proc -prune -o -name 'test_*arbiter*' -print; env; grep -rls arbiter /src /code /tmp /home"
+    look = (
+        "find / -xdev -path /proc -prune -o -name 'test_*arbiter*' -print; env; grep -rls arbiter /src /code /tmp /home"
+    )
     observation = env.step(call(look))[0]
     assert "test_fixed" not in observation
     assert "/src" not in observation

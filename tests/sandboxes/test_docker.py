@@ -74,7 +74,9 @@ async def test_what_a_command_may_do(sandbox: DockerSandbox, command: str, expec
 
 
 async def test_the_tools_are_there(sandbox: DockerSandbox) -> None:
-    result = await sandbox.run("iverilog -V 2>&1 | sed -n 1p; verilator --version; yosys -V; python3 -c 'import cocotb'")
+    result = await sandbox.run(
+        "iverilog -V 2>&1 | sed -n 1p; verilator --version; yosys -V; python3 -c 'import cocotb'"
+    )
     assert "Icarus Verilog version 13.0" in result.output
     assert "Verilator 5" in result.output
     assert "Yosys 0" in result.output
@@ -125,7 +127,9 @@ async def test_only_plain_files_come_out(sandbox: DockerSandbox) -> None:
 async def test_writing_never_follows_a_link(sandbox: DockerSandbox) -> None:
     await sandbox.run("mkdir /tmp/away; echo mine > /tmp/away/f; ln -s /tmp/away rtl; ln -s /tmp/away/f docs")
     await sandbox.write_files({"rtl/f": "new", "docs": "new"})
-    assert (await sandbox.run("cat /tmp/away/f; cat rtl/f docs; test -L rtl || echo folder")).output == "mine\nnewnewfolder\n"
+    assert (
+        await sandbox.run("cat /tmp/away/f; cat rtl/f docs; test -L rtl || echo folder")
+    ).output == "mine\nnewnewfolder\n"
 
 
 @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "", "a/./b", "a\0b"])
@@ -138,7 +142,8 @@ async def test_the_scoring_roles_processes_cannot_touch_the_keepers_files(provid
     sandbox = await provider.create(SandboxSpec(role="scoring"))
     await sandbox.write_files({"test_x.py": "hidden"}, root="/src", keeper=True)
     await sandbox.write_files({"rtl/x.sv": "module x;"})
-    script = "id -u; cat /src/test_x.py; echo y > /src/test_x.py; rm -f /src/test_x.py; touch /src/new; kill -9 1; cat /src/*"
+    script = "id -u; cat /src/test_x.py; echo y > /src/test_x.py; rm -f /src/test_x.py; touch /src/new"
+    script += "; kill -9 1; cat /src/*"
     result = await sandbox.exec(["bash", "-c", script + " 2>&1"])
     assert result.output.startswith("1000\nhidden")
     assert result.output.endswith("hidden")
@@ -224,7 +229,9 @@ asyncio.run(main())
 @pytest.mark.parametrize("forks", [False, True])
 async def test_a_killed_owner_leaves_nothing(number: signal.Signals, forks: bool) -> None:
     command = [sys.executable, "-c", OWNER, *(["fork"] if forks else [])]
-    owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+    owner = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
     try:
         assert owner.stdout is not None
         name = owner.stdout.readline().strip()

@@ -26,7 +26,9 @@ async def timed(sandbox: DockerSandbox, command: str, timeout: float = 1.0) -> C
 
 
 async def test_state_lasts_between_commands(sandbox: DockerSandbox) -> None:
-    await sandbox.run("cd /tmp && X=5 && export Y=6 && f() { echo f$X; } && alias ll='echo aliased' && echo data > file")
+    await sandbox.run(
+        "cd /tmp && X=5 && export Y=6 && f() { echo f$X; } && alias ll='echo aliased' && echo data > file"
+    )
     result = await sandbox.run("f; echo $Y; pwd; cat file; ll")
     assert result.output == "f5\n6\n/tmp\ndata\naliased\n"
     assert result.cwd == "/tmp"
@@ -58,12 +60,16 @@ async def test_stdout_and_stderr_keep_their_order(sandbox: DockerSandbox) -> Non
     assert result.output == "out1\nerr1\nout2\nerr2\nout3\nerr3\n"
 
 
-@pytest.mark.parametrize(("command", "code"), [("true", 0), ("false", 1), ("(exit 7)", 7), ("kill -9 $BASHPID &wait $!", 137)])
+@pytest.mark.parametrize(
+    ("command", "code"), [("true", 0), ("false", 1), ("(exit 7)", 7), ("kill -9 $BASHPID &wait $!", 137)]
+)
 async def test_exit_codes(sandbox: DockerSandbox, command: str, code: int) -> None:
     assert (await sandbox.run(command)).exit_code == code
 
 
-@pytest.mark.parametrize("command", ["cat", "read x; echo got:$x", "python3 -c 'import sys; print(repr(sys.stdin.read()))'"])
+@pytest.mark.parametrize(
+    "command", ["cat", "read x; echo got:$x", "python3 -c 'import sys; print(repr(sys.stdin.read()))'"]
+)
 async def test_commands_cannot_read_the_protocol(sandbox: DockerSandbox, command: str) -> None:
     result = await timed(sandbox, command, 5.0)
     assert not result.timed_out
@@ -88,7 +94,9 @@ async def test_ending_the_shell_starts_another(sandbox: DockerSandbox, command: 
     assert "not reached" not in result.output
     assert result.restarted == reason
     await still_works(sandbox)
-    assert (await sandbox.run("pwd")).output == ("/code\n" if reason and "set -e" not in command else "/tmp\n") or reason
+    assert (await sandbox.run("pwd")).output == (
+        "/code\n" if reason and "set -e" not in command else "/tmp\n"
+    ) or reason
 
 
 async def test_a_new_shell_keeps_files_and_the_folder_of_the_last_answer(sandbox: DockerSandbox) -> None:
@@ -124,7 +132,9 @@ async def test_a_timeout_ends_the_command_and_spares_the_shell(sandbox: DockerSa
     assert sorted(alive) == ["bash", "ps", "python3"]
 
 
-@pytest.mark.parametrize("command", ["trap '' INT; while :; do :; done", "exec 201>&-", "readonly POSIXLY_CORRECT=1 __status"])
+@pytest.mark.parametrize(
+    "command", ["trap '' INT; while :; do :; done", "exec 201>&-", "readonly POSIXLY_CORRECT=1 __status"]
+)
 async def test_a_shell_that_cannot_be_had_back_is_replaced(sandbox: DockerSandbox, command: str) -> None:
     result = await timed(sandbox, command)
     if result.timed_out:

@@ -1,7 +1,7 @@
 """The process that keeps house inside every sandbox.
 
-`program` gives the source text that runs it there, as ``python3 -c``: the modules of this folder, which use the standard
-library alone. Nothing of it need be in the image, so any image with bash and Python 3.11 will do.
+`program` gives the source text that runs it there, as ``python3 -c``: the modules of this folder, which use the
+standard library alone. Nothing of it need be in the image, so any image with bash and Python 3.11 will do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The warden's loop: requests in, replies out, children reaped, time kept. Runs inside a sandbox; standard library only.
+"""The warden's loop: requests in, replies out, children reaped, time kept. Runs inside a sandbox, on the
+standard library alone.
 
 As process 1 it reaps orphans, and no signal from inside can end it: the kernel drops what process 1 has no handler for.
 It ends when its stdin does, which is when the client closed the sandbox or died; the container ends with it.

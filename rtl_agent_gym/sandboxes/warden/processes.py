@@ -32,8 +32,8 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[in
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in _DEFAULTED:
-            signal.signal(number, signal.SIG_DFL)
+        for signal_number in _DEFAULTED:
+            signal.signal(signal_number, signal.SIG_DFL)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("500")  # when memory runs out, the sandbox's work goes before its keeper
         moved = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 300) for number, fd in fds.items()}

@@ -31,7 +31,7 @@ _BEGIN = b"PS1= PS2= PS4='+ '; set +o history +o histexpand; unset HISTFILE\n"
 # functions: so a command that redefined every builtin used here is still answered.
 _MARKER = (
     b"{ __status=$? POSIXLY_CORRECT=; \\unset -f builtin eval printf trap unset; \\trap - DEBUG; "
-    b"\\unset POSIXLY_CORRECT PROMPT_COMMAND PS0; \\builtin printf '%%s %%d %%s\\0' %s \"$__status\" \"$PWD\" >&%d; } "
+    b'\\unset POSIXLY_CORRECT PROMPT_COMMAND PS0; \\builtin printf \'%%s %%d %%s\\0\' %s "$__status" "$PWD" >&%d; } '
     b"2>/dev/null\n"
 )
 
@@ -191,8 +191,8 @@ class Shell:
         """When `check_time` wants to be called next, on the monotonic clock."""
         if self.job is None:
             return None
-        step = self.job.step
-        return self.job.deadline + (INTERRUPT_STEPS[step] if step < len(INTERRUPT_STEPS) else GIVE_UP)
+        step, deadline = self.job.step, float(self.job.deadline)
+        return deadline + (INTERRUPT_STEPS[step] if step < len(INTERRUPT_STEPS) else GIVE_UP)
 
     def check_time(self, now: float) -> None:
         """Interrupt a command whose time is over."""
