@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
@@ -42,7 +42,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         observation, reward, terminated, truncated, info = env.step("```bash\\nls rtl docs\\n```")
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(
         self,

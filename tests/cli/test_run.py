@@ -1,0 +1,92 @@
+"""``rtl-agent-gym run`` as a person calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.problems.bundled import wrong_designs
+from rtl_agent_gym.transcripts import read_transcript
+
+pytestmark = pytest.mark.docker
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from rtl_agent_gym.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+
+
+def test_golden_is_shown_live_and_scored(tmp_path: Path) -> None:
+    done = run("run", "--problem", ARBITER, "--policy", "golden", "--transcript-dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "specification.md" in done.stdout
+    assert "1.400" in done.stdout
+    assert "passed" in done.stdout
+    (path,) = tmp_path.iterdir()
+    assert read_transcript(path).complete
+
+
+def test_a_script_that_fails_and_repairs(tmp_path: Path) -> None:
+    script = "scripted examples/policies/arbiter_repair.yaml"
+    done = run("run", "--problem", ARBITER, "--policy", script, "--transcript-dir", str(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert last["score"]["reward"] == pytest.approx(1.4)
+    assert last["stop_reason"] == "completed"
+    turns = read_transcript(Path(last["transcript"])).turns
+    assert "compiled" in turns[1].observation
+    assert "not a port" in turns[2].observation
+    assert "PASS" in turns[3].observation
+
+
+def test_a_wrong_design_exits_with_1(tmp_path: Path) -> None:
+    design = wrong_designs(ARBITER)["rst_n_for_reset"]["rtl/fixed_priority_arbiter.sv"]
+    turns = [{"say": "", "run": f"cat > rtl/fixed_priority_arbiter.sv <<'EOF'\n{design}\nEOF"}]
+    script = tmp_path / "wrong.yaml"
+    script.write_text(json.dumps(turns))
+    done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", "--transcript-dir", str(tmp_path), "--json")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["score"]["reward"] < 1.0
+
+
+def test_the_real_cvdp_row(cvdp_data: Path, tmp_path: Path) -> None:
+    source = cvdp_data / "cvdp_v1.1.0_example_agentic_code_generation_no_commercial_with_solutions.jsonl"
+    arguments = ["--problems", str(source), "--problem", "cvdp_agentic_fixed_arbiter_0001"]
+    done = run("run", *arguments, "--policy", "golden", "--transcript-dir", str(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    score = json.loads(done.stdout.splitlines()[-1])["score"]
+    assert score["passed"]
+    assert score["reward"] == pytest.approx(1.4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "--problem", "nosuch"], 2, "nosuch"),
+        (["run"], 2, "name one with --problem"),
+        (["run", "--problem", ARBITER, "--policy", "wizard"], 2, "no policy 'wizard'"),
+        (["run", "--problem", ARBITER, "--renderer", "llama"], 2, "llama"),
+        (["run", "--no-such-option"], 2, "No such option"),
+        (["run", "--problems", "/no/such.jsonl"], 2, "/no/such.jsonl"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_wrong_usage_is_one_clear_message(arguments: list[str], code: int, message: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_daemon_exits_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///tmp/no-such-daemon.sock")
+    done = run("run", "--problem", ARBITER)
+    assert done.returncode == 3
+    assert "no Docker daemon answers" in done.stderr
+    assert "Traceback" not in done.stderr

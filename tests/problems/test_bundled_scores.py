@@ -1,0 +1,60 @@
+"""The bundled problems under the real harness: the reference solutions earn everything, wrong designs do not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rtl_agent_gym.envs import Episode
+from rtl_agent_gym.evaluation import play
+from rtl_agent_gym.policies import GoldenPolicy
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.bundled import wrong_designs
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+
+pytestmark = pytest.mark.docker
+
+PROBLEMS = {problem.id: problem for problem in load_problems("bundled")}
+ALWAYS = 3
+"""Wrong designs of each problem that the normal suite grades; the slow suite grades all of them."""
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+async def test_the_reference_solution_earns_everything(problem: Problem, provider: DockerSandboxes) -> None:
+    async with Scorer(provider, cache=None) as scorer:
+        episode = Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3"))
+        played = await play(episode, GoldenPolicy())
+    assert played.score.passed, played.score.reason
+    assert played.score.reward == pytest.approx(1.4)
+    assert played.score.tests_passed == played.score.tests_total > 0
+    assert not played.score.violations
+    assert played.stop_reason == "completed"
+
+
+async def grade_wrong(problem: Problem, provider: DockerSandboxes, names: list[str]) -> None:
+    designs = wrong_designs(problem.id)
+    async with Scorer(provider, cache=None) as scorer:
+        files = [{**problem.context, **designs[name]} for name in names]
+        scores = await asyncio.gather(*(scorer.score(problem, dict(each)) for each in files))
+    for name, score in zip(names, scores, strict=True):
+        assert not score.passed, name
+        assert score.reward < 1.0, name
+        assert score.reason, name
+        assert not score.violations, name
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+async def test_wrong_designs_do_not_pass(problem: Problem, provider: DockerSandboxes) -> None:
+    names = sorted(wrong_designs(problem.id))
+    assert len(names) >= ALWAYS
+    await grade_wrong(problem, provider, names[:ALWAYS])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+async def test_no_wrong_design_passes(problem: Problem, provider: DockerSandboxes) -> None:
+    await grade_wrong(problem, provider, sorted(wrong_designs(problem.id))[ALWAYS:])
