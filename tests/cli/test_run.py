@@ -41,7 +41,7 @@ def test_a_script_that_fails_and_repairs(tmp_path: Path) -> None:
     assert last["stop_reason"] == "completed"
     turns = read_transcript(Path(last["transcript"])).turns
     assert "compiled" in turns[1].observation
-    assert "not a port" in turns[2].observation
+    assert "rst_n" in turns[2].observation
     assert "PASS" in turns[3].observation
 
 

@@ -1,0 +1,52 @@
+"""``rtl-agent-gym shell``, driven through a real terminal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+pytestmark = pytest.mark.docker
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = "from rtl_agent_gym.cli import main; main()"
+
+
+def test_a_person_at_the_terminal() -> None:
+    child = pexpect.spawn(
+        sys.executable,
+        ["-c", COMMAND, "shell", "--problem", ARBITER],
+        cwd=str(ROOT),
+        timeout=60,
+        encoding="utf-8",
+        dimensions=(40, 100),
+    )
+    try:
+        child.expect_exact("agent@rtl:/code$")
+        child.sendline("ls docs; tty; id -u")
+        child.expect_exact("specification.md")
+        child.expect("/dev/pts/[0-9]+")
+        child.expect("1000")
+        child.sendline("echo 'module fixed_priority_arbiter; endmodule' > rtl/fixed_priority_arbiter.sv")
+        child.sendline("exit")
+        child.expect_exact("failed")
+        child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == 1
+    finally:
+        child.close(force=True)
+
+
+def test_without_a_terminal_it_says_what_to_do() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, "shell", "--problem", ARBITER],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "needs a terminal" in done.stderr
