@@ -25,12 +25,17 @@ class Header(_Event):
     package_version: str = ""
     problem_id: str
     problem_digest: str
+    category: int | None = None
+    """The problem's category, where the writer knew it; so with `difficulty`."""
+    difficulty: str | None = None
     image_digest: str = ""
     renderer: str
     seed: int | None = None
     options: dict[str, Any] = {}
     system: str = ""
     user: str = ""
+    files: dict[str, str] = {}
+    """What the work folder held when the episode began; empty where files were not recorded."""
 
 
 class CommandRecord(BaseModel):
@@ -56,11 +61,17 @@ class TurnRecord(_Event):
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
     """Of each sampled token under the policy, natural logarithm; as long as `token_ids`."""
+    tokens: list[str] | None = None
+    """The text of each token; together they are the completion. As long as `token_ids`."""
+    teacher_logprobs: list[float | None] | None = None
+    """Of each sampled token under the teacher; None for a token the teacher has no counterpart of."""
     cut_off: bool = False
     """Whether the token limit ended the completion."""
     action: Literal["command", "final", "malformed"]
     commands: list[CommandRecord] = []
     observation: str = ""
+    files: dict[str, str | None] = {}
+    """Text files of the graded folders that this turn wrote or changed; None for one that it removed."""
     seconds: float = 0.0
 
 
