@@ -9,7 +9,8 @@
     │   ├── DaemonError       no Docker daemon answers, or it refuses
     │   ├── ImageError        the simulation image is missing or cannot be built
     │   ├── SandboxLost       the container or its channel went away in use
-    │   └── HarnessError      the grading machinery broke, not the design
+    │   ├── HarnessError      the grading machinery broke, not the design
+    │   └── ModelError        the service behind a policy does not answer
     └── TranscriptError       a recorded episode cannot be read              (also a ValueError)
 
 Who classifies: the module at whose edge a foreign exception appears (Docker, the operating system, JSON) turns it into
@@ -94,6 +95,10 @@ class SandboxLost(SandboxError):
 
 class HarnessError(SandboxError):
     """The grading machinery broke in a way that no design can cause."""
+
+
+class ModelError(SandboxError):
+    """The service behind a policy does not answer, or breaks off; says nothing about what the model can do."""
 
 
 class TranscriptError(RTLGymError, ValueError):

@@ -1,27 +1,24 @@
-"""Who acts: the reference solution, a script, a model."""
+"""Who acts: the reference solution, a script, a model, a person."""
 
-from ..errors import UsageError
 from .golden import GoldenPolicy
-from .protocol import Completion, Player, Policy
+from .human import HumanPolicy
+from .model_options import ModelOptions
+from .protocol import Closable, Completion, Listener, Player, Policy
+from .random_commands import RandomPolicy
+from .registry import POLICIES, make_policy
 from .scripted import ScriptedPolicy
 
-POLICIES = ("golden", "scripted FILE")
-"""What `make_policy` takes."""
-
-
-def make_policy(name: str) -> Policy:
-    """The policy of a name as the command line takes it.
-
-    Raises:
-        UsageError: There is none of this name; the message lists them.
-    """
-    kind, _, rest = name.strip().replace(":", " ", 1).partition(" ")
-    rest = rest.strip()
-    if kind == "golden" and not rest:
-        return GoldenPolicy()
-    if kind == "scripted" and rest:
-        return ScriptedPolicy(rest)
-    raise UsageError(f"no policy {name!r}; there are: {', '.join(POLICIES)}")
-
-
-__all__ = ["POLICIES", "Completion", "GoldenPolicy", "Player", "Policy", "ScriptedPolicy", "make_policy"]
+__all__ = [
+    "POLICIES",
+    "Closable",
+    "Completion",
+    "GoldenPolicy",
+    "HumanPolicy",
+    "Listener",
+    "ModelOptions",
+    "Player",
+    "Policy",
+    "RandomPolicy",
+    "ScriptedPolicy",
+    "make_policy",
+]

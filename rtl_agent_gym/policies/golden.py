@@ -17,7 +17,7 @@ class GoldenPolicy:
 
     name = "golden"
 
-    def player(self, problem: Problem, renderer: Renderer) -> GoldenPlayer:
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> GoldenPlayer:
         """A player for one episode."""
         if not problem.golden:
             raise UsageError(f"{problem.id} comes without a reference solution, so the golden policy cannot play it")

@@ -56,7 +56,7 @@ class ScriptedPolicy:
         else:
             self.turns = _read_script(self.path)
 
-    def player(self, problem: Problem, renderer: Renderer) -> ScriptedPlayer:
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
         """A player for one episode."""
         return ScriptedPlayer([turn.text(renderer) for turn in self.turns], write_turn(renderer, "Done."))
 
@@ -82,4 +82,6 @@ def _read_script(path: Path) -> list[ScriptedTurn]:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UsageError(f"{path}: turn {place}: {first['msg']}; a script is a list of {{say, run, completion}}") from error
+        raise UsageError(
+            f"{path}: turn {place}: {first['msg']}; a script is a list of {{say, run, completion}}"
+        ) from error

@@ -1,0 +1,121 @@
+"""Results in the files of the official CVDP runner, so that its reporter reads them.
+
+One episode a problem gives ``raw_result.json`` and ``report.json`` in the folder itself. Several give ``sample_1/``,
+``sample_2/``, … with these two files each, and ``composite_report.json`` beside them.
+
+A problem's ``tests`` has one entry, the verdict of its harness: ``result`` 0 for passed, 1 for failed, as exit codes are.
+Episodes without a verdict are left out, as a machine's fault is no failed test.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..problems import DIFFICULTIES
+from .results import EpisodeResult, EvaluationConfig
+
+_REPORTED = ("hard", "medium", "easy")
+
+
+def raw_result(results: Sequence[EpisodeResult]) -> dict[str, Any]:
+    """The content of ``raw_result.json`` for one episode a problem: ``{id: {category, difficulty, tests, errors}}``."""
+    raw: dict[str, Any] = {}
+    for result in sorted(results, key=lambda result: result.key):
+        if result.score is None:
+            continue
+        test = {
+            "result": 0 if result.passed else 1,
+            "log": result.transcript,
+            "error_msg": None if result.passed else result.score.reason or None,
+            "execution": result.score.seconds,
+        }
+        raw[result.problem_id] = {
+            "category": f"cid{result.category:03d}",
+            "difficulty": result.difficulty,
+            "tests": [test],
+            "errors": int(not result.passed),
+        }
+    return raw
+
+
+def report(raw: Mapping[str, Any], config: EvaluationConfig, *, timestamp: str) -> dict[str, Any]:
+    """The content of ``report.json`` made of a ``raw_result.json``."""
+    counted: dict[str, dict[str, list[int]]] = defaultdict(lambda: {level: [0, 0] for level in DIFFICULTIES})
+    logs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    details: dict[str, list[dict[str, Any]]] = {"failing_tests": [], "passing_tests": []}
+    for problem_id, entry in raw.items():
+        category, difficulty = entry["category"], entry["difficulty"]
+        for number, test in enumerate(entry["tests"]):
+            failed = test["result"] != 0
+            counted[category][difficulty][failed] += 1
+            logs[category].append({"id": problem_id, "log": test["log"]})
+            place = {"test_id": problem_id, "category": category, "difficulty": difficulty, "test_index": number}
+            if failed:
+                details["failing_tests"].append(
+                    place | {"error_msg": test["error_msg"], "agent_error": None, "log": test["log"]}
+                )
+            else:
+                details["passing_tests"].append(place | {"log": test["log"]})
+    content: dict[str, Any] = {
+        category: {level: _counts(*levels[level]) for level in _REPORTED} | {"logs": logs[category]}
+        for category, levels in counted.items()
+    }
+    return content | {"metadata": _metadata(config, timestamp), "test_details": details}
+
+
+def _counts(passed: int, failed: int) -> dict[str, float]:
+    """One test a problem, so tests and problems count the same."""
+    total = passed + failed
+    share = 100 * passed / total if total else 0
+    return {
+        f"{state} {unit}": value
+        for unit in ("Tests", "Problems")
+        for state, value in (("Passed", passed), ("Failed", failed), ("Total", total))
+    } | {"Passed Tests (%)": share, "Passed Problems (%)": share}
+
+
+def _metadata(config: EvaluationConfig, timestamp: str) -> dict[str, Any]:
+    return {
+        "dataset_path": config.problems,
+        "timestamp": timestamp,
+        "golden_mode": config.policy == "golden",
+        "disable_patch": False,
+        "model_agent": config.policy,
+        "force_agentic": False,
+        "force_agentic_include_golden": False,
+        "force_agentic_include_harness": False,
+        "force_copilot": False,
+        "copilot_refine": None,
+    }
+
+
+def write_official(folder: Path, results: Sequence[EpisodeResult], config: EvaluationConfig) -> list[Path]:
+    """Write the files into a run's folder; gives the reports, the one to hand to the reporter last."""
+    timestamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    reports: list[Path] = []
+    samples: list[dict[str, Any]] = []
+    for sample in range(config.samples):
+        place = folder if config.samples == 1 else folder / f"sample_{sample + 1}"
+        raw = raw_result([result for result in results if result.sample == sample])
+        content = report(raw, config, timestamp=timestamp)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "raw_result.json").write_text(json.dumps(raw) + "\n", encoding="utf-8")
+        (place / "report.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
+        reports.append(place / "report.json")
+        samples.append(content | {"sample_index": sample})
+    if config.samples > 1:
+        extra = {
+            "composite": True,
+            "n_samples": config.samples,
+            "k_threshold": 1,
+            "sample_prefixes": [f"sample_{sample + 1}" for sample in range(config.samples)],
+        }
+        composite = {"metadata": _metadata(config, timestamp) | extra, "samples": samples}
+        reports.append(folder / "composite_report.json")
+        reports[-1].write_text(json.dumps(composite) + "\n", encoding="utf-8")
+    return reports

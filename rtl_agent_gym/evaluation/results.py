@@ -1,0 +1,245 @@
+"""What an evaluation leaves on disk: its configuration, and a line a finished episode.
+
+A run's folder holds ``config.json``, ``results.jsonl``, ``transcripts/``, and once it has been summed up ``summary.json``
+and the official runner's files. A line is whole or, after a crash, cut off at the end of the file, where it is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..errors import TranscriptError, UsageError
+from ..problems import Problem
+from ..scoring.score import Score
+
+Cause = Literal["machine", "malformed", "turns out", "violation", "missing", "syntax", "interface", "compile", "tests"]
+"""Why an episode did not pass; the first that is true, in this order:
+
+``machine``: no verdict; the machine or the model's service failed. ``malformed``: too many turns that could not be acted
+on. ``turns out``: the turn or token limit came first. ``violation``: something was tried against the grader. ``missing``:
+a target file is not there. ``syntax``, ``interface``, ``compile``, ``tests``: the first stage that is not whole.
+"""
+
+
+class EvaluationConfig(BaseModel):
+    """What an evaluation runs, and all that its results depend on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    problems: str
+    """The source, as it was named."""
+    digests: dict[str, str]
+    """`Problem.digest` of each problem, by id, in order."""
+    policy: str
+    samples: int
+    """Episodes a problem."""
+    seed: int = 0
+    renderer: str
+    max_turns: int
+    command_timeout: float
+    weights: str = "default"
+    """The reward preset."""
+    sampling: dict[str, Any] = {}
+    """Temperature and the like, for policies with a model."""
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits that stand for the whole configuration."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def differences(self, other: EvaluationConfig) -> list[str]:
+        """The fields in which two configurations differ, with both values."""
+        mine, others = self.model_dump(mode="json"), other.model_dump(mode="json")
+        changed = [name for name in mine if mine[name] != others[name]]
+        return [
+            "problems (their content)" if name == "digests" else f"{name} ({others[name]!r}, now {mine[name]!r})"
+            for name in changed
+        ]
+
+
+class EpisodeResult(BaseModel):
+    """A finished episode: a line of ``results.jsonl``."""
+
+    model_config = ConfigDict(frozen=True)
+
+    problem_id: str
+    sample: int
+    """0-based."""
+    category: int
+    difficulty: str
+    seed: int
+    score: Score | None = None
+    """None when the machine failed; it is then no verdict and counts in no rate."""
+    fault: str | None = None
+    """The machine's fault, when there is no score."""
+    retries: int = 0
+    """Times the episode was begun anew because the machine failed."""
+    stop_reason: str = ""
+    turns: int = 0
+    malformed: int = 0
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    seconds: float = 0.0
+    acting_seconds: float = 0.0
+    """Of `seconds`, waiting for the policy."""
+    transcript: str | None = None
+    """Relative to the run's folder."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What no two episodes of a run share."""
+        return self.problem_id, self.sample
+
+    @property
+    def passed(self) -> bool:
+        """The official verdict; False without one."""
+        return self.score is not None and self.score.passed
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why it did not pass; None when it did."""
+        score = self.score
+        if score is None:
+            return "machine"
+        if score.passed:
+            return None
+        if self.stop_reason == "parse_error":
+            return "malformed"
+        if self.stop_reason in ("max_turns", "max_tokens"):
+            return "turns out"
+        if score.violations:
+            return "violation"
+        if score.format < 1:
+            return "missing"
+        stages: tuple[Literal["syntax", "interface", "compile"], ...] = ("syntax", "interface", "compile")
+        return next((stage for stage in stages if getattr(score, stage) < 1), "tests")
+
+
+def episode_seed(seed: int, problem_id: str, sample: int) -> int:
+    """The seed of one episode, 0 to 2**31 - 1: the same whatever else is run and in whichever order."""
+    digest = hashlib.sha256(f"{seed}\n{sample}\n{problem_id}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def problem_digests(problems: Sequence[Problem]) -> dict[str, str]:
+    """`EvaluationConfig.digests` of problems."""
+    return {problem.id: problem.digest for problem in problems}
+
+
+def read_results(folder: Path) -> list[EpisodeResult]:
+    """The results of a run, one an episode: where an episode was run again after a fault, its last.
+
+    Raises:
+        TranscriptError: The file cannot be read, or a line before the last is no result.
+    """
+    path = folder / "results.jsonl"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TranscriptError(f"{path}: cannot be read: {error.strerror}") from error
+    found: dict[tuple[str, int], EpisodeResult] = {}
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        try:
+            result = EpisodeResult.model_validate_json(line)
+        except ValidationError as error:
+            reason = " ".join(str(error).split())
+            raise TranscriptError(f"{path}:{number}: not a result of an evaluation: {reason[:200]}") from error
+        found[result.key] = result
+    return list(found.values())
+
+
+def read_config(folder: Path) -> EvaluationConfig:
+    """The configuration of a run.
+
+    Raises:
+        TranscriptError: There is none, or it was written by another version.
+    """
+    path = folder / "config.json"
+    try:
+        return EvaluationConfig.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise TranscriptError(f"{path}: cannot be read: {error.strerror}; is this the folder of an evaluation?") from error
+    except ValidationError as error:
+        raise TranscriptError(f"{path}: not the configuration of an evaluation of this version") from error
+
+
+class ResultsFile:
+    """Appends results, each flushed before the call returns.
+
+    Owns ``results.jsonl`` and a lock on it, which ends with the process however that ends.
+    """
+
+    def __init__(self, folder: Path, config: EvaluationConfig) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = open(folder / "results.jsonl", "a+b")  # noqa: SIM115 - closed by `close`
+        try:
+            self._lock()
+            self._check(config)
+            self._drop_cut_line()
+            self.done = {result.key: result for result in read_results(folder)}
+            """The results so far, by `EpisodeResult.key`."""
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"{self.folder}: another process is running this evaluation; wait, or name another --out") from error
+
+    def _check(self, config: EvaluationConfig) -> None:
+        path = self.folder / "config.json"
+        if path.exists():
+            if changed := config.differences(read_config(self.folder)):
+                raise UsageError(
+                    f"{self.folder} holds results of another evaluation, which differs in {', '.join(changed)}; "
+                    "name another --out"
+                )
+            return
+        new = path.with_suffix(".new")
+        new.write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        os.replace(new, path)
+
+    def _drop_cut_line(self) -> None:
+        """A line without its end was being written when the process was killed."""
+        self._file.seek(0)
+        data = self._file.read()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            self._file.truncate(whole)
+
+    def append(self, result: EpisodeResult) -> None:
+        """Write one result."""
+        self._file.write(result.model_dump_json().encode() + b"\n")
+        self._file.flush()
+        self.done[result.key] = result
+
+    def close(self) -> None:
+        """Close the file and give up the lock. Idempotent."""
+        self._file.close()
+
+
+@contextlib.contextmanager
+def results_file(folder: Path, config: EvaluationConfig) -> Iterator[ResultsFile]:
+    """A `ResultsFile` that is closed at the end.
+
+    Raises:
+        UsageError: The folder holds another evaluation, or another process is at it.
+    """
+    file = ResultsFile(folder, config)
+    try:
+        yield file
+    finally:
+        file.close()

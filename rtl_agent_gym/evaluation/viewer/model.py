@@ -1,0 +1,173 @@
+"""A transcript as the viewer shows it: a line for the list, and the whole episode as plain data."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from ...errors import UsageError
+from ...renderers import Action, Renderer, get_renderer
+from ...transcripts import Transcript, TurnRecord
+
+STAGES = ("format", "syntax", "interface", "compile")
+"""The stages of a score that are shares between 0 and 1; the tests come after them as a count."""
+
+Data = dict[str, Any]
+"""Plain data, as JSON holds it."""
+
+_RESPONSE = re.compile(r"\A<tool_response>\n(.*)\n</tool_response>\Z", re.DOTALL)
+_BETWEEN = "\n</tool_response>\n<tool_response>\n"
+
+
+def outcome(transcript: Transcript) -> str:
+    """``passed``, ``failed``, ``machine`` (the machine's fault, no score) or ``cut off`` (the record stops)."""
+    if transcript.score is not None:
+        return "passed" if transcript.score.score.get("passed") else "failed"
+    if transcript.end is not None:
+        return "machine"
+    return "cut off"
+
+
+def token_count(transcript: Transcript) -> int | None:
+    """Tokens the policy sampled; None where they were not recorded."""
+    counts = [len(turn.token_ids) for turn in transcript.turns if turn.token_ids is not None]
+    return sum(counts) if counts else None
+
+
+def token_kl(turn: TurnRecord) -> list[float | None] | None:
+    """Student minus teacher log-probability of each sampled token: the estimate of the reverse KL there, in nats.
+
+    None for a token that the teacher has no counterpart of; None altogether where logprobs were not recorded.
+    """
+    if turn.logprobs is None or turn.teacher_logprobs is None:
+        return None
+    pairs = zip(turn.logprobs, turn.teacher_logprobs, strict=False)
+    return [None if teacher is None else student - teacher for student, teacher in pairs]
+
+
+def mean_kl(transcript: Transcript) -> float | None:
+    """The mean of `token_kl` over an episode, in nats a token; None where logprobs were not recorded."""
+    values = [value for turn in transcript.turns for value in token_kl(turn) or () if value is not None]
+    return math.fsum(values) / len(values) if values else None
+
+
+def summary(transcript: Transcript, *, run: str = "") -> Data:
+    """The episode's line in the list."""
+    header, score = transcript.header, transcript.score.score if transcript.score is not None else {}
+    return {
+        "name": transcript.path.name,
+        "run": run,
+        "problem": header.problem_id,
+        "category": header.category,
+        "difficulty": header.difficulty,
+        "renderer": header.renderer,
+        "seed": header.seed,
+        "outcome": outcome(transcript),
+        "reward": score.get("reward"),
+        "tests": [score.get("tests_passed", 0), score.get("tests_total", 0)] if score else None,
+        "violations": len(score.get("violations", ())),
+        "turns": len(transcript.turns),
+        "tokens": token_count(transcript),
+        "kl": _rounded(mean_kl(transcript)),
+        "seconds": _rounded(transcript.end.seconds if transcript.end is not None else None),
+        "stop": transcript.end.stop_reason if transcript.end is not None else None,
+        "time": header.time,
+    }
+
+
+def episode(transcript: Transcript) -> Data:
+    """The whole episode."""
+    header = transcript.header
+    renderer = _renderer(header.renderer)
+    end, score = transcript.end, transcript.score
+    return {
+        "system": header.system,
+        "user": header.user,
+        "options": header.options,
+        "digests": {"problem": header.problem_digest, "image": header.image_digest},
+        "version": header.package_version,
+        "files": header.files,
+        "turns": [_turn(turn, renderer) for turn in transcript.turns],
+        "score": score.score if score is not None else None,
+        "graded": score.files if score is not None else {},
+        "end": end.model_dump(mode="json") if end is not None else None,
+    }
+
+
+def _turn(turn: TurnRecord, renderer: Renderer | None) -> Data:
+    action = read_action(turn, renderer)
+    kl = token_kl(turn)
+    return {
+        "turn": turn.turn,
+        "kind": turn.action,
+        "cutOff": turn.cut_off,
+        "raw": turn.completion,
+        "thinking": action.thinking,
+        "text": action.text,
+        "commands": [command.model_dump(mode="json") for command in turn.commands],
+        "outputs": outputs(turn),
+        "seconds": _rounded(turn.seconds),
+        "time": turn.time,
+        "files": turn.files,
+        "count": len(turn.token_ids) if turn.token_ids is not None else None,
+        "tokens": token_texts(turn) if turn.logprobs is not None else None,
+        "logprobs": [_rounded(value) for value in turn.logprobs] if turn.logprobs is not None else None,
+        "kl": [_rounded(value) for value in kl] if kl is not None else None,
+    }
+
+
+def read_action(turn: TurnRecord, renderer: Renderer | None) -> Action:
+    """What the model said in a turn, apart from its calls; the completion as it stands where no renderer reads it."""
+    if renderer is None:
+        return Action(turn.action, text=turn.completion)
+    return renderer.parse_text(turn.completion, truncated=turn.cut_off)
+
+
+def outputs(turn: TurnRecord) -> list[str]:
+    """What came back, one text a command where the dialect lets them be told apart, otherwise all as one."""
+    if not turn.observation:
+        return []
+    found = _RESPONSE.match(turn.observation)
+    if found is None:
+        return [turn.observation]
+    parts = found[1].split(_BETWEEN)
+    return parts if len(parts) == max(1, len(turn.commands)) else [found[1]]
+
+
+def token_texts(turn: TurnRecord) -> list[str]:
+    """The text of each sampled token: as recorded, otherwise its id in brackets."""
+    count = len(turn.logprobs or ())
+    if turn.tokens is not None and len(turn.tokens) == count:
+        return turn.tokens
+    return [f"[{number}]" for number in (turn.token_ids or range(count))]
+
+
+def file_states(transcript: Transcript) -> list[dict[str, str]]:
+    """The followed files before the first turn and after each turn: one more than there are turns."""
+    states = [dict(transcript.header.files)]
+    for turn in transcript.turns:
+        after = states[-1] | {path: text for path, text in turn.files.items() if text is not None}
+        states.append({path: text for path, text in after.items() if turn.files.get(path, "") is not None})
+    return states
+
+
+def changed_paths(states: Sequence[dict[str, str]]) -> list[list[str]]:
+    """The paths that differ between each state of `file_states` and the one before it."""
+    return [
+        sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+        for before, after in pairwise(states)
+    ]
+
+
+def _renderer(name: str) -> Renderer | None:
+    try:
+        return get_renderer(name)
+    except UsageError:  # a dialect of the user's own: shown as it was written
+        return None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(value, 4)

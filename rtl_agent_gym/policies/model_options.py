@@ -1,0 +1,39 @@
+"""How a model is asked, whichever service it is behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Sampling and connection of the policies that have a model."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 4096
+    """Tokens of one turn."""
+    max_context: int = 32_768
+    """Tokens of prompt and turn together; an episode that fills them is graded as it stands. For policies that sample
+    tokens; chat services know their own limit."""
+    base_url: str | None = None
+    """Where the service is, such as ``http://127.0.0.1:8000/v1``; None for the provider's own place."""
+    api_key: str | None = None
+    """None takes it from the environment variable that the provider documents."""
+    tools: bool = True
+    """For chat: declare the shell as a tool. Without, the model writes its calls in the renderer's dialect."""
+    attempts: int = 8
+    """How often a request is made while the service is busy or away."""
+    request_timeout: float = 600.0
+    """Seconds one request may take."""
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0 or not 0 < self.top_p <= 1:
+            raise UsageError(
+                f"temperature must be 0 or more and top_p in (0, 1], got {self.temperature:g} and {self.top_p:g}"
+            )
+        for name in ("max_tokens", "max_context", "attempts"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")

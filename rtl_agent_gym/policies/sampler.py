@@ -1,0 +1,114 @@
+"""A model that samples tokens: Tinker's service, or an engine in this process. What it sampled is never re-rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ModelError, UsageError
+from ..problems import Problem
+from ..renderers import Action, Renderer
+from ..renderers.protocol import Message
+from ..renderers.transcript import TokenTranscript
+from .model_options import ModelOptions
+from .protocol import Completion
+
+if TYPE_CHECKING:
+    from ..engines.protocol import Sampler
+
+LEAST_ROOM = 64
+"""Tokens that must be left in the context for another turn."""
+
+
+class TokenSamplerPolicy:
+    """Samples each turn from a `Sampler`, which Tinker's ``SamplingClient`` is too.
+
+    Args:
+        sampler: Fixed weights.
+        name: How results call the policy.
+        tokenizer: Decodes the sampled ids, and belongs into the renderer; None for the sampler's own.
+        options: Sampling; `ModelOptions.max_context` is what the model can read.
+    """
+
+    def __init__(
+        self, sampler: Sampler, *, name: str, tokenizer: Any = None, options: ModelOptions | None = None
+    ) -> None:
+        self.sampler, self.name, self.options = sampler, name, options or ModelOptions()
+        self.tokenizer = tokenizer if tokenizer is not None else sampler.get_tokenizer()
+
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> TokenSamplerPlayer:
+        """A player for one episode."""
+        if not renderer.stop or isinstance(renderer.stop[0], str):
+            raise UsageError(
+                f"{self.name} samples tokens, and the renderer {renderer.name} was made without a vocabulary: "
+                "give it the policy's tokenizer, get_renderer(name, policy.tokenizer)"
+            )
+        return TokenSamplerPlayer(self, renderer, seed)
+
+
+class TokenSamplerPlayer:
+    """One episode's tokens, only ever appended to."""
+
+    def __init__(self, policy: TokenSamplerPolicy, renderer: Renderer, seed: int | None) -> None:
+        self._policy, self._renderer, self._seed = policy, renderer, seed
+        self.transcript: TokenTranscript | None = None
+        """The episode so far, once it has been opened."""
+        self._turn = 0
+        self._said: list[int] = []
+
+    def opened(self, system: str, user: str) -> None:
+        """The episode begins."""
+        self.transcript = TokenTranscript(self._renderer.initial_ids(system, user))
+
+    def answered(self, action: Action, outputs: Sequence[str]) -> None:
+        """What goes back for the last completion."""
+        if self.transcript is None:
+            raise UsageError("answered before the episode was opened")
+        if action.kind == "malformed":
+            self.transcript.append(self._renderer.correction_ids(action.correction or "", self._said))
+        else:
+            self.transcript.append(self._renderer.observation_ids(outputs, self._said))
+
+    async def act(self, messages: Sequence[Message]) -> Completion | None:
+        """Sample the next turn; the messages are another view of what the transcript holds to the token."""
+        import tinker
+
+        if self.transcript is None:
+            raise UsageError("a token sampler plays through evaluation.play, which tells it of the opening")
+        options = self._policy.options
+        room = min(options.max_tokens, options.max_context - len(self.transcript))
+        if room < min(LEAST_ROOM, options.max_tokens):
+            return None
+        self._turn += 1
+        parameters = tinker.SamplingParams(
+            max_tokens=room,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            stop=self._renderer.stop,
+            seed=None if self._seed is None else (self._seed + self._turn) % (1 << 31),
+        )
+        prompt_tokens = len(self.transcript)
+        sequence = await self._sample(parameters)
+        self._said = [int(token) for token in sequence.tokens]
+        logprobs = [float(value) for value in sequence.logprobs] if sequence.logprobs is not None else None
+        self.transcript.add_action(self._said, logprobs)
+        return Completion(
+            self._policy.tokenizer.decode(self._said, skip_special_tokens=False),
+            token_ids=self._said,
+            logprobs=logprobs,
+            cut_off=sequence.stop_reason == "length",
+            prompt_tokens=prompt_tokens,
+        )
+
+    async def _sample(self, parameters: Any) -> Any:
+        import tinker
+
+        assert self.transcript is not None
+        name = self._policy.name
+        try:
+            response = await self._policy.sampler.sample(self.transcript.model_input(), 1, parameters)
+        except (tinker.AuthenticationError, tinker.NotFoundError, tinker.PermissionDeniedError) as error:
+            raise UsageError(f"{name} refused the request: {error}") from error
+        except tinker.TinkerError as error:
+            raise ModelError(f"{name} did not answer: {error}") from error
+        return response.sequences[0]
