@@ -3,8 +3,9 @@
 These are the methods of tinker's ``ServiceClient``, ``TrainingClient`` and ``SamplingClient`` (SDK 0.38) that a loop
 needs, with the same arguments and results. Whatever is typed against these protocols runs on both.
 
-Every call that takes time gives a future at once, to be awaited, or waited for with ``result()``. Requests to one trainer
-are carried out in the order in which they were made, so an optimizer step may be asked for before the gradient is there::
+Every call that takes time gives a future at once, to be awaited, or waited for with ``result()``. Requests to one
+trainer are carried out in the order in which they were made, so an optimizer step may be asked for before the gradient
+is there::
 
     gradient = trainer.forward_backward(data, "importance_sampling")
     step = trainer.optim_step(tinker.AdamParams(learning_rate=1e-4))

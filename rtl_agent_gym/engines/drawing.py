@@ -1,0 +1,88 @@
+"""From logits to tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tinker
+import torch
+from torch import Tensor
+
+from ..errors import UsageError
+
+
+def check_params(params: tinker.SamplingParams) -> None:
+    """Raise `UsageError` for values that mean nothing."""
+    if params.max_tokens is not None and params.max_tokens < 1:
+        raise UsageError(f"max_tokens must be at least 1, got {params.max_tokens}")
+    if not params.temperature >= 0:
+        raise UsageError(f"temperature must be at least 0, got {params.temperature}")
+    if not 0 < params.top_p <= 1:
+        raise UsageError(f"top_p must be above 0 and at most 1, got {params.top_p}")
+    if params.top_k == 0 or params.top_k < -1:
+        raise UsageError(f"top_k must be at least 1, or -1 for no limit; got {params.top_k}")
+
+
+def draw(
+    logits: Tensor, params: Sequence[tinker.SamplingParams], uniforms: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """One token a row, and its log-probability under the model as it is: at temperature 1, nothing cut off.
+
+    The token is where a uniform number falls among the cumulated probabilities, so that it depends on that number and
+    its own row alone, and a change in the last bits of the logits hardly ever changes it.
+
+    Args:
+        logits: Rows × vocabulary.
+        params: Temperature, top_k and top_p of each row.
+        uniforms: A number from [0, 1) for each row.
+    """
+    scaled = logits.double()
+    temperatures = torch.tensor([one.temperature for one in params], dtype=torch.float64, device=logits.device)
+    probabilities = torch.softmax(scaled / temperatures.clamp(min=1e-9).unsqueeze(1), dim=-1)
+    for row, one in enumerate(params):
+        if one.top_k > 0 or one.top_p < 1:
+            probabilities[row] = _cut(probabilities[row], one.top_k, one.top_p)
+    cumulated = probabilities.cumsum(-1)
+    marks = torch.tensor(uniforms, dtype=torch.float64, device=logits.device).unsqueeze(1) * cumulated[:, -1:]
+    ids = torch.searchsorted(cumulated, marks, right=True).clamp(max=logits.shape[1] - 1).squeeze(1)
+    ids = torch.where(temperatures == 0, logits.argmax(-1), ids)
+    logprobs = scaled.gather(1, ids.unsqueeze(1)).squeeze(1) - scaled.logsumexp(-1)
+    return ids.tolist(), logprobs.tolist()
+
+
+def _cut(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
+    """Nothing but the `top_k` likeliest, and of those the likeliest that together reach `top_p`."""
+    ordered, order = probabilities.sort(descending=True, stable=True)
+    if top_k > 0:
+        ordered[top_k:] = 0
+    before = ordered.cumsum(-1) - ordered
+    ordered[before >= top_p * ordered.sum()] = 0
+    return torch.zeros_like(probabilities).scatter_(0, order, ordered)
+
+
+class Stops:
+    """Where one sequence ends.
+
+    Args:
+        stop: ``SamplingParams.stop``.
+        end_ids: The model's own end tokens, for when `stop` is None.
+        tokenizer: Gives the tokenizer; asked only when there are texts to look for.
+    """
+
+    def __init__(self, stop: Any, end_ids: Sequence[int], tokenizer: Any) -> None:
+        listed = [stop] if isinstance(stop, str) else list(end_ids if stop is None else stop)
+        self._ids = {one for one in listed if isinstance(one, int)}
+        self._texts = [one for one in listed if isinstance(one, str) and one]
+        self._tokenizer = tokenizer() if self._texts else None
+        # A text of n bytes is spelled by its last n tokens at the most; one more for what stands before it.
+        self._reach = max((len(text.encode()) for text in self._texts), default=0) + 1
+
+    def met(self, tokens: list[int]) -> bool:
+        """Whether the last of these sampled tokens ends the sequence."""
+        if tokens[-1] in self._ids:
+            return True
+        if self._tokenizer is None:
+            return False
+        tail = self._tokenizer.decode(tokens[-self._reach :], skip_special_tokens=False)
+        return any(text in tail for text in self._texts)

@@ -1,0 +1,117 @@
+"""The losses of Tinker's service, summed over all tokens, on batches of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tinker
+import torch
+from torch import Tensor
+
+from ..errors import UsageError
+
+_INPUTS: dict[str, tuple[str, ...]] = {
+    "cross_entropy": ("weights",),
+    "importance_sampling": ("logprobs", "advantages"),
+    "ppo": ("logprobs", "advantages"),
+}
+_OPTIONS: dict[str, dict[str, float]] = {
+    "cross_entropy": {},
+    "importance_sampling": {},
+    "ppo": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One datum, taken apart: as many targets, and of each input as many values, as there are tokens."""
+
+    tokens: list[int]
+    targets: Tensor
+    inputs: dict[str, Tensor]
+
+
+def read_data(data: Sequence[tinker.Datum], loss_fn: str) -> list[Example]:
+    """The data of a request. Raises `UsageError` that names the datum and the key at fault."""
+    if loss_fn not in _INPUTS:
+        raise UsageError(f"the local engine has no loss {loss_fn!r}; it has {', '.join(_INPUTS)}")
+    if not data:
+        raise UsageError("there are no data to train on")
+    return [_read_datum(datum, loss_fn, f"datum {number}") for number, datum in enumerate(data)]
+
+
+def read_options(loss_fn: str, config: Mapping[str, float | str] | None) -> dict[str, float]:
+    """The options of a loss, defaults filled in. Raises `UsageError` for one that it does not have."""
+    known = _OPTIONS[loss_fn]
+    unknown = set(config or ()) - set(known)
+    if unknown:
+        raise UsageError(f"{loss_fn} has no option {', '.join(sorted(unknown))}")
+    return known | {name: float(value) for name, value in (config or {}).items()}
+
+
+def _read_datum(datum: tinker.Datum, loss_fn: str, name: str) -> Example:
+    wanted = ("target_tokens", *_INPUTS[loss_fn])
+    missing = [key for key in wanted if key not in datum.loss_fn_inputs]
+    if loss_fn == "cross_entropy" and missing == ["weights"]:
+        missing = []
+    extra = [key for key in datum.loss_fn_inputs if key not in wanted]
+    if missing or extra:
+        what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)}"
+        raise UsageError(f"{name}: loss_fn_inputs {what}; {loss_fn} takes {', '.join(wanted)} and nothing else")
+    tokens = datum.model_input.to_ints()
+    values = {key: value.to_torch() for key, value in datum.loss_fn_inputs.items()}
+    for key, value in values.items():
+        if tuple(value.shape) != (len(tokens),):
+            raise UsageError(f"{name}: {key} has the shape {tuple(value.shape)}; the input has {len(tokens)} tokens")
+    if not tokens:
+        raise UsageError(f"{name}: the input has no tokens")
+    targets = values.pop("target_tokens").long()
+    if loss_fn == "cross_entropy":
+        values.setdefault("weights", torch.ones(len(tokens)))
+    return Example(tokens, targets, values)
+
+
+def batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[Example]]:
+    """Runs of examples, in order, of at most so many tokens each once they are padded; never less than one."""
+    batch: list[Example] = []
+    for example in examples:
+        longest = max(len(one.tokens) for one in [*batch, example])
+        if batch and longest * (len(batch) + 1) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(example)
+    if batch:
+        yield batch
+
+
+def target_logprobs(module: Any, batch: Sequence[Example], device: str) -> list[Tensor]:
+    """The log-probability of each target, differentiable, one float32 tensor an example.
+
+    Padding is on the right, where causal attention never looks.
+    """
+    width = max(len(example.tokens) for example in batch)
+    ids = torch.zeros(len(batch), width, dtype=torch.long)
+    targets = torch.zeros(len(batch), width, dtype=torch.long)
+    for row, example in enumerate(batch):
+        ids[row, : len(example.tokens)] = torch.tensor(example.tokens)
+        targets[row, : len(example.tokens)] = example.targets
+    logits = module(input_ids=ids.to(device), use_cache=False).logits.float()
+    chosen = logits.gather(-1, targets.to(device).unsqueeze(-1)).squeeze(-1)
+    logprobs = chosen - logits.logsumexp(-1)
+    return [logprobs[row, : len(example.tokens)] for row, example in enumerate(batch)]
+
+
+def loss_of(loss_fn: str, logprobs: Tensor, example: Example, options: Mapping[str, float]) -> Tensor:
+    """The loss of one example, summed over its tokens; see `Trainer.forward_backward` for the formulas."""
+    inputs = {key: value.to(logprobs.device) for key, value in example.inputs.items()}
+    if loss_fn == "cross_entropy":
+        return -(inputs["weights"] * logprobs).sum()
+    advantages = inputs["advantages"]
+    # Where nothing was sampled there is no sampling log-probability to compare with, and the advantage is 0.
+    ratio = torch.exp(torch.where(advantages != 0, logprobs - inputs["logprobs"], 0.0))
+    if loss_fn == "importance_sampling":
+        return -(ratio * advantages).sum()
+    clipped = ratio.clamp(options["clip_low_threshold"], options["clip_high_threshold"])
+    return -torch.minimum(ratio * advantages, clipped * advantages).sum()

@@ -1,0 +1,195 @@
+"""Samples many sequences together, whenever they came."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+import tinker
+import torch
+
+from ..errors import UsageError
+from .drawing import Stops, check_params, draw
+from .models import Weights
+from .slots import Slot, SlotTable
+
+
+@dataclass
+class _Sequence:
+    """One sample on its way."""
+
+    request: _Request
+    generator: np.random.Generator
+    slot: Slot | None = None
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    stop_reason: tinker.StopReason | None = None
+
+
+@dataclass
+class _Request:
+    """One call of ``sample``."""
+
+    weights: Weights
+    prompt: list[int]
+    params: tinker.SamplingParams
+    limit: int
+    """Tokens at most."""
+    stops: Stops
+    prompt_logprobs: list[float | None] | None
+    future: Future[tinker.SampleResponse]
+    number: int
+    sequences: list[_Sequence] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """Answer, if all samples are there."""
+        if self.future.done() or any(one.stop_reason is None for one in self.sequences):
+            return
+        self.future.set_result(
+            tinker.SampleResponse(
+                sequences=[
+                    tinker.SampledSequence(
+                        stop_reason=one.stop_reason or "length",
+                        sequence_id=f"{self.number}-{index}",
+                        tokens_np=np.array(one.tokens, dtype=np.int32),
+                        logprobs_np=np.array(one.logprobs, dtype=np.float32),
+                    )
+                    for index, one in enumerate(self.sequences)
+                ],
+                _prompt_logprobs_list=self.prompt_logprobs,
+            )
+        )
+
+
+class Scheduler:
+    """All sampling of one engine. Its methods run in the engine's thread.
+
+    A step takes in what is waiting as far as there are slots, and adds one token to each sequence under way; requests
+    that came while another was being sampled join it at the next token.
+
+    Args:
+        rows: Sequences at once for each base model; the rest waits.
+        steady: See `SlotTable`.
+        seed: For requests that bring none.
+    """
+
+    def __init__(self, rows: int, steady: bool, seed: int) -> None:
+        self._rows, self._steady = rows, steady
+        self._seeds = np.random.default_rng(seed)
+        self._tables: dict[str, SlotTable] = {}
+        self._waiting: deque[_Sequence] = deque()
+        self._running: list[_Sequence] = []
+        self._count = 0
+
+    def add(
+        self,
+        weights: Weights,
+        prompt: list[int],
+        samples: int,
+        params: tinker.SamplingParams,
+        prompt_logprobs: list[float | None] | None,
+        future: Future[tinker.SampleResponse],
+    ) -> None:
+        """Put a request in line. Raises `UsageError` for one that cannot be served."""
+        check_params(params)
+        if not prompt:
+            raise UsageError("a prompt needs at least one token")
+        if samples < 1:
+            raise UsageError(f"num_samples must be at least 1, got {samples}")
+        room = weights.base.context - len(prompt)
+        if room < 1:
+            raise UsageError(f"the prompt has {len(prompt)} tokens; {weights.base.path} takes {weights.base.context}")
+        limit = min(room, params.max_tokens or room)
+        stops = Stops(params.stop, weights.base.end_ids, lambda: weights.base.tokenizer)
+        self._count += 1
+        request = _Request(weights, prompt, params, limit, stops, prompt_logprobs, future, self._count)
+        seed = params.seed if params.seed is not None else int(self._seeds.integers(2**62))
+        request.sequences = [
+            _Sequence(request, np.random.default_rng([seed & 2**63 - 1, index])) for index in range(samples)
+        ]
+        self._waiting += request.sequences
+
+    def step(self) -> bool:
+        """One token for everybody. Whether there is more to do."""
+        self._drop_cancelled()
+        with torch.inference_mode():
+            self._admit()
+            groups: dict[int, list[_Sequence]] = {}
+            for one in self._running:
+                groups.setdefault(one.request.weights.key, []).append(one)
+            for group in groups.values():
+                try:
+                    self._advance(group)
+                except (RuntimeError, ValueError, TypeError, IndexError) as error:  # what torch raises
+                    self._fail(group, error)
+        self._running = [one for one in self._running if one.stop_reason is None and one.slot is not None]
+        return bool(self._running or self._waiting)
+
+    def _admit(self) -> None:
+        while self._waiting:
+            one = self._waiting[0]
+            request = one.request
+            table = self._table(request.weights)
+            slot = table.take(request.weights, request.prompt)
+            if slot is None:
+                return
+            self._waiting.popleft()
+            one.slot = slot
+            try:
+                table.prefill(request.weights, slot, request.prompt)
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:  # what torch raises
+                self._fail([one], error)
+                continue
+            self._running.append(one)
+
+    def _advance(self, group: list[_Sequence]) -> None:
+        going = [one for one in group if one.stop_reason is None and one.slot is not None]
+        if not going:
+            return
+        weights = going[0].request.weights
+        slots = [one.slot for one in going if one.slot is not None]
+        last = [one.tokens[-1] if one.tokens else one.request.prompt[-1] for one in going]
+        logits = self._table(weights).step(weights, slots, last)
+        params = [one.request.params for one in going]
+        ids, logprobs = draw(logits, params, [one.generator.random() for one in going])
+        for one, token, logprob in zip(going, ids, logprobs, strict=True):
+            self._take(one, token, logprob)
+
+    def _take(self, one: _Sequence, token: int, logprob: float) -> None:
+        one.tokens.append(token)
+        one.logprobs.append(logprob)
+        if one.request.stops.met(one.tokens):
+            one.stop_reason = "stop"
+        elif len(one.tokens) >= one.request.limit:
+            one.stop_reason = "length"
+        if one.stop_reason is not None:
+            self._release([one])
+            one.request.settle()
+
+    def _table(self, weights: Weights) -> SlotTable:
+        path = weights.base.path
+        if path not in self._tables:
+            self._tables[path] = SlotTable(weights, self._rows, self._steady)
+        return self._tables[path]
+
+    def _fail(self, group: Iterable[_Sequence], error: BaseException) -> None:
+        for one in group:
+            self._release([one])
+            if not one.request.future.done():
+                one.request.future.set_exception(error)
+        self._drop_cancelled()
+
+    def _drop_cancelled(self) -> None:
+        """Forget the samples of requests that nobody waits for any more."""
+        self._release([one for one in self._running if one.request.future.done()])
+        self._running = [one for one in self._running if not one.request.future.done()]
+        self._waiting = deque(one for one in self._waiting if not one.request.future.done())
+
+    @staticmethod
+    def _release(group: Iterable[_Sequence]) -> None:
+        for one in group:
+            if one.slot is not None:
+                one.slot.busy, one.slot = False, None

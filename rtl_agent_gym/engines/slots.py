@@ -1,0 +1,206 @@
+"""Keys and values of many sequences at once, one slot each, kept between the turns of a conversation.
+
+A slot's tokens lie at the start of its row, whatever the other rows hold, and a step always has the same shape. So a
+sequence's numbers do not depend, to the last bit, on what else is sampled with it; that is what makes a run with
+sandboxes, whose answers come in no fixed order, repeat itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from .models import Weights
+
+GRAIN = 256
+"""Rows grow by this many tokens at a time."""
+
+
+class RowCache(Cache):  # type: ignore[misc]  # transformers leaves parts of it untyped
+    """The rows themselves, in the form in which transformers' models ask for a cache."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(layers=[])
+        self.rows, self.capacity = rows, 0
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+        self._at: tuple[slice, Tensor, int] = (slice(0, 0), torch.empty(0), 0)
+
+    def aim(self, rows: slice, positions: Tensor, length: int) -> None:
+        """Say where the next forward pass writes, and how much of each row it sees.
+
+        Args:
+            rows: The rows of its batch.
+            positions: Where its tokens go; rows × tokens.
+            length: The tokens of each row that it may look at.
+        """
+        self._at = (rows, positions, length)
+
+    def reserve(self, length: int) -> None:
+        """Make room for so many tokens in every row."""
+        if length <= self.capacity:
+            return
+        self.capacity = -(-length // GRAIN) * GRAIN
+        for store in (self._keys, self._values):
+            for layer, old in store.items():
+                store[layer] = self._room(old)
+                store[layer][:, :, : old.shape[2]] = old
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first tokens of one row to another."""
+        for store in (self._keys, self._values):
+            for tensor in store.values():
+                tensor[target, :, :length] = tensor[source, :, :length]
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Called by each attention layer: write what is new, and give all there is."""
+        rows, positions, length = self._at
+        if layer_idx not in self._keys:
+            self._keys[layer_idx] = self._room(key_states)
+            self._values[layer_idx] = self._room(value_states)
+        index = torch.arange(rows.start, rows.stop, device=positions.device).unsqueeze(1)
+        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        keys[index, :, positions] = key_states.transpose(1, 2)
+        values[index, :, positions] = value_states.transpose(1, 2)
+        return keys[rows, :, :length], values[rows, :, :length]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """The tokens before those of this pass, for models that ask."""
+        return int(self._at[1].min())
+
+    def _room(self, like: Tensor) -> Tensor:
+        return like.new_zeros(self.rows, like.shape[1], self.capacity, like.shape[3])
+
+
+@dataclass
+class Slot:
+    """One row and what it holds."""
+
+    row: int
+    weights: int = -1
+    """`Weights.key` of the model that the keys and values are of."""
+    tokens: list[int] = field(default_factory=list)
+    """The tokens that they are of."""
+    busy: bool = False
+    used: int = 0
+    """When it was last taken, for choosing which to give up."""
+
+    def shared(self, weights: int, prompt: Sequence[int]) -> int:
+        """How many of its tokens serve a prompt. The last token of a prompt must always be computed."""
+        if self.weights != weights:
+            return 0
+        length = 0
+        for mine, wanted in zip(self.tokens, prompt[:-1], strict=False):
+            if mine != wanted:
+                break
+            length += 1
+        return length
+
+
+class SlotTable:
+    """The slots of one base model, for its own weights and all that were trained from it.
+
+    Args:
+        weights: Any of them, for the shape.
+        rows: How many sequences may be sampled at once.
+        steady: Always compute all rows, so that a sequence's numbers do not depend on how many there are.
+    """
+
+    def __init__(self, weights: Weights, rows: int, steady: bool) -> None:
+        self._cache = RowCache(rows)
+        self._slots = [Slot(row) for row in range(rows)]
+        self._steady = steady
+        self._clock = 0
+        self._device = weights.base.device
+        self._layer_types = set(getattr(weights.module.config, "layer_types", None) or ())
+        self._window = _window(weights.module.config)
+
+    def take(self, weights: Weights, prompt: Sequence[int]) -> Slot | None:
+        """A free slot, with as much of the prompt in it as any slot has; None when all are busy."""
+        free = [slot for slot in self._slots if not slot.busy]
+        if not free:
+            return None
+        shared = {slot.row: slot.shared(weights.key, prompt) for slot in self._slots}
+        best = max(self._slots, key=lambda slot: (shared[slot.row], -slot.row))
+        length, whole = shared[best.row], len(prompt) - 1
+        goes_on = not best.busy and length == len(best.tokens)
+        if self._steady and length < whole and not goes_on:
+            length = 0  # which other conversation lends its beginning would depend on what came first
+        # Leave the best one where it is in use or holds another conversation as well, and copy the common part.
+        others = [slot for slot in free if slot is not best]
+        chosen = best if (length and goes_on) or not others else min(others, key=lambda slot: slot.used)
+        if chosen is not best and length:
+            self._cache.copy(best.row, chosen.row, length)
+        self._clock += 1
+        chosen.weights, chosen.tokens, chosen.busy, chosen.used = weights.key, list(prompt[:length]), True, self._clock
+        return chosen
+
+    def prefill(self, weights: Weights, slot: Slot, prompt: Sequence[int]) -> None:
+        """Compute what is missing of a prompt, but for its last token: that one is the first to `step` with."""
+        start, end = len(slot.tokens), len(prompt) - 1
+        if start == end:
+            return
+        self._cache.reserve(end + 1)
+        positions = torch.arange(start, end, device=self._device.name).unsqueeze(0)
+        rows = slice(slot.row, slot.row + 1)
+        self._forward(weights, rows, torch.tensor([list(prompt[start:end])]), positions, end)
+        slot.tokens += prompt[start:end]
+
+    def step(self, weights: Weights, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
+        """Add one token to each slot; gives the logits after each, slots × vocabulary."""
+        self._cache.reserve(max(len(slot.tokens) for slot in self._slots) + 1)
+        rows = self._cache.rows if self._steady else max(slot.row for slot in slots) + 1
+        ids = torch.zeros(rows, 1, dtype=torch.long)
+        for slot, token in zip(slots, tokens, strict=True):
+            ids[slot.row, 0] = token
+        # Rows that take no part write behind their last token, where their own next one will overwrite it.
+        places = [[len(slot.tokens)] for slot in self._slots[:rows]]
+        positions = torch.tensor(places, device=self._device.name)
+        length = self._cache.capacity if self._steady else max(place[0] for place in places) + 1
+        logits = self._forward(weights, slice(0, rows), ids, positions, length)
+        for slot, token in zip(slots, tokens, strict=True):
+            slot.tokens.append(token)
+        return logits[[slot.row for slot in slots]]
+
+    def _forward(self, weights: Weights, rows: slice, ids: Tensor, positions: Tensor, length: int) -> Tensor:
+        self._cache.aim(rows, positions, length)
+        output = weights.module(
+            input_ids=ids.to(self._device.name),
+            position_ids=positions,
+            attention_mask=self._masks(positions, length),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1].float()  # type: ignore[no-any-return]
+
+    def _masks(self, positions: Tensor, length: int) -> Tensor | dict[str, Tensor]:
+        """What is added to the attention's scores: 0 for what a token may see, the least number for the rest."""
+        seen = torch.arange(length, device=positions.device)
+        distance = positions.unsqueeze(-1) - seen
+        full = self._mask(distance < 0)
+        if self._window is None:
+            return full
+        narrow = self._mask((distance < 0) | (distance >= self._window))
+        if not self._layer_types:
+            return narrow
+        masks = {"full_attention": full, "sliding_attention": narrow}
+        return masks if "sliding_attention" in self._layer_types else full
+
+    def _mask(self, hidden: Tensor) -> Tensor:
+        least = torch.finfo(self._device.dtype).min
+        mask = torch.zeros(hidden.shape, dtype=self._device.dtype, device=hidden.device)
+        return mask.masked_fill_(hidden, least).unsqueeze(1)
+
+
+def _window(config: Any) -> int | None:
+    if getattr(config, "use_sliding_window", True) is False:
+        return None
+    return getattr(config, "sliding_window", None)
