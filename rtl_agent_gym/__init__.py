@@ -1,6 +1,7 @@
 """Teach language models to design hardware: an agentic RTL environment on the CVDP benchmark.
 
-Importing the package registers ``CVDPAgentic-v0`` with Gymnasium. It never imports torch, tinker or transformers.
+Importing the package registers ``CVDPAgentic-v0`` and ``CVDPSingleTurn-v0`` with Gymnasium. It never imports torch,
+tinker or transformers.
 """
 
 from __future__ import annotations
@@ -16,5 +17,8 @@ except PackageNotFoundError:  # run from a checkout that is not installed
 
 # Not deterministic in Gymnasium's sense: infos and scores carry wall times.
 _gym.register(id="CVDPAgentic-v0", entry_point="rtl_agent_gym.envs:CVDPAgenticEnv", nondeterministic=True)
+_gym.register(
+    id="CVDPSingleTurn-v0", entry_point="rtl_agent_gym.envs.single_turn:CVDPSingleTurnEnv", nondeterministic=True
+)
 
 __all__ = ["__version__"]

@@ -1,0 +1,144 @@
+"""The Gymnasium face of one completion: ``gym.make("CVDPSingleTurn-v0")``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.error import ResetNeeded
+
+from ..errors import UsageError
+from ..problems import Problem, find_problem, load_problems
+from ..renderers import Renderer, get_renderer
+from ..scoring import RewardWeights
+from . import runtime
+from .background import run_sync
+from .episode import EpisodeConfig
+from .single_turn_episode import SingleTurnEpisode
+from .spaces import UnicodeText
+
+
+class CVDPSingleTurnEnv(gym.Env[str, str]):
+    """An RTL task answered by one completion: its code is taken from fenced blocks and scored by hidden tests.
+
+    The observation at reset is the prompt with every file that the problem gives; the action is the completion, any
+    text; the one step ends the episode. Rows of either format work, agentic ones too.
+
+    Args:
+        problems: ``"bundled"``, a path, a Hugging Face id, or a list of `Problem`.
+        renderer: A dialect's name, or a `Renderer`. Its thinking and control tokens are no part of an answer.
+        reward: Weights of the score's parts; the default gives at most 1.4.
+        transcript_dir: Folder for transcripts; None records none.
+        scoring_timeout: Seconds the hidden tests may run.
+        render_mode: ``"ansi"`` makes `render` return the episode so far as text.
+
+    Example:
+        env = gym.make("CVDPSingleTurn-v0")
+        prompt, info = env.reset(seed=0)
+        _, reward, _, _, info = env.step("```systemverilog rtl/top.sv\\nmodule top; endmodule\\n```")
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - Gymnasium declares it so
+
+    def __init__(
+        self,
+        problems: str | Path | Sequence[Problem] = "bundled",
+        renderer: str | Renderer = "qwen3",
+        reward: RewardWeights | None = None,
+        transcript_dir: str | Path | None = None,
+        scoring_timeout: float = 600.0,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode not in (None, "ansi"):
+            raise UsageError(f"render_mode must be None or 'ansi', got {render_mode!r}")
+        self.render_mode = render_mode
+        self.observation_space = UnicodeText()
+        self.action_space = UnicodeText()
+        self._problems = list(load_problems(problems) if isinstance(problems, (str, Path)) else problems)
+        if not self._problems:
+            raise UsageError("there is no problem to work on: `problems` is empty")
+        self._renderer = get_renderer(renderer) if isinstance(renderer, str) else renderer
+        self._config = EpisodeConfig(
+            scoring_timeout=scoring_timeout,
+            transcript_dir=Path(transcript_dir) if transcript_dir is not None else None,
+        )
+        self._weights = reward
+        self._runtime: runtime.Runtime | None = None
+        self._episode: SingleTurnEpisode | None = None
+        self._screen: list[str] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Give a problem.
+
+        Args:
+            seed: Chooses the problem: equal seeds choose equal problems.
+            options: ``{"problem_id": ID}`` chooses it by name.
+
+        Raises:
+            UsageError: No such problem or option.
+        """
+        super().reset(seed=seed)
+        problem = self._choose(options or {})
+        self._end_episode()
+        if self._runtime is None:
+            self._runtime = runtime.acquire(self._weights)
+        self._episode = SingleTurnEpisode(
+            problem, grader=self._runtime.scorer, renderer=self._renderer, config=self._config, seed=seed
+        )
+        opening = run_sync(self._episode.start())
+        self._screen = [opening.text]
+        info = {
+            "problem_id": problem.id,
+            "category": problem.category,
+            "difficulty": problem.difficulty,
+            "messages": opening.messages,
+        }
+        return opening.text, info
+
+    def _choose(self, options: dict[str, Any]) -> Problem:
+        unknown = set(options) - {"problem_id"}
+        if unknown:
+            raise UsageError(f"reset knows the option 'problem_id', not {sorted(unknown)}")
+        wanted = options.get("problem_id")
+        if wanted is None:
+            return self._problems[int(self.np_random.integers(len(self._problems)))]
+        return find_problem(self._problems, wanted)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Take the completion and score the code in it. ``info["files"]`` names the files that were found.
+
+        Raises:
+            ResetNeeded: The episode has not begun or is over.
+            SandboxError: The machine failed; there is no score.
+        """
+        episode = self._episode
+        if episode is None or episode.over:
+            raise ResetNeeded("the episode is over or has not begun: call reset() before step()")
+        if not isinstance(action, str):
+            raise UsageError(f"an action is the completion's text (str), got {type(action).__name__}")
+        turn = run_sync(episode.step(action))
+        self._screen += [f"── answer ──\n{action}"]
+        info = turn.info() | {"files": sorted(turn.answer.files) if turn.answer else []}
+        return "", turn.reward, turn.terminated, turn.truncated, info
+
+    def render(self) -> str | None:
+        """The episode so far as text, for ``render_mode="ansi"``."""
+        if self.render_mode is None:
+            gym.logger.warn("render() needs render_mode='ansi': gym.make('CVDPSingleTurn-v0', render_mode='ansi')")
+            return None
+        return "\n".join(part for part in self._screen if part) + "\n"
+
+    def _end_episode(self) -> None:
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            run_sync(episode.close())
+
+    def close(self) -> None:
+        """End the episode. Idempotent."""
+        self._end_episode()
+        self._screen = []
+        if self._runtime is not None:
+            self._runtime = None
+            runtime.release(self._weights)

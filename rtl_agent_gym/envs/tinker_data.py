@@ -1,0 +1,176 @@
+"""The tinker-cookbook face's dataset: which problems, in which order, in which batches."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import chz
+import numpy as np
+from tinker_cookbook.rl.types import RLDataset, RLDatasetBuilder
+
+from ..errors import UsageError
+from ..problems import Problem, load_problems, order_by_difficulty, split_problems
+from ..scoring import RewardWeights
+from .episode import EpisodeConfig
+from .tinker_config import TinkerEnvConfig
+from .tinker_env import CVDPEnvGroupBuilder
+
+logger = logging.getLogger(__name__)
+
+Order = Literal["shuffled", "curriculum", "given"]
+"""``shuffled``: another order each epoch, by the seed. ``curriculum``: each epoch from easy to hard, shuffled within a
+difficulty. ``given``: as in the source."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How problems become batches."""
+
+    batch_size: int = 1
+    """Problems, and so groups, in a batch."""
+    group_size: int = 1
+    """Episodes of each problem in a batch."""
+    epochs: int = 1
+    """How often each problem comes."""
+    order: Order = "shuffled"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "group_size", "epochs"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        if self.order not in ("shuffled", "curriculum", "given"):
+            raise UsageError(f"order is {self.order!r}; expected shuffled, curriculum or given")
+
+
+class CVDPDataset(RLDataset):
+    """Batches of group builders. The same arguments give the same batches, in any process.
+
+    Epochs follow each other without a gap, so a batch may hold the end of one and the start of the next; only the last
+    batch can be smaller than `Schedule.batch_size`.
+    """
+
+    def __init__(self, problems: Sequence[Problem], config: TinkerEnvConfig, schedule: Schedule) -> None:
+        if not problems:
+            raise UsageError("a dataset needs a problem; the source is empty or its filters leave nothing")
+        self.problems, self.config, self.schedule = list(problems), config, schedule
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.problems) * self.schedule.epochs / self.schedule.batch_size)
+
+    def get_batch(self, index: int) -> list[CVDPEnvGroupBuilder]:
+        """The builders of a batch, new ones with each call. Raises `IndexError` beyond the last."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"there are {len(self)} batches, no number {index}")
+        size, total = self.schedule.batch_size, len(self.problems) * self.schedule.epochs
+        orders: dict[int, list[Problem]] = {}
+        builders = []
+        for place in range(index * size, min((index + 1) * size, total)):
+            epoch, position = divmod(place, len(self.problems))
+            if epoch not in orders:
+                orders[epoch] = self.epoch(epoch)
+            problem = orders[epoch][position]
+            builders.append(CVDPEnvGroupBuilder(problem, self.config, self.schedule.group_size, self.schedule.seed))
+        return builders
+
+    def epoch(self, number: int) -> list[Problem]:
+        """The problems in the order of an epoch, counted from 0."""
+        if self.schedule.order == "given":
+            return list(self.problems)
+        generator = np.random.default_rng([self.schedule.seed, number])
+        mixed = [self.problems[int(i)] for i in generator.permutation(len(self.problems))]
+        return order_by_difficulty(mixed) if self.schedule.order == "curriculum" else mixed
+
+
+@chz.chz
+class CVDPDatasetBuilder(RLDatasetBuilder):
+    """Builds the datasets to train on and to test with, for any trainer of the cookbook.
+
+    Example:
+        builder = CVDPDatasetBuilder(problems="bundled", model_name="Qwen/Qwen3-8B", batch_size=4, group_size=8)
+        train, test = await builder()
+    """
+
+    problems: str = chz.field(default="bundled", doc="bundled, a path, or a data set on the Hugging Face hub")
+    ids: list[str] | None = chz.field(default=None, doc="keep these problems alone")
+    categories: list[str] | None = chz.field(default=None, doc="keep these categories, such as cid003")
+    difficulties: list[str] | None = chz.field(default=None, doc="keep these: easy, medium, hard")
+    held_out: float = chz.field(default=0.0, doc="share of the problems to test with, never trained on")
+
+    batch_size: int = chz.field(default=1, doc="problems, and so groups, in a batch")
+    group_size: int = chz.field(default=1, doc="episodes of each problem in a batch")
+    epochs: int = chz.field(default=1, doc="how often each problem comes")
+    order: Order = chz.field(default="shuffled", doc="shuffled, curriculum (easy to hard in each epoch) or given")
+    seed: int = chz.field(default=0, doc="of the shuffling and of the split")
+
+    model_name: str = chz.field(default="Qwen/Qwen3-8B", doc="whose tokenizer is used")
+    renderer_name: str | None = chz.field(default=None, doc="the dialect; None for the cookbook's choice for the model")
+    single_turn: bool = chz.field(default=False, doc="one completion instead of a shell")
+    max_turns: int = chz.field(default=50, doc="turns of an episode")
+    command_timeout: float = chz.field(default=30.0, doc="seconds a command may run")
+    max_output: int = chz.field(default=16_000, doc="characters of a command's output that the model reads")
+    max_malformed: int = chz.field(default=3, doc="malformed turns in a row that end an episode")
+    scoring_timeout: float = chz.field(default=600.0, doc="seconds the hidden tests may run")
+    max_tokens: int | None = chz.field(default=None, doc="tokens that a turn may sample; None leaves it to the trainer")
+    max_trajectory_tokens: int | None = chz.field(default=None, doc="tokens of a whole episode; None for no limit")
+    max_prompt_tokens: int | None = chz.field(default=None, doc="tokens of the prompt; a longer task is shortened")
+    overflow_reward: float = chz.field(default=0.0, doc="reward where not even the shortened prompt fits")
+    reward: str = chz.field(default="default", doc="preset of reward weights: default, staged, dense, compile, proxy")
+    reward_weights: RewardWeights | None = chz.field(default=None, doc="weights of your own, instead of a preset")
+    transcript_dir: str | None = chz.field(default=None, doc="folder for transcripts; None writes none")
+    score_cache: str | None = chz.field(default=None, doc="folder of kept gradings; None keeps none")
+
+    async def __call__(self) -> tuple[RLDataset, RLDataset | None]:
+        """The dataset to train on, and the one to test with: each held-out problem once, in the order of the source.
+
+        Raises:
+            UsageError: An option is wrong, or no problem is left to train on.
+            ProblemError: A row of the source is bad.
+        """
+        train, test = split_problems(self.load(), self.held_out, self.seed)
+        if not train:
+            raise UsageError(f"held_out={self.held_out:g} and seed={self.seed} leave no problem to train on; lower it")
+        schedule = Schedule(self.batch_size, self.group_size, self.epochs, self.order, self.seed)
+        config = self.env_config()
+        testing = CVDPDataset(test, config, Schedule(self.batch_size, order="given", seed=self.seed)) if test else None
+        return CVDPDataset(train, config, schedule), testing
+
+    def load(self) -> list[Problem]:
+        """The problems that meet the filters and can be scored here; others are named in the log and left out."""
+        problems = load_problems(
+            self.problems, ids=self.ids, categories=self.categories, difficulties=self.difficulties
+        )
+        left_out = [problem for problem in problems if problem.unscorable]
+        for problem in left_out:
+            logger.warning("%s is left out: %s", problem.id, problem.unscorable)
+        kept = [problem for problem in problems if not problem.unscorable]
+        if not kept:
+            raise UsageError(f"{self.problems}: none of {len(problems)} problems that the filters leave can be scored")
+        return kept
+
+    def env_config(self) -> TinkerEnvConfig:
+        """The options as the environments take them."""
+        return TinkerEnvConfig(
+            model_name=self.model_name,
+            renderer_name=self.renderer_name,
+            single_turn=self.single_turn,
+            episode=EpisodeConfig(
+                max_turns=self.max_turns,
+                command_timeout=self.command_timeout,
+                max_output=self.max_output,
+                max_malformed=self.max_malformed,
+                scoring_timeout=self.scoring_timeout,
+                transcript_dir=Path(self.transcript_dir) if self.transcript_dir is not None else None,
+            ),
+            max_tokens=self.max_tokens,
+            max_trajectory_tokens=self.max_trajectory_tokens,
+            max_prompt_tokens=self.max_prompt_tokens,
+            overflow_reward=self.overflow_reward,
+            reward=self.reward_weights or RewardWeights.preset(self.reward),
+            score_cache=Path(self.score_cache) if self.score_cache is not None else None,
+        )

@@ -1,0 +1,325 @@
+"""The tinker-cookbook face: `CVDPEnv`, and `CVDPEnvGroupBuilder` that makes groups of it.
+
+Tokens in, tokens out. The sampled ids go into the next prompt as they are, and whatever comes back is put behind them,
+so each observation extends the one before it and an episode is one training datum.
+
+A machine's fault is raised as `SandboxError`, for the cookbook's rollout strategy to retry or to give up on. It is
+never a reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+import tinker
+from tinker_cookbook.completers import StopCondition
+from tinker_cookbook.rl.rollout_limits import RolloutLimits
+from tinker_cookbook.rl.types import (
+    STOP_METRIC_PREFIX,
+    Action,
+    ActionExtra,
+    Env,
+    EnvGroupBuilder,
+    InitialObservationOverflow,
+    Logs,
+    Metrics,
+    StepResult,
+)
+
+from ..errors import SandboxLost, UsageError
+from ..policies.protocol import Completion
+from ..problems import Problem, category_name
+from ..renderers.transcript import TokenTranscript
+from ..sandboxes import SandboxProvider
+from ..scoring.score import Score
+from .episode import Episode, Grader, StopReason, Turn
+from .loop_runtime import Lease, acquire
+from .single_turn_episode import SingleTurnEpisode
+from .tinker_config import Dialect, TinkerEnvConfig, load_dialect
+from .tinker_prompt import Opened, open_prompt
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class CVDPEnv(Env):
+    """One episode of one problem, for one rollout.
+
+    It owns its `Episode`, and with it a container: from `initial_observation`, which starts it, until the last step, an
+    error, a cancellation or `close`.
+
+    Args:
+        problem: What is to be solved.
+        config: The rules and budgets.
+        dialect: The renderer, with its vocabulary.
+        provider: Where the container comes from.
+        grader: Who scores the files.
+        seed: Recorded in the transcript.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        config: TinkerEnvConfig,
+        *,
+        dialect: Dialect,
+        provider: SandboxProvider,
+        grader: Grader,
+        seed: int | None = None,
+    ) -> None:
+        self.problem, self.config, self.example_id = problem, config, problem.id
+        self._dialect, self._provider, self._grader, self._seed = dialect, provider, grader, seed
+        self._episode: Episode | SingleTurnEpisode | None = None
+        self._tokens: TokenTranscript | None = None
+        self._running: asyncio.Future[Any] | None = None
+        self._closed = False
+        self.rollout_limits: RolloutLimits | None = None
+        """Read by the cookbook's rollout loop: it keeps each sample within the budgets."""
+        if config.max_tokens is not None or config.max_trajectory_tokens is not None:
+            self.rollout_limits = RolloutLimits(
+                max_turn_tokens=config.max_tokens, max_trajectory_tokens=config.max_trajectory_tokens
+            )
+
+    async def initial_observation(self) -> tuple[tinker.ModelInput, StopCondition] | InitialObservationOverflow:
+        """Start the episode and give the prompt, shortened to its budget; the overflow result where nothing fits.
+
+        Raises:
+            SandboxError: No container could be had.
+            UsageError: The environment has been used before.
+        """
+        return await self._run(self._open())
+
+    async def step(self, action: Action, *, extra: ActionExtra | None = None) -> StepResult:
+        """Run what the sampled tokens ask for. On the last step the files are graded.
+
+        Raises:
+            SandboxError: The machine failed; there is no reward.
+        """
+        cut_off = (extra or {}).get("stop_reason") == "length"
+        return await self._run(self._step(list(action), cut_off))
+
+    async def close(self) -> None:
+        """End the episode and its container, and whatever runs in it. Idempotent."""
+        self._closed = True
+        running = self._running
+        if running is not None and not running.done():
+            running.cancel()
+            await asyncio.wait([running])
+        if self._episode is not None:
+            await self._episode.close()
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work that `close` can end; when it fails or is cancelled, the container ends with it."""
+        if self._closed:
+            work.close()
+            raise SandboxLost("this environment is closed; its group was cleaned up, or its rollout has failed before")
+        self._running = running = asyncio.ensure_future(work)
+        try:
+            return await running
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            by_close = self._closed and task is not None and not task.cancelling()
+            await to_the_end(self.close())
+            if by_close:
+                raise SandboxLost("this environment was closed while it worked") from None
+            raise
+        except BaseException:
+            await to_the_end(self.close())
+            raise
+
+    async def _open(self) -> tuple[tinker.ModelInput, StopCondition] | InitialObservationOverflow:
+        if self._episode is not None:
+            raise UsageError("a CVDPEnv serves one rollout; make another")
+        opened = await asyncio.to_thread(open_prompt, self.problem, self.config, self._dialect.renderer)
+        if opened is None:
+            return self._overflow()
+        if opened.cut:
+            logger.info("%s: the prompt was shortened: %s", self.problem.id, "; ".join(opened.cut))
+        self._episode = self._make_episode(opened)
+        await self._episode.start()
+        self._tokens = TokenTranscript(opened.ids)
+        return self._tokens.model_input(), self._dialect.renderer.stop
+
+    def _make_episode(self, opened: Opened) -> Episode | SingleTurnEpisode:
+        common: dict[str, Any] = {
+            "grader": self._grader,
+            "renderer": self._dialect.renderer,
+            "config": opened.rules,
+            "seed": self._seed,
+        }
+        if self.config.single_turn:
+            return SingleTurnEpisode(self.problem, **common)
+        return Episode(self.problem, provider=self._provider, **common)
+
+    def _overflow(self) -> InitialObservationOverflow:
+        why = f"the opening does not fit {self.config.prompt_limit} tokens, shortened as far as it can be"
+        logger.warning("%s: %s", self.problem.id, why)
+        return InitialObservationOverflow(
+            reward=self.config.overflow_reward,
+            metrics={"prompt_overflow": 1.0, f"{STOP_METRIC_PREFIX}max_tokens": 1.0},
+            logs={"problem_id": self.problem.id, "initial_observation_overflow": why},
+        )
+
+    async def _step(self, ids: list[int], cut_off: bool) -> StepResult:
+        episode, tokens, renderer = self._episode, self._tokens, self._dialect.renderer
+        if episode is None or tokens is None:
+            raise UsageError("step before initial_observation")
+        tokens.add_action(ids)
+        said = Completion(self._dialect.decode(ids), token_ids=ids, cut_off=cut_off)
+        turn = await episode.step(said, out_of_tokens=not self._has_room(tokens))
+        stop, score = turn.stop_reason, turn.score
+        if stop is None:
+            answer = (
+                renderer.correction_ids(turn.action.correction or "", ids)
+                if turn.action.kind == "malformed"
+                else renderer.observation_ids(turn.outputs, ids)
+            )
+            tokens.append(answer)
+            if not self._has_room(tokens):
+                assert isinstance(episode, Episode)
+                stop = "max_tokens"
+                score = await episode.finish(stop)
+        metrics: Metrics = {}
+        if stop is not None and score is not None:
+            metrics = final_metrics(score, stop, episode.turns)
+            await episode.close()  # now, not when the slowest of the group is done
+        return StepResult(
+            reward=score.reward if score is not None else 0.0,
+            episode_done=stop is not None,
+            next_observation=tokens.model_input(),
+            next_stop_condition=renderer.stop,
+            metrics=metrics,
+            logs=self._logs(turn, stop, score),
+        )
+
+    def _has_room(self, tokens: TokenTranscript) -> bool:
+        """Whether another turn can be begun behind these tokens."""
+        limit = self.config.max_trajectory_tokens
+        return limit is None or len(tokens) + self.config.fewest_tokens <= limit
+
+    def _logs(self, turn: Turn, stop: StopReason | None, score: Score | None) -> Logs:
+        logs: Logs = {"problem_id": self.problem.id, "turn": turn.number, "action": turn.action.kind}
+        if self._episode is not None and self._episode.transcript_path is not None:
+            logs["transcript"] = str(self._episode.transcript_path)
+        if turn.action.commands:
+            logs["command"] = "\n".join(turn.action.commands)
+        if turn.observation:
+            logs["observation"] = turn.observation
+        if score is not None:
+            logs |= {"stop_reason": str(stop), "tests": f"{score.tests_passed}/{score.tests_total}"}
+            logs["score_reason"] = score.reason
+        return logs
+
+
+def final_metrics(score: Score, stop: StopReason, turns: Sequence[Turn]) -> Metrics:
+    """What a trainer averages over episodes; all on the last transition, so that each episode counts once.
+
+    ``format_valid``, ``syntax_valid`` and ``tests_passed`` are 0 or 1: code for a target was there, every target file
+    was free of syntax errors, the official verdict.
+    """
+    return {
+        "format_valid": float(score.format > 0),
+        "syntax_valid": float(score.syntax >= 1.0),
+        "tests_passed": float(score.passed),
+        "tests_share": score.tests_passed / score.tests_total if score.tests_total else 0.0,
+        "interface": score.interface,
+        "compile": score.compile,
+        "violations": len(score.violations),
+        "commands": sum(len(turn.results) for turn in turns),
+        "commands_timed_out": sum(result.timed_out for turn in turns for result in turn.results),
+        "malformed_turns": sum(turn.action.kind == "malformed" for turn in turns),
+        "score_seconds": score.seconds,
+        f"{STOP_METRIC_PREFIX}{stop}": 1.0,
+    }
+
+
+class CVDPEnvGroupBuilder(EnvGroupBuilder):
+    """Makes a group of environments of one problem.
+
+    Holds configuration alone and pickles as such; providers and scorers are made where `make_envs` runs, once for all
+    groups of an event loop, and end with the last group's `cleanup`. Environments start their containers when their
+    rollout begins, all under the loop's one start-up limit, so those that nobody rolls out cost nothing.
+
+    Args:
+        problem: What is to be solved.
+        config: The rules and budgets; None for the defaults.
+        group_size: Environments in the group.
+        seed: Recorded in the transcripts.
+
+    Raises:
+        UsageError: `group_size` is not positive, or no open harness can score the problem.
+    """
+
+    def __init__(
+        self, problem: Problem, config: TinkerEnvConfig | None = None, group_size: int = 1, seed: int | None = None
+    ) -> None:
+        if group_size < 1:
+            raise UsageError(f"group_size must be at least 1, got {group_size}")
+        if problem.unscorable:
+            raise UsageError(f"{problem.id} cannot be scored here: {problem.unscorable}")
+        self.problem, self.config, self.group_size, self.seed = problem, config or TinkerEnvConfig(), group_size, seed
+        self._envs: list[CVDPEnv] = []
+        self._lease: Lease | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_envs": [], "_lease": None}
+
+    async def make_envs(self) -> Sequence[CVDPEnv]:
+        """Environments of one group. May be called again, as the cookbook does to retry one of them."""
+        dialect = await asyncio.to_thread(load_dialect, self.config)
+        if self._lease is None:
+            self._lease = acquire()
+        runtime = self._lease.runtime
+        envs = [
+            CVDPEnv(
+                self.problem,
+                self.config,
+                dialect=dialect,
+                provider=runtime.provider,
+                grader=runtime.scorer(self.config.reward, self.config.score_cache),
+                seed=self.seed,
+            )
+            for _ in range(self.group_size)
+        ]
+        self._envs += envs
+        return envs
+
+    async def cleanup(self) -> None:
+        """End every environment that was made, rollouts that still run included. Idempotent.
+
+        Cancelled in the middle, it finishes its work first. Failures are logged, as the cookbook asks of it.
+        """
+        envs, self._envs = self._envs, []
+        lease, self._lease = self._lease, None
+        await to_the_end(_end_group(envs, lease))
+
+    def logging_tags(self) -> list[str]:
+        """``cvdp``, the category such as ``cid003``, and the difficulty."""
+        return ["cvdp", category_name(self.problem.category), self.problem.difficulty]
+
+
+async def _end_group(envs: Sequence[CVDPEnv], lease: Lease | None) -> None:
+    ended = await asyncio.gather(*(env.close() for env in envs), return_exceptions=True)
+    if lease is not None:
+        ended += await asyncio.gather(lease.release(), return_exceptions=True)
+    for error in ended:
+        if isinstance(error, BaseException):
+            logger.warning("cleaning up a group: %s: %s", type(error).__name__, error)
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await work that must not be left half done: a cancellation is taken note of and raised when it is finished."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
