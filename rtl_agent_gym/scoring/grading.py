@@ -13,7 +13,7 @@ from .reward import RewardWeights
 from .score import Score, TestOutcome
 from .submission import Submission
 
-_COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\berror\b.*)$", re.MULTILINE)
+_COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\b(?:error|sorry)\b.*)$", re.MULTILINE)
 
 
 class Grading(BaseModel):

@@ -138,8 +138,10 @@ def _build(api: Any, tag: str, files: Mapping[str, bytes], dockerfile: str, prob
         timeout=600,
         labels={IMAGE_LABEL: "harness"},
     )
-    for event in events:
+    fault = ""
+    for event in events:  # to its end, or the connection would stay open
         last.extend(str(event.get("stream", "")).splitlines())
-        if "error" in event:
-            said = "\n".join(f"    {line}" for line in last if line.strip())
-            raise ImageError(f"{problem_id}: building the image of {dockerfile} failed: {event['error']}\n{said}")
+        fault = fault or str(event.get("error", ""))
+    if fault:
+        said = "\n".join(f"    {line}" for line in last if line.strip())
+        raise ImageError(f"{problem_id}: building the image of {dockerfile} failed: {fault}\n{said}")

@@ -266,7 +266,7 @@ def _belongs(pid: int, leader: int, spared: set[int]) -> bool:
         return False
     if pid in spared or int(session) in spared:
         return False
-    return state != "Z" and (int(session) == leader or int(parent) == os.getpid())
+    return int(parent) == os.getpid() or (int(session) == leader and state != "Z")
 
 
 def out_of_memory() -> bool:

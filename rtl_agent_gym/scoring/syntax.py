@@ -21,7 +21,7 @@ class SyntaxStage:
     """What the syntax stage found."""
 
     share: float
-    """Share of the target files that are there and have no syntax error."""
+    """Share of the target files that were submitted and have no syntax error."""
     reason: str = ""
     """The first complaint; empty where there is none."""
 
@@ -49,7 +49,7 @@ def judge_syntax(submission: Submission, reading: Reading) -> SyntaxStage:
     if reading.fault:
         return SyntaxStage(0.0, f"syntax: {reading.fault}")
     broken = {path for path, _, _ in reading.errors}
-    good = [t for t in targets if t not in broken and submission.tree.get(t, b"").strip()]
+    good = [t for t in targets if t not in broken and t not in submission.missing]
     first = next((error for error in reading.errors if error[0] in targets), None)
     reason = f"syntax: {first[0]}:{first[1]}: {first[2]}" if first else ""
     return SyntaxStage(len(good) / len(targets) if targets else float(not broken), reason)

@@ -1,0 +1,164 @@
+"""``rtl-agent-gym score``: grade files that somebody left, one set or many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..errors import UsageError
+from ..problems import Problem, find_problem, load_problems
+from ..sandboxes import DockerSandboxes
+from ..scoring import PRESETS, TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
+from .options import JsonOption, ProblemOption, ProblemsOption, one_problem
+from .show import print_score
+
+_MOST = 64 << 20
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Files to grade, and the problem they answer."""
+
+    problem: Problem
+    files: dict[str, str | bytes]
+
+
+def score_command(
+    problems: ProblemsOption = "bundled",
+    problem: ProblemOption = None,
+    files: Annotated[
+        Path | None, typer.Option("--files", metavar="DIR", help="A work folder with rtl/, verif/, docs/.")
+    ] = None,
+    candidates: Annotated[
+        Path | None,
+        typer.Option("--candidates", metavar="FILE", help='JSON Lines of {"id": …, "files": {path: text}}.'),
+    ] = None,
+    weights: Annotated[str, typer.Option(metavar="PRESET", help=f"One of {', '.join(PRESETS)}.")] = "default",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one candidate's hidden tests.")] = TIME_LIMIT,
+    workers: Annotated[int, typer.Option(min=1, help="Candidates to grade at once.")] = 2,
+    cache: Annotated[bool, typer.Option(help="Use and keep gradings of equal files on disk.")] = True,
+    json_: JsonOption = False,
+) -> None:
+    """Grade files by the hidden tests of their problem.
+
+    With --files, exits 0 when the design passed and 1 when it did not. With --candidates, one line of JSON (or of text)
+    a candidate, in their order, and exit code 0 whatever the verdicts.
+    """
+    if (files is None) == (candidates is None):
+        raise UsageError("name what to grade: either --files DIR with --problem ID, or --candidates FILE")
+    wanted = RewardWeights.preset(weights)
+    if files is not None:
+        batch = [Candidate(one_problem(problems, problem), dict(read_folder(files)))]
+    else:
+        assert candidates is not None
+        batch = list(read_candidates(candidates, load_problems(problems), problem))
+    console = Console(stderr=json_ or candidates is not None)
+    scores = asyncio.run(_grade(batch, wanted, timeout, workers, ScoreCache() if cache else None, console))
+    if candidates is not None:
+        for number, (candidate, score) in enumerate(zip(batch, scores, strict=True)):
+            typer.echo(_line(candidate, score, number) if json_ else _text(candidate, score))
+        return
+    print_score(console, scores[0], wanted)
+    if json_:
+        typer.echo(_line(batch[0], scores[0]))
+    raise typer.Exit(0 if scores[0].passed else 1)
+
+
+async def _grade(
+    batch: list[Candidate],
+    weights: RewardWeights,
+    timeout: float,
+    workers: int,
+    cache: ScoreCache | None,
+    console: Console,
+) -> list[Score]:
+    turn = asyncio.Semaphore(workers)
+    columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("grading", total=len(batch))
+        async with DockerSandboxes() as provider, Scorer(provider, weights=weights, cache=cache) as scorer:
+
+            async def one(candidate: Candidate) -> Score:
+                async with turn:
+                    score = await scorer.score(candidate.problem, candidate.files, timeout)
+                progress.advance(task)
+                return score
+
+            tasks = [asyncio.ensure_future(one(candidate)) for candidate in batch]
+            try:
+                return await asyncio.gather(*tasks)
+            except BaseException:
+                for running in tasks:
+                    running.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                raise
+
+
+def read_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """The regular files below a work folder, links never followed. What is not graded comes without its content.
+
+    Raises:
+        UsageError: There is no such folder, or it is too large for a submission.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"--files {folder}: there is no such folder; it holds rtl/… as the work folder does")
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in sorted(names):
+            path = Path(place, name)
+            if path.is_symlink() or not path.is_file():
+                continue
+            inside = path.relative_to(folder)
+            graded = inside.parts[0] in ("rtl", "verif", "docs")
+            total += path.stat().st_size if graded else 0
+            if total > _MOST:
+                raise UsageError(f"--files {folder}: more than {_MOST >> 20} MiB of files; is this a work folder?")
+            yield inside.as_posix(), path.read_bytes() if graded else b""
+
+
+def read_candidates(path: Path, problems: list[Problem], only: str | None) -> Iterator[Candidate]:
+    """The candidates of a JSON Lines file.
+
+    Raises:
+        UsageError: A line is no candidate, or answers an unknown problem; the message names the line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--candidates {path}: cannot be read ({error})") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{path}:{number}: not JSON ({error.msg})") from error
+        files = row.get("files") if isinstance(row, dict) else None
+        if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()):
+            raise UsageError(f'{path}:{number}: expected {{"id": ID, "files": {{PATH: TEXT}}}}')
+        name = row.get("id", only)
+        if not isinstance(name, str):
+            raise UsageError(f"{path}:{number}: the id of the problem is missing")
+        try:
+            yield Candidate(find_problem(problems, name), files)
+        except UsageError as error:
+            raise UsageError(f"{path}:{number}: {error}") from error
+
+
+def _line(candidate: Candidate, score: Score, number: int | None = None) -> str:
+    place = {} if number is None else {"candidate": number}
+    return json.dumps({"problem_id": candidate.problem.id, **place, "score": score.model_dump(mode="json")})
+
+
+def _text(candidate: Candidate, score: Score) -> str:
+    verdict = "passed" if score.passed else "failed"
+    return f"{candidate.problem.id}\t{verdict}\t{score.reward:.3f}\t{score.reason}"

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import ProblemError
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.scoring.compose import read_env_file, read_services
+from rtl_agent_gym.scoring.harness import source_paths, top_modules
+
+from .conftest import COMPOSE, make_problem
+
+
+def service_of(text: str, **harness: str):
+    (service,) = read_services(make_problem(harness={"docker-compose.yml": text, **harness}))
+    return service
+
+
+def test_the_usual_form() -> None:
+    service = service_of(COMPOSE)
+    assert service.argv == (
+        "pytest", "-s", "-o", "cache_dir=/code/rundir/.cache", "/src/test_runner.py", "-v",
+    )  # fmt: skip
+    assert service.cwd == "/code/rundir"
+    assert service.env["VERILOG_SOURCES"] == "/code/rtl/adder.sv"
+    assert service.env["SIM"] == "icarus"
+    assert service.dockerfile is None
+
+
+@pytest.mark.parametrize(
+    ("command", "argv"),
+    [
+        ("pytest /src/a.py", ("pytest", "/src/a.py")),
+        ('["pytest", "/src/a b.py"]', ("pytest", "/src/a b.py")),
+        ("/bin/sh -c \"pytest -s '/src/a.py' && true\"", ("/bin/sh", "-c", "pytest -s '/src/a.py' && true")),
+        ('/bin/sh -c "echo $$HOME"', ("/bin/sh", "-c", "echo $HOME")),
+        ('/bin/sh -c "echo ${NOBODY:-me}$NOTHING"', ("/bin/sh", "-c", "echo me")),
+    ],
+)
+def test_commands(command: str, argv: tuple[str, ...]) -> None:
+    service = service_of(f"services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: {command}\n")
+    assert service.argv == argv
+
+
+def test_an_entrypoint_comes_before_the_command() -> None:
+    text = "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    entrypoint: /bin/sh -c\n    command: ['exit 0']\n"
+    assert service_of(text).argv == ("/bin/sh", "-c", "exit 0")
+
+
+def test_the_working_folder_is_rundir_unless_named() -> None:
+    start = "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: 'true'\n"
+    assert service_of(start).cwd == "/code/rundir"
+    assert service_of(start + "    working_dir: /code/rundir/deep/\n").cwd == "/code/rundir/deep"
+
+
+def test_env_files_are_read_as_compose_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_HOST", "leaked")
+    text = (
+        "A   = one two  \n# a comment\nB=x # not this\nC = \"q $A\"\nD = '$A'\nE = ${A}!\nF = $SECRET_OF_THE_HOST\n"
+        "NOTHING\nG =\nexport H = 1\n"
+    )
+    assert read_env_file(text) == {
+        "A": "one two", "B": "x", "C": "q one two", "D": "$A", "E": "one two!", "F": "", "G": "", "H": "1",
+    }  # fmt: skip
+
+
+def test_several_env_files_and_environment_go_over_each_other_in_order() -> None:
+    text = (
+        "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: 'true'\n    env_file: [./src/.env, src/more]\n"
+        "    environment:\n      - LAST=1\n      - TOPLEVEL=z\n"
+    )
+    env = service_of(text, **{"src/more": "TOPLEVEL = y\nMORE = 2\n"}).env
+    assert (env["TOPLEVEL"], env["MORE"], env["LAST"], env["SIM"]) == ("z", "2", "1", "icarus")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("services:\n  a:\n    image: debian\n    command: x\n", "expected the simulation image"),
+        ("services:\n  a:\n    image: __OSS_SIM_IMAGE__\n", "expected a command"),
+        ("services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    privileged: true\n", "'privileged'"),
+        ("services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    volumes: ['/:/host']\n", "volume /:/host"),
+        ("services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    env_file: ./src/none\n", "src/none"),
+        ("services:\n  a:\n    build: .\n    command: x\n", "'Dockerfile'"),
+        ('services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: "x \'y"\n', "split into words"),
+    ],
+)
+def test_what_cannot_be_run_is_a_problem_error_that_names_the_service(text: str, said: str) -> None:
+    with pytest.raises(ProblemError, match="service 'a'") as caught:
+        service_of(text)
+    assert said in str(caught.value)
+    assert "harness.docker-compose.yml" in str(caught.value)
+
+
+def test_an_unscorable_problem_says_why() -> None:
+    with pytest.raises(ProblemError, match="a commercial simulator"):
+        read_services(make_problem(unscorable="it needs a commercial simulator"))
+
+
+def test_every_row_of_the_benchmark_can_be_run(cvdp_data: Path) -> None:
+    problems = load_problems(cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl")
+    services = {problem.id: read_services(problem) for problem in problems}
+    assert sum(map(len, services.values())) == 97
+    assert sorted(map(len, services.values()))[-3:] == [2, 3, 3]
+    for several in services.values():
+        assert source_paths(several)
+        assert top_modules(several)
+        assert all(service.env["PYTHONPATH"] == "/src" for service in several)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rtl_agent_gym.scoring.frontend import Frontend
+from rtl_agent_gym.scoring.interface import demands, judge_interface
+from rtl_agent_gym.scoring.submission import sift
+from rtl_agent_gym.scoring.syntax import disagreement, judge_syntax, reading_order
+
+from .conftest import GOLDEN, TARGET, make_problem
+
+
+@pytest.fixture
+async def frontend() -> AsyncIterator[Frontend]:
+    made = Frontend()
+    yield made
+    await made.close()
+
+
+async def test_ports_have_elaborated_widths(frontend: Frontend) -> None:
+    text = b"module a #(parameter W = 6, localparam L = $clog2(W)) (input [W-1:0] x, output reg [L:0] y[2]); endmodule"
+    reading = await frontend.read({"rtl/a.sv": text}, ["rtl/a.sv"], ["a"])
+    assert [(p.name, p.direction, p.width) for p in reading.ports["a"]] == [("x", "in", 6), ("y", "out", 8)]
+    assert reading.errors == ()
+
+
+async def test_includes_come_from_the_submission_alone(frontend: Frontend) -> None:
+    files = {
+        "rtl/w.svh": b"`define W 8\n",
+        "rtl/a.sv": b'`include "/code/rtl/w.svh"\nmodule a(input [`W-1:0] x); endmodule\n',
+        "rtl/b.sv": b'`include "/etc/passwd"\nmodule b; endmodule\n',
+    }
+    good = await frontend.read(files, ["rtl/a.sv"], ["a"])
+    assert good.ports["a"][0].width == 8
+    bad = await frontend.read(files, ["rtl/b.sv"])
+    assert bad.errors[0][:2] == ("rtl/b.sv", 1)
+    assert not any("root" in message for _, _, message in bad.errors)
+
+
+async def test_macros_reach_later_files_as_in_the_compiler(frontend: Frontend) -> None:
+    files = {"rtl/a.sv": b"`define W 8\n", "rtl/b.sv": b"module b(input [`W-1:0] x); endmodule\n"}
+    assert (await frontend.read(files, ["rtl/a.sv", "rtl/b.sv"], ["b"])).errors == ()
+    assert (await frontend.read(files, ["rtl/b.sv"], ["b"])).errors
+
+
+async def test_sources_that_keep_it_busy_or_crash_it_are_unreadable_and_it_works_on() -> None:
+    frontend = Frontend(patience=2.0)
+    try:
+        bomb = b"`define A0 x x x x x x x x x x\n" + b"".join(
+            b"`define A%d `A%d `A%d `A%d `A%d `A%d `A%d `A%d `A%d\n" % (n, *[n - 1] * 8) for n in range(1, 12)
+        )
+        reading = await frontend.read({"a.sv": bomb + b"module a; `A11 endmodule"}, ["a.sv"])
+        assert reading.fault
+        deep = b"module a; assign x = " + b"(" * 3_000_000 + b"1;\nendmodule\n"
+        reading = await frontend.read({"a.sv": deep}, ["a.sv"])
+        assert reading.fault or reading.errors
+        assert (await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"], ["a"])).modules == ("a",)
+    finally:
+        await frontend.close()
+
+
+async def test_the_syntax_stage_judges_each_target(frontend: Frontend) -> None:
+    problem = make_problem(targets=("rtl/a.sv", "rtl/b.sv", "docs/x.md"))
+    files = {"rtl/a.sv": "module a; endmodule", "rtl/b.sv": "module b; assign = endmodule", "docs/x.md": "text"}
+    submission = sift(problem, files)
+    order = reading_order(submission, ["rtl/a.sv"])
+    assert order == ["rtl/a.sv", "rtl/b.sv"]
+    stage = judge_syntax(submission, await frontend.read(submission.tree, order))
+    assert stage.share == pytest.approx(2 / 3)
+    assert stage.reason.startswith("syntax: rtl/b.sv:1: ")
+
+
+async def test_given_files_that_nobody_submitted_earn_nothing(frontend: Frontend) -> None:
+    problem = make_problem(context={TARGET: GOLDEN})
+    submission = sift(problem, {})
+    stage = judge_syntax(submission, await frontend.read(submission.tree, [TARGET]))
+    assert stage.share == 0.0
+
+
+async def test_a_disagreement_says_which_front_end_complained(frontend: Frontend) -> None:
+    submission = sift(make_problem(), {TARGET: GOLDEN})
+    good = judge_syntax(submission, await frontend.read(submission.tree, [TARGET]))
+    lint = "%Error: /code/rtl/adder.sv:2:5: syntax error, unexpected x\n"
+    assert disagreement(good, lint).startswith("Verilator alone complains of the syntax: rtl/adder.sv:2")
+    assert disagreement(good, "%Warning-WIDTH: /code/rtl/adder.sv:2:5: too wide\n") == ""
+    assert disagreement(good, None) == ""
+    broken = sift(make_problem(), {TARGET: "module adder; endmodul"})
+    bad = judge_syntax(broken, await frontend.read(broken.tree, [TARGET]))
+    assert disagreement(bad, lint) == ""
+    assert disagreement(bad, "") == "pyslang alone complains of the syntax, Verilator does not"
+
+
+@pytest.mark.parametrize(
+    ("header", "share", "said"),
+    [
+        ("input clk, input [7:0] a, input [7:0] b, output [8:0] sum", 1.0, ()),
+        ("output [8:0] sum, input [7:0] b, a, input clk, input extra", 1.0, ()),
+        ("input clk, input [7:0] a, input b, output [8:0] sum", 0.75, ("b has 1 bit where 8 were asked",)),
+        ("input clk_i, input [7:0] a, input [7:0] b, output [8:0] sum", 0.75, ("clk_i where clk was asked",)),
+        ("input clk, input [7:0] a, output [7:0] b, output [8:0] sum", 0.75, ("b is output, input was asked",)),
+        ("input clk, input [7:0] a, input [7:0] b", 0.75, ("sum is missing",)),
+    ],
+)
+async def test_the_interface_stage_spells_out_differences(
+    frontend: Frontend, header: str, share: float, said: tuple[str, ...]
+) -> None:
+    asked = await demands(make_problem(), ["adder"], frontend)
+    text = f"module adder({header}); endmodule".encode()
+    stage = judge_interface(asked, await frontend.read({TARGET: text}, [TARGET], ["adder"]))
+    assert stage.share == pytest.approx(share)
+    assert stage.differences == said
+
+
+async def test_a_missing_module_names_those_that_are_there(frontend: Frontend) -> None:
+    asked = await demands(make_problem(), ["adder"], frontend)
+    stage = judge_interface(asked, await frontend.read({TARGET: b"module add; endmodule"}, [TARGET], ["adder"]))
+    assert stage.share == 0.0
+    assert stage.differences == ("module adder is missing (modules found: add)",)
+
+
+async def test_the_header_is_found_in_prompt_then_docs_then_rtl_then_tests(frontend: Frontend) -> None:
+    def header(port: str) -> str:
+        return f"module adder (input logic [3:0] {port});"
+
+    old_style = "module adder(a, b);\n  input [1:0] a; // first\n  output b;\nendmodule"
+    sources = {"docs/s.md": header("d"), "rtl/adder.sv": old_style}
+    (asked,) = await demands(make_problem(prompt=header("p"), context=sources), ["adder"], frontend)
+    assert [port.name for port in asked.ports] == ["p"]
+    (asked,) = await demands(make_problem(prompt="Write it.", context=sources), ["adder"], frontend)
+    assert [port.name for port in asked.ports] == ["d"]
+    (asked,) = await demands(make_problem(prompt="Write it.", context={"rtl/adder.sv": old_style}), ["adder"], frontend)
+    assert [(port.name, port.direction, port.width) for port in asked.ports] == [("a", "in", 2), ("b", "out", 1)]
+    tests = {"src/test_adder.py": "dut.a.value = 1\nif dut.sum.value == 2: pass\nClock(dut.clk, 1)\n"}
+    (asked,) = await demands(make_problem(prompt="Write it.", harness=tests), ["adder"], frontend)
+    assert asked.names_only
+    assert [port.name for port in asked.ports] == ["a", "clk"]

@@ -1,0 +1,226 @@
+"""The guard in front of the simulators, in real sandboxes; `attacks/` has the thefts themselves."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec
+from rtl_agent_gym.sandboxes.image import CONTEXT
+from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring.harness import Defences
+
+from .conftest import EMPTY, GOLDEN, HEADER, TARGET, make_problem
+
+FORGED = "<testsuites><testsuite name='all' package='all'><testcase name='a' classname='b'/></testsuite></testsuites>"
+
+
+@pytest.fixture(scope="module")
+def guard() -> Iterator[ModuleType]:
+    """The guard's judgement of compiled designs, imported as it is in the image."""
+    folder = str(CONTEXT / "harness")
+    sys.path.insert(0, folder)
+    try:
+        spec = importlib.util.spec_from_file_location("compiled", f"{folder}/compiled.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path.remove(folder)
+
+
+def compiled(*statements: str, names: str = '"N/A"; "<interactive>"; "/code/rtl/a.sv";') -> bytes:
+    footer = "".join(f"\n    {name};" for name in names.rstrip(";").split("; "))
+    return (
+        ':vpi_module "/usr/local/lib/ivl/system.vpi";\n' + "\n".join(statements) + f"\n:file_names 3;{footer}\n"
+    ).encode()
+
+
+def test_every_call_is_found_with_its_place(guard: ModuleType) -> None:
+    text = compiled(
+        'S_1 .scope module, "a;\\"$x" "%vpi_call 1 2 \\"$no\\"" 2 1;',
+        '    %vpi_call/w 2 4 "$display", "a;\\042 %vpi_call 2 5 \\042$fopen\\042" {0 0 0};',
+        '    %vpi_func 2 5 "$fopen" 32, "x\\001\\042y", "w" {0 0 0};',
+        'L_2 .sfunc 2 6 "$fopen", "v32v8", L_1;',
+        "TD_a.sfunc ;",
+        '; %vpi_call 2 9 "$comment"',
+    )
+    found = guard.calls(text)
+    assert [(call.name, call.place) for call in found] == [
+        ("$display", "rtl/a.sv:4"),
+        ("$fopen", "rtl/a.sv:5"),
+        ("$fopen", "rtl/a.sv:6"),
+    ]
+    assert guard.constant(found[1].operands[0], {}) == 'x\x01"y'
+    assert guard.constant(found[2].operands[0], {}) == "v32v8"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        '    %vpi_call "$fopen";',
+        "    %vpi_call/w 2 4 $fopen;",
+        'TD_a\\" ;\n    %vpi_call 2 4 "$fopen";',
+        "    %vpi_func",
+    ],
+)
+def test_what_cannot_be_read_is_not_run(guard: ModuleType, statement: str) -> None:
+    with pytest.raises(guard.Unreadable):
+        guard.calls(compiled(statement))
+
+
+def test_names_in_parameters_and_vectors_are_known(guard: ModuleType) -> None:
+    bits = "".join(f"{byte:08b}" for byte in b"a.hex")
+    text = compiled(
+        'P_0x1 .param/str "INIT" 0 2 2, "/src/x";',
+        f'P_0x2 .param/l "OTHER" 0 2 2, C4<{bits}>;',
+        '    %vpi_call 2 4 "$readmemh", P_0x1, v0 {0 0 0};',
+        '    %vpi_call 2 5 "$readmemh", P_0x2, v0 {0 0 0};',
+        f'    %vpi_call 2 6 "$readmemh", 40\'b{bits}, v0 {{0 0 0}};',
+        '    %vpi_call 2 7 "$readmemh", v1, v0 {0 0 0};',
+    )
+    known = guard.constants(text)
+    assert [guard.constant(call.operands[0], known) for call in guard.calls(text)] == ["/src/x", "a.hex", "a.hex", None]
+
+
+@pytest.mark.docker
+async def test_the_table_names_every_task_that_the_simulator_has(provider: DockerSandboxes, guard: ModuleType) -> None:
+    """A task that the table did not know could not be judged."""
+    sandbox = await provider.create()
+    script = (
+        "import re, glob\n"
+        "found = set()\n"
+        "for path in ['system', 'vhdl_sys', 'vhdl_textio', 'v2005_math', 'va_math', 'v2009']:\n"
+        "    data = open(f'/usr/local/lib/ivl/{path}.vpi', 'rb').read()\n"
+        "    found |= set(re.findall(rb'(?<=\\0)\\$[a-z][\\w$]{3,}(?=\\0)', data))\n"
+        "print(*sorted(name.decode() for name in found))\n"
+    )
+    result = await sandbox.exec(["python3", "-c", script])
+    tasks = set(result.output.split()) - {"$accept", "$undefined", "$end"}  # of the parsers in there
+    assert len(tasks) > 150
+    table = guard.HARMLESS | guard.READS | guard.WRITES | guard.HOSTILE | {"$fopen"}
+    assert {name for name in tasks - table if not name.startswith(guard.METHODS)} == set()
+
+
+@pytest.mark.docker
+async def test_a_results_file_cannot_be_forged(provider: DockerSandboxes, adder: Problem) -> None:
+    theft = HEADER + (
+        "integer f;\nfinal begin\n"
+        '    f = $fopen("/code/rundir/sim_build/test_adder.result.xml", "w");\n'
+        f'    $fwrite(f, "{FORGED}");\n    $fclose(f);\nend\nendmodule\n'
+    )
+    scores = {}
+    for name, defences in {
+        "none": Defences(simulation=False, witness=False),
+        "witness": Defences(simulation=False),
+        "simulation": Defences(witness=False),
+    }.items():
+        async with Scorer(provider, defences=defences) as scorer:
+            scores[name] = await scorer.score(adder, {TARGET: theft})
+    assert scores["none"].passed
+    assert scores["none"].reward == pytest.approx(1.4)
+    for name in ("witness", "simulation"):
+        assert not scores[name].passed
+        assert scores[name].reward == pytest.approx(0.4)
+    assert scores["witness"].violations == [
+        "/code/rundir/sim_build/test_adder.result.xml: says that all tests passed, which nobody saw"
+    ]
+    assert scores["simulation"].violations == [
+        "rtl/adder.sv:4: $fopen opens '/code/rundir/sim_build/test_adder.result.xml' for writing"
+    ]
+
+
+@pytest.mark.docker
+async def test_hidden_files_cannot_be_included_or_read(scorer: Scorer) -> None:
+    secret = {"src/answer.svh": "always_ff @(posedge clk) sum <= a + b;\n", "src/answer.hex": "1ff\n"}
+    problem = make_problem(harness=secret)
+    include = EMPTY.replace("endmodule", '`include "/src/answer.svh"\nendmodule')
+    score = await scorer.score(problem, {TARGET: include})
+    assert not score.passed
+    assert score.violations == [
+        "rtl/adder.sv:2: `include reads '/src/answer.svh', which is none of the problem's files"
+    ]
+    for path in ("/src/answer.hex", "../../src/answer.hex", "/code/src/answer.hex", "/proc/self/environ"):
+        read = GOLDEN.replace("endmodule", f'reg [8:0] m [0:1];\ninitial $readmemh("{path}", m);\nendmodule')
+        score = await scorer.score(problem, {TARGET: read})
+        assert not score.passed
+        assert score.violations == [f"rtl/adder.sv:4: $readmemh reads {path!r}, which is none of the problem's files"]
+
+
+@pytest.mark.docker
+async def test_honest_designs_keep_their_tasks(scorer: Scorer) -> None:
+    """Waveforms, messages, memories from given files, random numbers: nothing of it costs anything."""
+    honest = """\
+`include "/code/rtl/width.svh"
+module adder (input logic clk, input logic [`W-1:0] a, input logic [`W-1:0] b, output logic [8:0] sum);
+    parameter INIT = "/code/rtl/zero.hex";
+    localparam L = $clog2(`W);
+    logic [8:0] zero [0:1];
+    integer seed = 3, f;
+    initial begin
+        $dumpfile("adder.vcd");
+        $dumpvars(0, adder);
+        $readmemh(INIT, zero);
+        $readmemb("not/there.bin", zero);
+        f = $fopen("/code/rtl/zero.hex", "r");
+        $fclose(f);
+        $fdisplay(32'h8000_0002, "to stderr %m %0t", $time);
+        $display("5 passed, 0 failed\\033[2J %d %s", $random(seed), $sformatf("%0d", L));
+        $monitor("%b", sum);
+        if ($test$plusargs("never")) $error("never");
+        $info("about to begin");
+    end
+    always_ff @(posedge clk) sum <= a + b + zero[0];
+    final $display("the end at %0t", $realtime);
+endmodule
+"""
+    given = {"rtl/zero.hex": "000 000\n", "rtl/width.svh": "`define W 8\n"}
+    score = await scorer.score(make_problem(context=given), {TARGET: honest})
+    assert score.violations == []
+    assert score.passed, score.reason
+    assert score.syntax == 1.0
+
+
+@pytest.mark.docker
+async def test_an_agents_own_sandbox_is_not_guarded(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create()
+    design = (
+        'module t; integer f; initial begin f = $fopen("out.txt", "w"); $fwrite(f, "hello"); $fclose(f); end endmodule'
+    )
+    await sandbox.write_files({"t.sv": design})
+    result = await sandbox.run(
+        "iverilog -g2012 -o t.vvp t.sv && vvp t.vvp && cat out.txt && ./t.vvp && verilator --version"
+    )
+    assert result.exit_code == 0, result.output
+    assert "hello" in result.output
+
+
+@pytest.mark.docker
+async def test_without_a_supervisor_nothing_is_simulated(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create(SandboxSpec(role="scoring"))
+    await sandbox.write_files({"t.sv": "module t; endmodule"})
+    for command in ("iverilog -o t.vvp t.sv", "vvp t.vvp", "verilator --lint-only t.sv"):
+        result = await sandbox.exec(command.split())
+        assert result.exit_code == 125
+        assert "nobody supervises it" in result.output
+    assert json.loads(json.dumps(result.output))
+
+
+@pytest.mark.docker
+async def test_compiled_designs_are_guarded_however_they_are_started(scorer: Scorer) -> None:
+    """By the program's full path, by the file's own first line, and with an empty environment."""
+    design = 'module adder; integer f; initial f = $fopen("/code/rundir/stolen", "w"); endmodule\n'
+    for start in ("/usr/local/bin/vvp t.vvp", "./t.vvp", "env -i /usr/local/bin/vvp t.vvp", "vvp -n t.vvp -fst +x"):
+        script = f"iverilog -g2012 -o t.vvp /code/rtl/adder.sv; {start}; test -e stolen"
+        text = f'services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: /bin/sh -c "{script}"\n'
+        score = await scorer.score(make_problem(harness={"docker-compose.yml": text}), {TARGET: design})
+        assert not score.passed, start
+        assert score.violations == ["rtl/adder.sv:1: $fopen opens '/code/rundir/stolen' for writing"]

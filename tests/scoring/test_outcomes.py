@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from rtl_agent_gym.scoring.outcomes import account, share
+
+ITEM = "src/test_runner.py::test_a"
+
+
+def item(name: str = ITEM, call: str = "passed") -> list[dict[str, object]]:
+    return [{"source": "pytest", "item": name, "when": when, "outcome": outcome} for when, outcome in
+            (("setup", "passed"), ("call", call), ("teardown", "passed"))]  # fmt: skip
+
+
+def simulation(**outcomes: str) -> list[dict[str, object]]:
+    heard: list[dict[str, object]] = [{"source": "cocotb", "item": ITEM, "planned": list(outcomes)}]
+    return heard + [
+        {"source": "cocotb", "item": ITEM, "test": name, "outcome": outcome}
+        for name, outcome in outcomes.items()
+        if outcome != "silent"
+    ]
+
+
+def results(total: int, failed: int) -> dict[str, object]:
+    return {"source": "results", "item": ITEM, "file": "x.xml", "total": total, "failed": failed}
+
+
+def names(heard: list[dict[str, object]], code: int | None = 0) -> list[tuple[str, str]]:
+    return [(test.name, test.outcome) for test in account(heard).tests("service", code)]
+
+
+def test_each_test_of_cocotb_is_a_test() -> None:
+    heard = [*simulation(a="passed", b="failed"), *item(call="failed")]
+    assert names(heard, 1) == [("test_runner.py::test_a/a", "passed"), ("test_runner.py::test_a/b", "failed")]
+
+
+def test_what_was_planned_and_never_judged_is_an_error() -> None:
+    heard = [{"source": "pytest", "items": [ITEM, "src/test_runner.py::test_b"]}, *simulation(a="passed", b="silent")]
+    assert names(heard, None) == [
+        ("test_runner.py::test_a/a", "passed"),
+        ("test_runner.py::test_a/b", "error"),
+        ("test_runner.py::test_b", "error"),
+    ]
+
+
+def test_an_item_that_fails_beyond_its_simulations_fails_by_itself() -> None:
+    assert names([*simulation(a="passed"), *item(call="failed")], 1)[-1] == ("test_runner.py::test_a", "failed")
+
+
+def test_a_service_without_pytest_is_one_test() -> None:
+    assert names([], 0) == [("service", "passed")]
+    assert names([], 2) == [("service", "failed")]
+    assert names([], None) == [("service", "error")]
+
+
+def test_a_service_that_fails_after_all_its_tests_passed_has_failed() -> None:
+    assert names([*simulation(a="passed"), *item()], 1)[-1] == ("service", "failed")
+
+
+def test_skipped_tests_count_for_nothing() -> None:
+    heard = [*simulation(a="passed", b="skipped"), *item()]
+    assert share(account(heard).tests("service", 0)) == (1, 1)
+
+
+def test_results_that_nobody_saw_are_a_violation() -> None:
+    assert account([results(1, 0)]).violations
+    assert account([*simulation(a="failed"), results(1, 0)]).violations
+    assert account([*simulation(a="passed", b="silent"), results(2, 0)]).violations
+    assert not account([*simulation(a="failed"), results(1, 1)]).violations
+    assert not account([*simulation(a="passed", b="skipped"), results(2, 0)]).violations
+    assert not account([{"source": "results", "item": ITEM, "file": "x.xml", "missing": True}]).violations
+    assert not account([results(1, 0)], check_results=False).violations
+
+
+def test_guards_report_violations_compilations_and_complaints() -> None:
+    heard = [
+        {"tool": "iverilog", "code": 2, "said": "rtl/a.sv:1: syntax error", "violations": []},
+        {"tool": "iverilog", "code": 0, "said": "", "violations": []},
+        {"tool": "vvp", "violations": ["a:1: x"], "unknown": ["a:2: $foo"]},
+        {"tool": "vvp", "violations": ["a:1: x"], "unknown": []},
+    ]
+    found = account(heard)
+    assert found.compiled == [False, True]
+    assert found.compiler == "rtl/a.sv:1: syntax error"
+    assert found.violations == ["a:1: x"]
+    assert found.complaints == ["a:2: $foo"]
+    assert found.simulated == 2

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.scoring import PRESETS, RewardWeights
+
+FULL = {"passed": True, "format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0, "tests": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("default", 1.4), ("staged", 1.5), ("dense", 1.4), ("compile", 1.9), ("proxy", 0.6)]
+)
+def test_the_presets_and_their_highest_reward(name: str, most: float) -> None:
+    weights = RewardWeights.preset(name)
+    assert weights.most == pytest.approx(most)
+    assert weights.reward(**FULL) == pytest.approx(most)
+
+
+def test_tests_count_whole_unless_parts_are_asked_for() -> None:
+    half = FULL | {"passed": False, "tests": 0.5}
+    assert RewardWeights().reward(**half) == pytest.approx(0.4)
+    assert RewardWeights.preset("dense").reward(**half) == pytest.approx(0.9)
+
+
+def test_weights_are_frozen_and_checked() -> None:
+    with pytest.raises(ValidationError):
+        RewardWeights().tests = 2.0  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        RewardWeights(tests=-1)
+    with pytest.raises(ValidationError):
+        RewardWeights(test=1)  # type: ignore[call-arg]
+
+
+def test_an_unknown_preset_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="default, staged, dense, compile, proxy"):
+        RewardWeights.preset("dens")
+    assert set(PRESETS) == {"default", "staged", "dense", "compile", "proxy"}

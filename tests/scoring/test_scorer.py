@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxError, SandboxLost
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
+from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
+from rtl_agent_gym.scoring import scorer as scorer_module
+
+from .conftest import COMPOSE, EMPTY, GOLDEN, HEADER, TARGET, make_problem
+
+pytestmark = pytest.mark.docker
+
+
+def shell_service(script: str, name: str = "a", more: str = "") -> str:
+    command = json.dumps(["/bin/sh", "-ec", script.replace("$", "$$")])
+    return f"  {name}:\n    image: __OSS_SIM_IMAGE__\n    command: {command}\n{more}"
+
+
+async def test_a_right_design_passes_and_its_tests_are_named(scorer: Scorer, adder: Problem) -> None:
+    score = await scorer.score(adder, {TARGET: GOLDEN})
+    assert score.passed
+    assert (score.format, score.syntax, score.interface, score.compile) == (1.0, 1.0, 1.0, 1.0)
+    assert score.reward == pytest.approx(1.4)
+    assert (score.tests_passed, score.tests_total) == (3, 3)
+    assert [test.name for test in score.tests] == [
+        f"test_runner.py::test_adder/test_adder.{name}" for name in ("test_small", "test_carry", "test_random")
+    ]
+    assert score.reason == "all 3 tests passed"
+    assert score.violations == []
+
+
+async def test_two_runs_say_the_same(scorer: Scorer, adder: Problem) -> None:
+    wrong = GOLDEN.replace("a + b", "(a == 8'd77) ? 9'd0 : a + b")  # only some random draws find it
+    for text in (GOLDEN, wrong):
+        first, second = await asyncio.gather(*(scorer.score(adder, {TARGET: text}) for _ in range(2)))
+        assert first.same_as(second)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "parts"),
+    [
+        (None, "missing: rtl/adder.sv", (0.0, 0.0, 0.0)),
+        ("", "not submitted, or empty: rtl/adder.sv", (0.0, 0.0, 0.0)),
+        (GOLDEN.replace("endmodule", "endmodul"), "does not compile: rtl/adder.sv:", (1.0, 0.0, 0.0)),
+        (EMPTY, "3 of 3 tests failed, first test_runner.py::test_adder/test_adder.test_small", (1.0, 1.0, 1.0)),
+        (GOLDEN.replace("a + b", "8'(a + b)"), "2 of 3 tests failed", (1.0, 1.0, 1.0)),
+        (GOLDEN.replace("adder", "add"), "module adder is missing (modules found: add)", (1.0, 1.0, 0.0)),
+        (GOLDEN.replace("endmodule", "initial $finish;\nendmodule"), "3 of 3 tests failed", (1.0, 1.0, 1.0)),
+        (GOLDEN.replace("endmodule", "initial $fatal;\nendmodule"), "of 3 tests failed", (1.0, 1.0, 1.0)),
+        (GOLDEN.replace("a + b", "missing(a)"), "does not compile: rtl/adder.sv:2", (1.0, 1.0, 0.0)),
+        (GOLDEN.replace("endmodule", "initial $foo(1);\nendmodule"), "the simulator refuses it", (1.0, 1.0, 1.0)),
+    ],
+)
+async def test_wrong_designs_get_a_score_with_a_reason(
+    scorer: Scorer, adder: Problem, text: str | None, said: str, parts: tuple[float, float, float]
+) -> None:
+    score = await scorer.score(adder, {} if text is None else {TARGET: text})
+    assert not score.passed
+    assert said in score.reason
+    assert (score.format, score.syntax, score.compile) == parts
+    assert score.reward == pytest.approx(0.1 * parts[0] + 0.3 * parts[1])
+    assert score.violations == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "reg x; initial forever x = ~x;",
+        'initial forever $display("5 passed");',
+        "int n; always_comb begin n = a; while (1) n = n + 1; end",
+    ],
+)
+async def test_an_endless_simulation_ends_with_its_time(scorer: Scorer, adder: Problem, body: str) -> None:
+    score = await asyncio.wait_for(scorer.score(adder, {TARGET: f"{HEADER}{body}\nendmodule\n"}, timeout=4.0), 60)
+    assert not score.passed
+    assert "did not end in time" in score.reason
+    assert score.reward == pytest.approx(0.4)
+    assert score.tests_total == 3
+
+
+async def test_a_design_that_eats_memory_fails_by_its_own_fault(provider: DockerSandboxes, adder: Problem) -> None:
+    class Small:
+        """The provider, with little memory."""
+
+        async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+            assert spec is not None
+            return await provider.create(SandboxSpec(image=spec.image, role=spec.role, memory=256 << 20))
+
+        async def close(self) -> None: ...
+
+    hungry = GOLDEN.replace("endmodule", "reg [31:0] m [0:(1 << 28)]; initial m[1] = 2;\nendmodule")
+    async with Scorer(Small()) as scorer:
+        score = await scorer.score(adder, {TARGET: hungry}, timeout=60)
+        assert "needed more memory" in score.reason
+        assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
+
+
+async def test_partial_tests_and_the_other_presets(provider: DockerSandboxes, adder: Problem) -> None:
+    wrong = GOLDEN.replace("a + b", "8'(a + b)").replace("[8:0] sum", "[7:0] sum")
+    rewards = {}
+    for name in ("default", "staged", "dense", "compile"):
+        async with Scorer(provider, weights=RewardWeights.preset(name)) as scorer:
+            score = await scorer.score(adder, {TARGET: wrong})
+            rewards[name] = score.reward
+    assert (score.tests_passed, score.tests_total) == (1, 3)
+    assert score.interface == 0.75
+    assert "sum has 8 bits where 9 were asked" in score.reason
+    assert rewards == pytest.approx({"default": 0.4, "staged": 0.45, "dense": 0.4 + 1 / 3, "compile": 0.9})
+
+
+async def test_the_proxy_preset_needs_no_machine(adder: Problem) -> None:
+    class Nothing:
+        async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+            raise DaemonError("no daemon here")
+
+        async def close(self) -> None: ...
+
+    async with Scorer(Nothing(), weights=RewardWeights.preset("proxy")) as scorer:
+        score = await scorer.score(adder, {TARGET: GOLDEN})
+    assert score.reward == pytest.approx(0.6)
+    assert not score.passed
+    assert "not run" in score.reason
+
+
+async def test_what_services_see(scorer: Scorer) -> None:
+    """Folders, rights and variables, in a working folder of the row's own."""
+    script = """
+        cannot() { if "$@" 2>/dev/null; then echo "could: $*"; exit 1; fi; }
+        test $(pwd) = /code/rundir/deep; test $HOME = /code/rundir; test $TOPLEVEL = adder; test $(id -u) = 1000
+        test -d /code/docs; test -d /code/verif; test -w /code/rtl/adder.sv
+        cmp /src/test_adder.py /code/src/test_adder.py; test ! -e /src/docker-compose.yml; test -z "$(cat)"
+        for folder in /src /code/src /venv /usr /opt/rtl-agent-gym; do cannot touch $folder/x; done
+        cannot rm -f /src/test_adder.py; cannot mv /src/test_adder.py /src/y; cannot mv /code/src /code/other
+        cannot sh -c 'echo x >> /src/test_adder.py'; cannot chmod 777 /src; cannot kill -9 1
+        """
+    text = "services:\n" + shell_service(script, more="    working_dir: /code/rundir/deep\n    env_file: ./src/.env\n")
+    score = await scorer.score(make_problem(harness={"docker-compose.yml": text}), {TARGET: GOLDEN})
+    assert score.passed, score.reason
+    assert score.reason == "the hidden test passed"
+
+
+async def test_all_services_must_exit_0_and_share_the_work_folder(scorer: Scorer) -> None:
+    first = shell_service("echo 1 > /code/rundir/left; echo 1 > /tmp/left; sleep 600 &", "first")
+    second = shell_service("test -e /code/rundir/left; test ! -e /tmp/left; ! ps -e | grep sleep", "second")
+    good = "services:\n" + first + second
+    score = await scorer.score(make_problem(harness={"docker-compose.yml": good}), {TARGET: GOLDEN})
+    assert score.passed, score.reason
+    assert [(test.name, test.outcome) for test in score.tests] == [
+        ("first: first", "passed"),
+        ("second: second", "passed"),
+    ]
+    bad = "services:\n" + shell_service("exit 3", "first") + shell_service("exit 0", "second")
+    score = await scorer.score(make_problem(harness={"docker-compose.yml": bad}), {TARGET: GOLDEN})
+    assert not score.passed
+    assert (score.tests_passed, score.tests_total) == (1, 2)
+
+
+async def test_several_simulations_through_a_shell(scorer: Scorer) -> None:
+    text = COMPOSE.replace(
+        "pytest -s -o cache_dir=/code/rundir/.cache /src/test_runner.py -v",
+        '/bin/sh -c "pytest -s -o cache_dir=/rundir/harness/.cache /src/test_runner.py -s"',
+    )
+    double = text + text.partition("\n")[2].replace("direct", "again")
+    score = await scorer.score(make_problem(harness={"docker-compose.yml": double}), {TARGET: GOLDEN})
+    assert score.passed
+    assert score.tests_total == 6
+    assert score.tests[0].name.startswith("direct: test_runner.py::")
+
+
+async def test_a_dockerfile_is_built_once(scorer: Scorer) -> None:
+    text = COMPOSE.replace("image: __OSS_SIM_IMAGE__", "build: .")
+    plain = {"docker-compose.yml": text, "Dockerfile": "FROM __OSS_SIM_IMAGE__\nRUN pip3 install cocotb_bus\n"}
+    assert (await scorer.score(make_problem(harness=plain), {TARGET: GOLDEN})).passed
+    made = {
+        "docker-compose.yml": "services:\n  a:\n    build: .\n    command: cmp /opt/made /src/.env\n",
+        "Dockerfile": "FROM __OSS_SIM_IMAGE__\nUSER root\nCOPY src/.env /opt/made\n",
+    }
+    client = docker.from_env()
+    try:
+        before = {image.id for image in client.images.list("rtl-agent-gym/harness")}
+        for _ in range(2):
+            score = await scorer.score(make_problem(harness=made), {TARGET: GOLDEN})
+            assert score.passed, score.reason
+        new = {image.id for image in client.images.list("rtl-agent-gym/harness")} - before
+        assert len(new) <= 1
+    finally:
+        for image in client.images.list("rtl-agent-gym/harness"):
+            with contextlib.suppress(docker.errors.APIError):
+                client.images.remove(image.id, force=True)
+        client.close()
+
+
+async def test_a_dockerfile_that_fails_is_the_machines_fault(
+    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorer_module, "ATTEMPTS", 1)
+    harness = {
+        "docker-compose.yml": "services:\n  a:\n    build: .\n    command: 'true'\n",
+        "Dockerfile": "FROM __OSS_SIM_IMAGE__\nRUN echo it went wrong; exit 9\n",
+    }
+    async with Scorer(provider) as scorer:
+        with pytest.raises(SandboxError, match="it went wrong"):
+            await scorer.score(make_problem(harness=harness), {TARGET: GOLDEN})
+
+
+class Failing:
+    """A provider whose sandboxes are lost a number of times."""
+
+    def __init__(self, provider: DockerSandboxes, times: int, fail: Callable[[Sandbox], Awaitable[None]]) -> None:
+        self.provider, self.left, self.fail, self.made = provider, times, fail, 0
+
+    async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+        self.made += 1
+        sandbox = await self.provider.create(spec)
+        if self.left > 0:
+            self.left -= 1
+            inner = sandbox.exec
+
+            async def lost(argv: Sequence[str], **options: Any) -> Any:
+                running = asyncio.ensure_future(inner(argv, **options))
+                await asyncio.sleep(0.1)
+                await self.fail(sandbox)
+                return await running
+
+            sandbox.exec = lost  # type: ignore[method-assign,assignment]
+        return sandbox
+
+    async def close(self) -> None: ...
+
+
+async def kill_container(sandbox: Sandbox) -> None:
+    def kill() -> None:
+        client = docker.from_env()
+        client.containers.get(sandbox.id).kill()
+        client.close()
+
+    await asyncio.to_thread(kill)
+
+
+async def test_a_container_killed_from_outside_is_graded_again(
+    provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorer_module, "_LONGEST_WAIT", 0.1)
+    flaky = Failing(provider, 2, kill_container)
+    async with Scorer(flaky) as scorer:
+        assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
+    assert flaky.made == 3
+
+
+async def test_a_machine_that_stays_broken_is_an_error_and_no_score(
+    provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorer_module, "_LONGEST_WAIT", 0.1)
+    async with Scorer(Failing(provider, 99, kill_container)) as scorer:
+        with pytest.raises(SandboxLost) as caught:
+            await scorer.score(adder, {TARGET: GOLDEN})
+    assert caught.value.retries == scorer_module.ATTEMPTS - 1
+
+
+async def test_cancelling_leaves_no_container(provider: DockerSandboxes, adder: Problem) -> None:
+    async with Scorer(provider) as scorer:
+        task = asyncio.ensure_future(scorer.score(adder, {TARGET: GOLDEN}))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert not provider._sandboxes
+
+
+async def test_gradings_are_kept_and_found_again(provider: DockerSandboxes, adder: Problem, tmp_path: Path) -> None:
+    async with Scorer(provider, cache=tmp_path) as scorer:
+        first = await scorer.score(adder, {TARGET: GOLDEN})
+        again = await scorer.score(adder, {TARGET: GOLDEN, "notes.txt": "ignored"})
+        other = await scorer.score(adder, {TARGET: EMPTY})
+    async with Scorer(provider, cache=tmp_path, weights=RewardWeights.preset("compile")) as scorer:
+        heavier = await scorer.score(adder, {TARGET: GOLDEN})
+    assert (first.cached, again.cached, other.cached, heavier.cached) == (False, True, False, True)
+    assert again.same_as(first)
+    assert heavier.reward == pytest.approx(1.9)
+    assert not other.passed
+
+
+async def test_an_unscorable_problem_raises(scorer: Scorer) -> None:
+    with pytest.raises(ProblemError, match="a commercial simulator"):
+        await scorer.score(make_problem(unscorable="it needs a commercial simulator"), {})
+
+
+def test_score_files_is_the_same_for_scripts(adder: Problem) -> None:
+    assert isinstance(score_files(adder, {TARGET: GOLDEN}), Score)
+
+
+async def test_the_benchmarks_own_row_with_its_solution(scorer: Scorer, cvdp_data: Path) -> None:
+    source = cvdp_data / "cvdp_v1.1.0_example_agentic_code_generation_no_commercial_with_solutions.jsonl"
+    (problem,) = load_problems(source)
+    assert problem.golden is not None
+    score = await scorer.score(problem, problem.golden)
+    assert score.passed, score.reason
+    assert score.reward == pytest.approx(1.4)
+    wrong = {path: text.replace("reset", "rst_n") for path, text in problem.golden.items()}
+    score = await scorer.score(problem, wrong)
+    assert not score.passed
+    assert "rst_n where reset was asked" in score.reason

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from rtl_agent_gym.scoring.submission import MAX_FILE, sift
+
+from .conftest import GOLDEN, TARGET, make_problem
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../src/test_adder.py",
+        "/src/test_adder.py",
+        "rtl/../../src/x.py",
+        "rtl\\x.sv",
+        "rtl/\x00.sv",
+        "src/test_adder.py",
+        "conftest.py",
+        "rundir/conftest.py",
+        "rundir/pytest.ini",
+        "rtl/sitecustomize.py",
+        "verif/cocotb.py",
+        "verif/x.pth",
+        "rundir/test_adder.pyc",
+        "rtl/system.vpi",
+        "docker-compose.yml",
+    ],
+)
+def test_what_was_meant_for_the_checker_is_left_out_and_named(path: str) -> None:
+    found = sift(make_problem(), {TARGET: GOLDEN, path: "x"})
+    assert list(found.files) == [TARGET]
+    (violation,) = found.violations
+    assert violation.startswith((path, repr(path)))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "notes.txt",
+        "README.md",
+        "rundir/dump.vcd",
+        "rundir/sim_build/sim.vvp",
+        "rundir/__pycache__/mine.cpython-313.pyc",
+        "verif/test_mine.py",
+    ],
+)
+def test_what_honest_agents_leave_counts_for_nothing(path: str) -> None:
+    found = sift(make_problem(), {TARGET: GOLDEN, path: "x"})
+    assert list(found.files) == [TARGET]
+    assert found.violations == ()
+    assert found.ignored == (path,)
+
+
+def test_submitted_files_go_over_the_given_ones() -> None:
+    problem = make_problem(context={"rtl/given.sv": "old", "rtl/other.sv": "stays"})
+    found = sift(problem, {"rtl/given.sv": "new", TARGET: GOLDEN})
+    assert found.tree == {"rtl/given.sv": b"new", "rtl/other.sv": b"stays", TARGET: GOLDEN.encode()}
+
+
+def test_a_folder_takes_the_place_of_a_given_file() -> None:
+    problem = make_problem(context={"rtl/a": "file", "rtl/b/c": "file"})
+    assert set(sift(problem, {"rtl/a/x.sv": "x", "rtl/b": "y"}).tree) == {"rtl/a/x.sv", "rtl/b"}
+
+
+def test_a_file_that_is_a_folder_too_is_a_fault_of_the_submission() -> None:
+    found = sift(make_problem(), {"rtl/a": "x", "rtl/a/b": "y"})
+    assert "rtl/a" in found.fault
+    assert not found.files
+
+
+def test_too_large_is_a_fault_of_the_submission() -> None:
+    assert "bytes" in sift(make_problem(), {TARGET: b"x" * (MAX_FILE + 1)}).fault
+
+
+def test_format_is_the_share_of_targets_with_something_in_them() -> None:
+    problem = make_problem(targets=("rtl/a.sv", "rtl/b.sv"), context={"rtl/b.sv": "given"})
+    assert sift(problem, {}).format == 0.0
+    assert sift(problem, {"rtl/a.sv": "x", "rtl/b.sv": " \n"}).format == 0.5
+    assert sift(problem, {"rtl/a.sv": b"x", "rtl/b.sv": "y"}).format == 1.0
+
+
+def test_the_digest_tells_submissions_apart() -> None:
+    problem = make_problem()
+    digests = {
+        sift(problem, files).digest
+        for files in ({}, {"rtl/a": ""}, {"rtl/b": ""}, {"rtl/a": "x"}, {"rtl/a": "", "rtl/b": ""}, {"conftest.py": ""})
+    }
+    assert len(digests) == 6
+    assert sift(problem, {"rtl/a": "x"}).digest == sift(problem, {"rtl/a": b"x", "notes": "y"}).digest
