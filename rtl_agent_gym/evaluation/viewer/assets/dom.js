@@ -1,0 +1,51 @@
+// Building nodes. Whatever models and shells wrote enters the page through `text` alone, as text nodes, never as markup.
+
+/** An element with a class, properties by name, and children (nodes, strings of ours, or null). */
+function el(tag, className, ...children) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+function button(className, label, onClick, title) {
+  const node = el("button", className, label);
+  node.type = "button";
+  if (title) node.title = title;
+  node.addEventListener("click", onClick);
+  return node;
+}
+
+// Control characters, marks that reorder or hide text, and halves of surrogate pairs: shown by their code, as they
+// could make a line read as something that it is not.
+const HIDDEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+
+/** Foreign text as nodes, with hidden characters made visible. */
+function text(value, className) {
+  const node = el("span", className || "");
+  let from = 0;
+  for (const match of value.matchAll(HIDDEN)) {
+    if (match[0] === "\r" && value[match.index + 1] === "\n") continue;
+    node.append(value.slice(from, match.index));
+    const code = match[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
+    node.append(el("span", "hidden-char", code === "001B" ? "␛" : "U+" + code));
+    from = match.index + match[0].length;
+  }
+  node.append(value.slice(from));
+  return node;
+}
+
+/** Blocks longer than `limit` lines are built up to there, with a button for the rest. */
+function folded(value, limit, build) {
+  const lines = value.split("\n");
+  if (lines.length <= limit + 5) return build(value);
+  const box = el("div", "folded");
+  const more = button("more", `show all ${lines.length} lines`, () => box.replaceChildren(build(value)));
+  box.append(build(lines.slice(0, limit).join("\n")), more);
+  return box;
+}
+
+const seconds = (value) => (value === null || value === undefined ? "–" : value < 100 ? value.toFixed(2) + " s" : Math.round(value) + " s");
+const number = (value, digits = 3) => (value === null || value === undefined ? "–" : Number(value).toFixed(digits));
+const thousands = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en-US"));
