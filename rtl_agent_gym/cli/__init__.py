@@ -12,8 +12,10 @@ from rich.console import Console
 
 from ..errors import RTLGymError, SandboxError, UsageError
 from .doctor import doctor_command
+from .eval import eval_command
 from .image import image_app
 from .problems import problems_app
+from .replay import replay_command
 from .run import run_command
 from .score import score_command
 from .shell import shell_command
@@ -29,6 +31,8 @@ app.command("doctor")(doctor_command)
 app.command("run")(run_command)
 app.command("shell")(shell_command)
 app.command("score")(score_command)
+app.command("eval")(eval_command)
+app.command("replay")(replay_command)
 app.add_typer(image_app, name="image")
 app.add_typer(problems_app, name="problems")
 

@@ -27,6 +27,7 @@ from ..prompts import build_prompt
 from ..renderers import Action, Renderer
 from ..renderers.protocol import Message, with_notes
 from ..sandboxes import CommandResult, Sandbox, SandboxProvider, SandboxSpec
+from ..scoring.reward import RewardWeights
 from ..scoring.score import Score
 from ..transcripts import CommandRecord, End, Header, ScoreRecord, TranscriptWriter, TurnRecord
 from .outputs import describe
@@ -189,6 +190,13 @@ class Episode:
         """Where the transcript is written, once the episode has started."""
         return self._transcript.path if self._transcript is not None else None
 
+    @property
+    def sandbox(self) -> Sandbox:
+        """The machine of the running episode. Whoever runs commands in it beside `step` changes what the agent finds."""
+        if self._sandbox is None:
+            raise UsageError("an episode has a sandbox between start() and close() only")
+        return self._sandbox
+
     async def __aenter__(self) -> Episode:
         return self
 
@@ -246,6 +254,9 @@ class Episode:
             name: getattr(self.config, name)
             for name in ("max_turns", "command_timeout", "max_output", "max_malformed", "scoring_timeout")
         }
+        weights = getattr(self._grader, "weights", None)
+        if isinstance(weights, RewardWeights):
+            options["weights"] = weights.model_dump()
         return Header(
             package_version=__version__,
             problem_id=self.problem.id,

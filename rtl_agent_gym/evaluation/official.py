@@ -3,8 +3,8 @@
 One episode a problem gives ``raw_result.json`` and ``report.json`` in the folder itself. Several give ``sample_1/``,
 ``sample_2/``, … with these two files each, and ``composite_report.json`` beside them.
 
-A problem's ``tests`` has one entry, the verdict of its harness: ``result`` 0 for passed, 1 for failed, as exit codes are.
-Episodes without a verdict are left out, as a machine's fault is no failed test.
+A problem's ``tests`` has one entry, the verdict of its harness: ``result`` 0 for passed, 1 for failed, as exit codes
+are. Episodes without a verdict are left out, as a machine's fault is no failed test.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What an evaluation leaves on disk: its configuration, and a line a finished episode.
 
-A run's folder holds ``config.json``, ``results.jsonl``, ``transcripts/``, and once it has been summed up ``summary.json``
-and the official runner's files. A line is whole or, after a crash, cut off at the end of the file, where it is dropped.
+A run's folder holds ``config.json``, ``results.jsonl``, ``transcripts/``, and once it has been summed up
+``summary.json`` and the official runner's files. A line is whole or, after a crash, cut off at the end of the file,
+where it is dropped.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from ..scoring.score import Score
 Cause = Literal["machine", "malformed", "turns out", "violation", "missing", "syntax", "interface", "compile", "tests"]
 """Why an episode did not pass; the first that is true, in this order:
 
-``machine``: no verdict; the machine or the model's service failed. ``malformed``: too many turns that could not be acted
-on. ``turns out``: the turn or token limit came first. ``violation``: something was tried against the grader. ``missing``:
-a target file is not there. ``syntax``, ``interface``, ``compile``, ``tests``: the first stage that is not whole.
+``machine``: no verdict; the machine or the model's service failed. ``malformed``: too many turns that could not be
+acted on. ``turns out``: the turn or token limit came first. ``violation``: something was tried against the grader.
+``missing``: a target file is not there. ``syntax``, ``interface``, ``compile``, ``tests``: the first stage that is
+not whole.
 """
 
 
@@ -168,7 +170,9 @@ def read_config(folder: Path) -> EvaluationConfig:
     try:
         return EvaluationConfig.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise TranscriptError(f"{path}: cannot be read: {error.strerror}; is this the folder of an evaluation?") from error
+        raise TranscriptError(
+            f"{path}: cannot be read: {error.strerror}; is this the folder of an evaluation?"
+        ) from error
     except ValidationError as error:
         raise TranscriptError(f"{path}: not the configuration of an evaluation of this version") from error
 
@@ -197,7 +201,9 @@ class ResultsFile:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UsageError(f"{self.folder}: another process is running this evaluation; wait, or name another --out") from error
+            raise UsageError(
+                f"{self.folder}: another process is running this evaluation; wait, or name another --out"
+            ) from error
 
     def _check(self, config: EvaluationConfig) -> None:
         path = self.folder / "config.json"

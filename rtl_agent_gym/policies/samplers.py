@@ -52,10 +52,11 @@ def local_policy(path: str, options: ModelOptions) -> TokenSamplerPolicy:
     if not folder.is_dir():
         raise UsageError(f"local:{path}: there is no such folder; it holds a model as transformers saves one")
     try:
-        from ..engines.local import LocalService
+        from ..engines.local import LocalServiceClient
     except ImportError as error:
         raise UsageError(
             f'local policies need torch and transformers: pip install "rtl-agent-gym[train,local]" ({error})'
         ) from error
-    sampler = LocalService().create_sampling_client(base_model=str(folder))
+    service = LocalServiceClient()  # its thread ends with the process
+    sampler = service.create_sampling_client(model_path=str(folder)).result()
     return TokenSamplerPolicy(sampler, name=f"local:{folder.name}", options=options)

@@ -1,0 +1,162 @@
+"""How an evaluation looks in a terminal, while it runs and when it is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import SandboxError
+from ..evaluation import Watcher
+from ..evaluation.results import EpisodeResult
+from ..evaluation.run import Observer
+from ..evaluation.summary import Rates, Summary
+from ..problems import Problem
+from .show import EpisodePrinter
+
+
+class EvaluationProgress:
+    """A live line: done, passed, failing machine, episodes a minute, time left.
+
+    Args:
+        console: Where it is drawn.
+        total: Episodes of the whole run.
+    """
+
+    def __init__(self, console: Console, total: int) -> None:
+        self.observer = Observer(begun=self._begun, faulted=self._faulted, finished=self._finished)
+        self._total, self._running = total, 0
+        self._done = self._passed = self._faults = self._new = 0
+        self._started = time.monotonic()
+        self._console = console
+        columns = (
+            SpinnerColumn(),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+        )
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task = self._progress.add_task("episodes", total=total, state="")
+
+    def __enter__(self) -> EvaluationProgress:
+        self._started = time.monotonic()
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def known(self, results: Sequence[EpisodeResult]) -> None:
+        """Results of an earlier run of the same evaluation."""
+        self._done += len(results)
+        self._passed += sum(result.passed for result in results)
+        self._show()
+
+    def state(self) -> str:
+        """The figures as one text."""
+        minutes = max(time.monotonic() - self._started, 1e-3) / 60
+        rate = self._new / minutes
+        left = f"{_clock(60 * (self._total - self._done) / rate)} left" if rate else "time left unknown"
+        faults = f"{self._faults} machine faults" if self._faults else "no machine fault"
+        return f"{self._passed} passed · {faults} · {self._running} running · {rate:.1f}/min · {left}"
+
+    def _begun(self, problem: Problem, sample: int) -> None:
+        self._running += 1
+        self._show()
+
+    def _faulted(self, problem: Problem, sample: int, error: SandboxError) -> None:
+        self._faults += 1
+        text = Text(f"machine fault in {problem.id}, sample {sample}: {error}", style="yellow")
+        self._console.print(text, soft_wrap=True)
+        self._show()
+
+    def _finished(self, result: EpisodeResult) -> None:
+        self._running -= 1
+        self._done += 1
+        self._new += 1
+        self._passed += result.passed
+        self._show()
+
+    def _show(self) -> None:
+        self._progress.update(self._task, completed=self._done, state=self.state())
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def episode_watching(console: Console) -> Observer:
+    """Shows every turn in full, for a policy that a person plays."""
+    printer = EpisodePrinter(console)
+    return Observer(
+        watcher=Watcher(opening=printer.opening, turn=printer.turn),
+        output=printer.output,
+        finished=lambda result: console.print(f"{result.problem_id}: {_verdict(result)}", markup=False),
+    )
+
+
+def _verdict(result: EpisodeResult) -> str:
+    if result.score is None:
+        return f"no verdict: {result.fault}"
+    return "passed" if result.passed else f"failed ({result.cause}): {result.score.reason}"
+
+
+def print_summary(console: Console, summary: Summary) -> None:
+    """The results as tables."""
+    console.print(_rates_table(summary))
+    if summary.pass_at:
+        console.print(_pass_table(summary))
+    if summary.causes:
+        causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
+        console.print(f"not passed, by cause: {causes}", markup=False)
+    if summary.cost is not None:
+        cost = summary.cost
+        tokens = "" if cost.output_tokens is None else f", {cost.output_tokens:,.0f} tokens written"
+        read = "" if cost.prompt_tokens is None else f", {cost.prompt_tokens:,.0f} read"
+        console.print(
+            f"an episode: {cost.turns:.1f} turns ({cost.malformed:.2f} malformed){tokens}{read}, {cost.seconds:.1f} s "
+            f"(of these {cost.acting_seconds:.1f} s waiting for the policy)",
+            highlight=False,
+        )
+    if summary.retries or summary.faults:
+        console.print(
+            f"machine faults: {summary.retries} retried, {summary.faults} episodes left without a verdict",
+            style="yellow",
+        )
+
+
+def _rates_table(summary: Summary) -> Table:
+    table = Table(title="episodes", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("")
+    for name in ("problems", "episodes", "format", "syntax", "interface", "tests", "passed", "reward"):
+        table.add_column(name, justify="right")
+    for group in (summary.by_category, summary.by_difficulty):
+        for name, rates in group.items():
+            table.add_row(name, *_cells(rates))
+        table.add_section()
+    if summary.overall is not None:
+        table.add_row("[bold]all[/]", *_cells(summary.overall))
+    return table
+
+
+def _cells(rates: Rates) -> list[str]:
+    shares = (rates.format, rates.syntax, rates.interface, rates.tests, rates.passed)
+    return [str(rates.problems), str(rates.episodes), *(f"{share:.0%}" for share in shares), f"{rates.reward:.3f}"]
+
+
+def _pass_table(summary: Summary) -> Table:
+    table = Table(title="pass@k, unbiased, with 95 % intervals", title_justify="left", box=SIMPLE_HEAD)
+    for name in ("k", "pass@k", "interval", "problems"):
+        table.add_column(name, justify="right")
+    for k, estimate in summary.pass_at.items():
+        interval = f"{estimate.low:.1%} – {estimate.high:.1%}"
+        table.add_row(str(k), f"{estimate.value:.1%}", interval, str(estimate.problems))
+    return table

@@ -1,0 +1,266 @@
+"""A recorded episode, run again: does the machine answer as it did?
+
+The recorded completions are played into a fresh sandbox under the recorded rules and prompt. Each turn's reading, exit
+codes and observation, and at the end the score, are compared with the record, but for what `volatile` declares.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..envs.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
+from ..errors import TranscriptError, UsageError
+from ..policies import Completion
+from ..problems import Problem
+from ..renderers import Renderer
+from ..sandboxes import Sandbox, SandboxProvider
+from ..scoring import RewardWeights
+from ..scoring.score import Score
+from ..transcripts import Transcript, TurnRecord
+from .volatile import settle
+
+_RULES = ("max_turns", "command_timeout", "max_output", "max_malformed", "scoring_timeout")
+_STOPS: tuple[StopReason, ...] = ("completed", "max_turns", "max_tokens", "parse_error")
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where the two first differ."""
+
+    turn: int | None
+    """1-based; None for the score."""
+    what: str
+    """``reading``, ``exit``, ``observation``, ``length`` or ``score``."""
+    diff: str
+    """A unified diff from the record to the replay, volatile things replaced by their placeholders."""
+
+
+@dataclass
+class Replay:
+    """What a replay found."""
+
+    path: Path
+    problem_id: str
+    recorded_turns: int
+    compared_turns: int = 0
+    score_compared: bool = False
+    divergence: Divergence | None = None
+    notes: list[str] = field(default_factory=list)
+    """What is unlike the recorded run from the start, or missing in the record."""
+
+    @property
+    def identical(self) -> bool:
+        """Whether everything that could be compared is equal."""
+        return self.divergence is None
+
+
+def differences_from_record(transcript: Transcript, problem: Problem) -> list[str]:
+    """What is unlike the recorded run before a single command has run, in words."""
+    notes: list[str] = []
+    if problem.digest != transcript.header.problem_digest:
+        notes.append(
+            f"problem {problem.id} has changed since the recording: its texts, files or hidden tests are not the same, "
+            "so answers and score may differ"
+        )
+    end = transcript.end
+    if end is None:
+        notes.append(
+            f"the file was cut off after turn {len(transcript.turns)}, as by a crash; what is there is compared"
+        )
+    elif end.error:
+        notes.append(f"the recorded episode ended by a fault of the machine and has no score: {end.error}")
+    return notes
+
+
+def recorded_weights(transcript: Transcript) -> RewardWeights | None:
+    """The reward weights of the recorded run; None where the record does not say."""
+    found = transcript.header.options.get("weights")
+    return RewardWeights.model_validate(found) if found is not None else None
+
+
+def _episode(
+    transcript: Transcript, problem: Problem, provider: SandboxProvider, grader: Grader, renderer: Renderer
+) -> Episode:
+    header = transcript.header
+    if problem.id != header.problem_id:
+        raise UsageError(f"{transcript.path} is an episode of {header.problem_id}, not of {problem.id}")
+    try:
+        rules = EpisodeConfig(
+            **{name: header.options[name] for name in _RULES if name in header.options},
+            system_prompt=header.system,
+            user_prompt=header.user,
+        )
+    except (TypeError, UsageError) as error:
+        raise TranscriptError(f"{transcript.path}:1: the recorded rules cannot be used: {error}") from error
+    return Episode(problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=header.seed)
+
+
+async def replay(
+    transcript: Transcript,
+    problem: Problem,
+    *,
+    provider: SandboxProvider,
+    grader: Grader,
+    renderer: Renderer,
+) -> Replay:
+    """Run a recorded episode again and compare, up to the first divergence.
+
+    Args:
+        transcript: The record.
+        problem: The one that was played.
+        provider: Where the fresh sandbox comes from.
+        grader: Scores at the end, as the record's grader did.
+        renderer: The recorded dialect; its text side is enough.
+
+    Raises:
+        UsageError: The problem is another one.
+        SandboxError: The machine failed.
+    """
+    report = Replay(
+        transcript.path, problem.id, len(transcript.turns), notes=differences_from_record(transcript, problem)
+    )
+    async with _episode(transcript, problem, provider, grader, renderer) as episode:
+        await episode.start()
+        _note_image(report, transcript, episode)
+        score: Score | None = None
+        for record in transcript.turns:
+            if episode.over:
+                report.divergence = _ended_early(record.turn, episode.turns[-1])
+                return report
+            turn = await episode.step(_said(record))
+            report.compared_turns += 1
+            report.divergence = compare_turn(record, turn)
+            if report.divergence is not None:
+                return report
+            score = turn.score
+        recorded = transcript.score
+        if recorded is None:
+            return report
+        if score is None:
+            # The recorded episode was ended from outside after this turn, as by a token budget.
+            stop = transcript.end.stop_reason if transcript.end is not None else "max_tokens"
+            score = await episode.finish(next((known for known in _STOPS if known == stop), "max_tokens"))
+        report.score_compared = True
+        report.divergence = compare_scores(recorded.score, score)
+        return report
+
+
+@asynccontextmanager
+async def replayed_to(
+    transcript: Transcript,
+    problem: Problem,
+    turn: int,
+    *,
+    provider: SandboxProvider,
+    grader: Grader,
+    renderer: Renderer,
+) -> AsyncIterator[tuple[Replay, Sandbox]]:
+    """The sandbox as it was before a turn, and how the turns up to there compared.
+
+    Args:
+        turn: 1-based; its own commands are not run. One more than there are turns gives the state at the end.
+
+    Raises:
+        UsageError: The record has no such turn.
+    """
+    if not 1 <= turn <= len(transcript.turns) + 1:
+        last = len(transcript.turns)
+        raise UsageError(f"--to-turn {turn}: {transcript.path} has {last} turns; give 1 to {last + 1}")
+    report = Replay(
+        transcript.path, problem.id, len(transcript.turns), notes=differences_from_record(transcript, problem)
+    )
+    async with _episode(transcript, problem, provider, grader, renderer) as episode:
+        await episode.start()
+        _note_image(report, transcript, episode)
+        sandbox = episode.sandbox
+        for record in transcript.turns[: turn - 1]:
+            if episode.over:
+                break
+            if record is transcript.turns[-1] and transcript.end is not None:
+                # The last turn would end the episode, which grades it; only its commands are wanted here.
+                await _run_commands(sandbox, record, episode.config)
+                break
+            done = await episode.step(_said(record))
+            report.compared_turns += 1
+            report.divergence = report.divergence or compare_turn(record, done)
+        yield report, sandbox
+
+
+async def _run_commands(sandbox: Sandbox, record: TurnRecord, rules: EpisodeConfig) -> None:
+    for command in record.commands:
+        await sandbox.run(command.command, timeout=rules.command_timeout, max_output=rules.max_output)
+
+
+def _said(record: TurnRecord) -> Completion:
+    return Completion(record.completion, cut_off=record.cut_off)
+
+
+def _note_image(report: Replay, transcript: Transcript, episode: Episode) -> None:
+    recorded, now = transcript.header.image_digest, getattr(episode.sandbox, "image_id", "")
+    if recorded and now and recorded != now:
+        report.notes.append(
+            f"recorded on image {recorded[:19]}, replayed on {now[:19]}: tools of other versions may answer differently"
+        )
+
+
+def compare_turn(record: TurnRecord, turn: Turn) -> Divergence | None:
+    """The first thing in which a turn differs from its record."""
+    was = {"action": record.action, "commands": [command.command for command in record.commands]}
+    now = {"action": turn.action.kind, "commands": list(turn.action.commands)}
+    if was != now:
+        return Divergence(record.turn, "reading", _diff(_pretty(was), _pretty(now)))
+    ends = [
+        {
+            "exit_code": command.exit_code,
+            "timed_out": command.timed_out,
+            "truncated_output": command.truncated_output,
+            "restarted": command.restarted,
+        }
+        for command in record.commands
+    ]
+    ends_now = [
+        {
+            "exit_code": result.exit_code,
+            "timed_out": result.timed_out,
+            "truncated_output": result.truncated,
+            "restarted": result.restarted,
+        }
+        for result in turn.results
+    ]
+    before, after = settle(record.observation), settle(turn.observation)
+    if ends != ends_now:
+        shown = _diff(f"{_pretty(ends)}\n{before}", f"{_pretty(ends_now)}\n{after}")
+        return Divergence(record.turn, "exit", shown)
+    return Divergence(record.turn, "observation", _diff(before, after)) if before != after else None
+
+
+def compare_scores(recorded: dict[str, Any], score: Score) -> Divergence | None:
+    """The score's differences; how long it took and whether it came from the cache are not compared."""
+    ignored = {"seconds", "cached"}
+    now = score.model_dump(mode="json", exclude=ignored)
+    # A field that an older version did not measure says nothing about the design.
+    was = {name: value for name, value in recorded.items() if name not in ignored and name in now}
+    now = {name: value for name, value in now.items() if name in was}
+    before, after = settle(_pretty(was)), settle(_pretty(now))
+    return Divergence(None, "score", _diff(before, after)) if before != after else None
+
+
+def _ended_early(number: int, last: Turn) -> Divergence:
+    was = f"turn {number} follows"
+    now = f"the episode is over after turn {last.number}: {last.stop_reason}"
+    return Divergence(number, "length", _diff(was, now))
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+
+
+def _diff(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "recorded", "replayed", lineterm="")
+    return "\n".join(lines)
