@@ -19,6 +19,7 @@ from .replay import replay_command
 from .run import run_command
 from .score import score_command
 from .shell import shell_command
+from .view import view_command
 
 app = typer.Typer(
     name="rtl-agent-gym",
@@ -33,6 +34,7 @@ app.command("shell")(shell_command)
 app.command("score")(score_command)
 app.command("eval")(eval_command)
 app.command("replay")(replay_command)
+app.command("view")(view_command)
 app.add_typer(image_app, name="image")
 app.add_typer(problems_app, name="problems")
 

@@ -22,6 +22,11 @@ _RESPONSE = re.compile(r"\A<tool_response>\n(.*)\n</tool_response>\Z", re.DOTALL
 _BETWEEN = "\n</tool_response>\n<tool_response>\n"
 
 
+def short_name(problem_id: str) -> str:
+    """A problem's name without what all of them begin with."""
+    return problem_id.removeprefix("cvdp_agentic_").removeprefix("rtlgym_")
+
+
 def outcome(transcript: Transcript) -> str:
     """``passed``, ``failed``, ``machine`` (the machine's fault, no score) or ``cut off`` (the record stops)."""
     if transcript.score is not None:

@@ -1,8 +1,8 @@
 """The viewer's page: one HTML file that needs nothing beside it and asks nothing of any network.
 
-What models and shells wrote is data of the page, never markup: it stands in JSON blocks, which browsers do not run, with
-``<``, ``>`` and ``&`` escaped, so that no block can be left; the page's script puts it on the screen as text nodes only;
-and the page's content security policy allows exactly that one script and style, and no address at all.
+What models and shells wrote is data of the page, never markup. It stands in JSON blocks, which browsers do not run,
+with ``<``, ``>`` and ``&`` escaped, so that no block can be left. The page's script puts it on the screen as text nodes
+only. The page's content security policy allows exactly that one script and style, and no address at all.
 """
 
 from __future__ import annotations

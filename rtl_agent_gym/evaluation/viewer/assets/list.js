@@ -20,6 +20,7 @@ class EpisodeList {
     this.shown = index;
     this.open = -1;
     this.chosen = {};
+    this.runs = new Set(index.map((row) => row.run)).size;
     this.view = document.getElementById("rows");
     this.space = el("div", "space");
     this.view.append(this.space);
@@ -86,7 +87,7 @@ class EpisodeList {
       el("span", "dot"),
       el("span", "name", text(short(row.problem))),
       el("span", "reward", row.reward === null || row.reward === undefined ? row.outcome : number(row.reward, 2)),
-      el("span", "sub", text([row.run, `${row.turns} turns`, row.tests ? `${row.tests[0]}/${row.tests[1]} tests` : "",
+      el("span", "sub", text([this.runs > 1 ? row.run : "", `${row.turns} turns`, row.tests ? `${row.tests[0]}/${row.tests[1]} tests` : "",
         row.tokens === null ? "" : `${thousands(row.tokens)} tokens`, row.kl === null ? "" : `KL ${number(row.kl, 2)}`,
         row.violations ? `${row.violations} violations` : ""].filter(Boolean).join(" · "))));
     node.type = "button";

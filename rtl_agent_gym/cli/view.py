@@ -1,0 +1,76 @@
+"""``rtl-agent-gym view``: look at recorded episodes."""
+
+from __future__ import annotations
+
+import contextlib
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from ..errors import UsageError
+from ..evaluation.viewer import print_episode, print_list, read_all, serving, transcript_files, write_page
+from .show import stderr_console
+
+SourceArgument = Annotated[
+    Path, typer.Argument(metavar="FILE|RUN", help="A transcript, a folder of transcripts, or a run's folder.")
+]
+
+
+def view_command(
+    source: SourceArgument,
+    out: Annotated[Path | None, typer.Option(help="Write the page to this file instead of serving it.")] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve the page on this machine (the default).")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Print to the terminal instead.")] = False,
+    lines: Annotated[int, typer.Option(min=1, help="With --text: lines shown of each command and output.")] = 60,
+    thinking: Annotated[bool, typer.Option("--thinking", help="With --text: print what the model thought.")] = False,
+    heat: Annotated[bool, typer.Option("--heat", help="With --text: colour the tokens by teacher KL.")] = False,
+) -> None:
+    """Look at episodes: conversation, work folder after each turn, score, and teacher KL, in a browser or here."""
+    if text and (out is not None or serve):
+        raise UsageError("--text prints to the terminal; leave --out and --serve away")
+    if text:
+        return _print(source, lines, thinking, heat)
+    if out is not None:
+        _write(source, out)
+    if serve or out is None:
+        _serve(source, port, browser)
+    elif browser:
+        webbrowser.open(out.resolve().as_uri())
+
+
+def _print(source: Path, lines: int, thinking: bool, heat: bool) -> None:
+    console = Console()
+    files = transcript_files(source)
+    found = read_all(files)
+    for sentence in found.unreadable:
+        stderr_console().print(sentence, style="yellow", markup=False, soft_wrap=True)
+    if source.is_file():
+        for transcript in found.transcripts:
+            print_episode(console, transcript, lines=lines, thinking=thinking, heat=heat)
+    else:
+        print_list(console, found.transcripts)
+    if not found.transcripts:
+        raise typer.Exit(1)
+
+
+def _write(source: Path, out: Path) -> None:
+    files = transcript_files(source)
+    with Progress(console=stderr_console(), transient=True) as progress:
+        task = progress.add_task("reading episodes", total=len(files))
+        write_page(files, out, title=source.name, progress=lambda done: progress.update(task, completed=done))
+    stderr_console().print(f"{len(files)} episodes in {out}", markup=False, soft_wrap=True)
+
+
+def _serve(source: Path, port: int, browser: bool) -> None:
+    with serving(source, port) as server:
+        stderr_console().print(f"episodes of {source} at {server.url} (Ctrl-C ends)", markup=False, soft_wrap=True)
+        if browser:
+            webbrowser.open(server.url)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()

@@ -1,0 +1,199 @@
+"""Episodes in the terminal."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from ...errors import UsageError
+from ...renderers import get_renderer
+from ...transcripts import CommandRecord, Transcript, TurnRecord
+from .model import (
+    STAGES,
+    changed_paths,
+    file_states,
+    mean_kl,
+    outcome,
+    outputs,
+    read_action,
+    short_name,
+    token_count,
+    token_kl,
+    token_texts,
+)
+
+_OUTCOMES = {"passed": "green", "failed": "red", "machine": "yellow", "cut off": "yellow"}
+_LANGUAGES = {"v": "verilog", "sv": "systemverilog", "svh": "systemverilog", "vh": "verilog", "py": "python"}
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
+    """A table of episodes."""
+    table = Table(title=f"{len(transcripts)} episodes", title_justify="left")
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("problem", overflow="fold", min_width=12)
+    table.add_column("outcome", no_wrap=True)
+    for name in ("reward", "tests", "turns", "tokens", "KL", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("ended", overflow="fold")
+    for number, transcript in enumerate(transcripts, 1):
+        score = transcript.score.score if transcript.score is not None else {}
+        end, found = transcript.end, outcome(transcript)
+        tokens, kl = token_count(transcript), mean_kl(transcript)
+        table.add_row(
+            str(number),
+            visible(short_name(transcript.header.problem_id)),
+            Text(found, style=_OUTCOMES[found]),
+            f"{score['reward']:.2f}" if score.get("reward") is not None else "–",
+            f"{score.get('tests_passed', 0)}/{score.get('tests_total', 0)}" if score else "–",
+            str(len(transcript.turns)),
+            f"{tokens:,}" if tokens is not None else "–",
+            f"{kl:.3f}" if kl is not None else "–",
+            f"{end.seconds:.1f}" if end is not None else "–",
+            visible(end.stop_reason) if end is not None else "cut off",
+        )
+    console.print(table)
+
+
+def print_episode(
+    console: Console, transcript: Transcript, *, lines: int = 60, thinking: bool = False, heat: bool = False
+) -> None:
+    """An episode from the task to the score.
+
+    Args:
+        console: Where to print.
+        transcript: The episode.
+        lines: Of a command, an output or a diff, how many are shown at most.
+        thinking: Whether what the model thought is printed; otherwise its length is.
+        heat: Whether turns with a teacher's logprobs are printed as their tokens, coloured by the teacher KL.
+    """
+    header = transcript.header
+    console.rule(visible(header.problem_id), style="bold")
+    console.print(Panel(_cut(header.user, lines), title="task", border_style="cyan"))
+    states = file_states(transcript)
+    changes = changed_paths(states)
+    try:
+        renderer = get_renderer(header.renderer)
+    except UsageError:
+        renderer = None
+    for place, turn in enumerate(transcript.turns):
+        console.rule(_turn_title(turn), style="dim")
+        action = read_action(turn, renderer)
+        if heat and token_kl(turn) is not None:
+            console.print(_heat(turn))
+        elif action.thinking:
+            shown = _cut(action.thinking, lines) if thinking else Text(f"thinking, {len(action.thinking):,} characters")
+            console.print(shown, style="dim italic")
+        if action.text:
+            console.print(_cut(action.text, lines), style="blue")
+        for part in _results(turn, lines):
+            console.print(part)
+        for path in changes[place]:
+            console.print(_diff(path, states[place].get(path, ""), states[place + 1].get(path, ""), lines))
+    console.rule("score", style="dim")
+    console.print(_score(transcript))
+
+
+def visible(text: str) -> Text:
+    """Foreign text for a terminal: control characters and marks that reorder text become their codes."""
+    return Text(_HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text))
+
+
+def _turn_title(turn: TurnRecord) -> str:
+    kl = [value for value in token_kl(turn) or () if value is not None]
+    parts = [f"turn {turn.turn}", turn.action]
+    if turn.token_ids is not None:
+        parts.append(f"{len(turn.token_ids):,} tokens")
+    if kl:
+        parts.append(f"KL {sum(kl) / len(kl):.3f}")
+    return " · ".join([*parts, f"{turn.seconds:.2f} s"])
+
+
+def _results(turn: TurnRecord, lines: int) -> Iterator[RenderableType]:
+    shown = outputs(turn)
+    if turn.action == "malformed":
+        yield _cut(turn.completion, lines)
+        yield from (Text.assemble(_cut(text, lines), style="yellow") for text in shown)
+        return
+    apart = len(shown) == len(turn.commands)
+    for number, command in enumerate(turn.commands):
+        yield Syntax(visible(_head(command.command, lines)).plain, "bash", theme="ansi_dark", word_wrap=True)
+        if apart:
+            yield Padding(_output(shown[number], lines), (0, 2))
+        yield _status(command)
+    if not apart and shown:
+        yield Padding(_output("\n".join(shown), lines), (0, 2))
+
+
+def _status(command: CommandRecord) -> Text:
+    state = "timed out" if command.timed_out else f"exit code {command.exit_code}"
+    cut = ", output cut" if command.truncated_output else ""
+    restarted = f", shell restarted: {command.restarted}" if command.restarted else ""
+    good = command.exit_code == 0 and not command.timed_out
+    return Text(f"({state}, {command.seconds:.2f} s{cut}{restarted})", style="green" if good else "red")
+
+
+def _output(text: str, lines: int) -> Text:
+    shown = _cut(text.rstrip("\n"), lines)
+    shown.highlight_regex(r"(?im)^.*\b(?:error|fatal|fail(?:ed|ure)?|traceback)\b.*$", "red")
+    shown.highlight_regex(r"(?im)^.*\bwarning\b.*$", "yellow")
+    shown.highlight_regex(r"(?im)^.*\bpass(?:ed)?\b.*$", "green")
+    return shown
+
+
+def _diff(path: str, before: str, after: str, lines: int) -> RenderableType:
+    found = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
+    mark = "+" if not before else "-" if not after else "~"
+    title = Text.assemble((f"{mark} ", "yellow"), visible(path), style="bold")
+    if not before:  # a new file reads better in its own colours than as a wall of additions
+        language = _LANGUAGES.get(path.rpartition(".")[2], "text")
+        body: RenderableType = Syntax(visible(_head(after, lines)).plain, language, theme="ansi_dark", word_wrap=True)
+    else:
+        body = Syntax(visible(_head("\n".join(found), lines)).plain, "diff", theme="ansi_dark", word_wrap=True)
+    return Padding(Group(title, body), (0, 4))
+
+
+def _heat(turn: TurnRecord) -> Text:
+    """The sampled tokens; the redder the ground, the less the teacher would have said that."""
+    text = Text()
+    for token, value in zip(token_texts(turn), token_kl(turn) or (), strict=False):
+        level = 0 if value is None else min(5, int(abs(value) * 2))
+        colour = f"on rgb({70 + 30 * level},30,30)" if (value or 0) > 0 else f"on rgb(30,40,{70 + 30 * level})"
+        text.append(visible(token).plain, style=colour if level else "")
+    return text
+
+
+def _score(transcript: Transcript) -> RenderableType:
+    if transcript.score is None:
+        fault = transcript.end.error if transcript.end is not None else "the record stops before the grading"
+        return Text.assemble("no score: ", visible(fault or "the episode was not graded"), style="yellow")
+    score = transcript.score.score
+    parts = [f"{name} {float(score.get(name, 0)):.2f}" for name in STAGES]
+    parts.append(f"tests {score.get('tests_passed', 0)}/{score.get('tests_total', 0)}")
+    found = outcome(transcript)
+    lines = [
+        Text.assemble((found, f"bold {_OUTCOMES[found]}"), f"  reward {float(score.get('reward', 0)):.3f}"),
+        Text("  ".join(parts)),
+        visible(str(score.get("reason", ""))),
+        *(Text.assemble("violation: ", visible(str(one)), style="red") for one in score.get("violations", ())),
+    ]
+    return Group(*lines)
+
+
+def _head(text: str, lines: int) -> str:
+    parts = text.split("\n")
+    if len(parts) <= lines:
+        return text
+    return "\n".join([*parts[:lines], f"… {len(parts) - lines} more lines"])
+
+
+def _cut(text: str, lines: int) -> Text:
+    return visible(_head(text, lines))
