@@ -76,6 +76,7 @@ class CVDPEnv(Env):
         self._episode: Episode | SingleTurnEpisode | None = None
         self._tokens: TokenTranscript | None = None
         self._running: asyncio.Future[Any] | None = None
+        self._closing: asyncio.Future[None] | None = None
         self._closed = False
         self.rollout_limits: RolloutLimits | None = None
         """Read by the cookbook's rollout loop: it keeps each sample within the budgets."""
@@ -105,6 +106,11 @@ class CVDPEnv(Env):
     async def close(self) -> None:
         """End the episode and its container, and whatever runs in it. Idempotent."""
         self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
         running = self._running
         if running is not None and not running.done():
             running.cancel()
@@ -113,16 +119,18 @@ class CVDPEnv(Env):
             await self._episode.close()
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do work that `close` can end; when it fails or is cancelled, the container ends with it."""
+        """Do work that `close` can end; when it fails or is cancelled, the container ends with it.
+
+        The work is cancelled once at most, whoever is impatient: a second time would hit its own cleaning up.
+        """
         if self._closed:
             work.close()
             raise SandboxLost("this environment is closed; its group was cleaned up, or its rollout has failed before")
         self._running = running = asyncio.ensure_future(work)
         try:
-            return await running
+            return await asyncio.shield(running)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            by_close = self._closed and task is not None and not task.cancelling()
+            by_close = running.cancelled()
             await to_the_end(self.close())
             if by_close:
                 raise SandboxLost("this environment was closed while it worked") from None

@@ -1,0 +1,361 @@
+"""The tinker-cookbook face: real containers, the real vocabulary, the cookbook's own rollouts, a scripted policy."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import pickle
+import socket
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tinker = pytest.importorskip("tinker")
+from scripted_tinker import END, Script, call, decode, encode, solution  # noqa: E402
+from tinker_cookbook.rl.data_processing import trajectory_to_data  # noqa: E402
+from tinker_cookbook.rl.rollout_strategy import FailFast, MinViableGroup, RetryOnFailure  # noqa: E402
+from tinker_cookbook.rl.rollouts import do_group_rollout  # noqa: E402
+from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup  # noqa: E402
+
+from rtl_agent_gym.envs import EpisodeConfig  # noqa: E402
+from rtl_agent_gym.envs import tinker_env as face  # noqa: E402
+from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig  # noqa: E402
+from rtl_agent_gym.envs.tinker_env import CVDPEnv, CVDPEnvGroupBuilder  # noqa: E402
+from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError  # noqa: E402
+from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
+from rtl_agent_gym.sandboxes.docker import OWNER_LABEL  # noqa: E402
+from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
+from rtl_agent_gym.transcripts import read_transcript  # noqa: E402
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+STATIC = RewardWeights(simulate=False)
+"""No hidden tests: quick, where the verdict is not the point."""
+
+
+@pytest.fixture(scope="module")
+def arbiter() -> Problem:
+    return load_problems("bundled", ids=[ARBITER])[0]
+
+
+@pytest.fixture
+def quick() -> TinkerEnvConfig:
+    return TinkerEnvConfig(reward=STATIC, episode=EpisodeConfig(command_timeout=5.0))
+
+
+def containers() -> set[str]:
+    """The containers of this very process."""
+    mine = f"label={OWNER_LABEL}={socket.gethostname()}:{os.getpid()}"
+    listed = subprocess.run(["docker", "ps", "-q", "--filter", mine], capture_output=True, text=True, check=True)
+    return set(listed.stdout.split())
+
+
+def only(group: TrajectoryGroup) -> Trajectory:
+    (trajectory,) = group.trajectories_G
+    return trajectory
+
+
+@pytest.mark.docker
+async def test_an_episode_is_one_datum_of_exactly_the_sampled_ids(arbiter: Problem, tmp_path: Path) -> None:
+    config = TinkerEnvConfig(episode=EpisodeConfig(transcript_dir=tmp_path))
+    odd = (
+        "<think>\nhm\n</think>\n<tool_call>\n"
+        '{"name":"execute_bash",  "arguments":{"command":"echo \\u00e9 é"}}\n</tool_call>' + END
+    )
+    script = Script([odd, f"<tool_call>\n{{{END}", call("echo one", "echo two"), solution(arbiter), f"Done.{END}"])
+    group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script)
+    assert group.get_total_rewards() == [pytest.approx(1.4)]
+    trajectory = only(group)
+    assert trajectory.stop_reason == "completed"
+    said = [transition.ac.tokens for transition in trajectory.transitions]
+    assert said == [encode(text) for text in script.texts]
+    for before, after in itertools.pairwise(trajectory.transitions):
+        whole = before.ob.to_ints() + before.ac.tokens
+        assert after.ob.to_ints()[: len(whole)] == whole
+    (datum,) = trajectory_to_data(trajectory, 2.0)
+    mask = datum.loss_fn_inputs["mask"].to_torch().tolist()
+    targets = datum.loss_fn_inputs["target_tokens"].to_torch().tolist()
+    assert [id_ for id_, one in zip(targets, mask, strict=True) if one] == list(itertools.chain(*said))
+    assert set(mask) == {0.0, 1.0}
+    logprobs = datum.loss_fn_inputs["logprobs"].to_torch().tolist()
+    assert all((value == -0.5) == bool(one) for value, one in zip(logprobs, mask, strict=True))
+    seen = decode(trajectory.transitions[-1].ob.to_ints())
+    assert "é é" in seen
+    assert seen.count("<tool_response>") == 5
+
+    metrics = trajectory.transitions[-1].metrics
+    assert {key: metrics[key] for key in ("format_valid", "syntax_valid", "tests_passed", "stop/completed")} == {
+        "format_valid": 1.0,
+        "syntax_valid": 1.0,
+        "tests_passed": 1.0,
+        "stop/completed": 1.0,
+    }
+    assert (metrics["commands"], metrics["malformed_turns"]) == (4, 1)
+    assert all(not transition.metrics for transition in trajectory.transitions[:-1])
+    logs = trajectory.transitions[-1].logs
+    assert (logs["problem_id"], logs["stop_reason"]) == (ARBITER, "completed")
+    recorded = read_transcript(str(logs["transcript"]))
+    assert recorded.complete
+    assert [turn.token_ids for turn in recorded.turns] == said
+    assert recorded.turns[0].completion == odd
+    assert containers() == set()
+
+
+@pytest.mark.docker
+async def test_a_group_starts_together_and_shares_one_provider(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    builders = [CVDPEnvGroupBuilder(arbiter, quick, group_size=3) for _ in range(2)]
+    envs = list(itertools.chain(*await asyncio.gather(*(builder.make_envs() for builder in builders))))
+    try:
+        assert len({id(env._provider) for env in envs}) == 1
+        assert containers() == set()  # an environment that nobody rolls out costs nothing
+        opened = await asyncio.gather(*(env.initial_observation() for env in envs))
+        assert len(containers()) == 6
+        assert len({tuple(ob.to_ints()) for ob, _ in opened}) == 1
+    finally:
+        await asyncio.gather(*(builder.cleanup() for builder in builders))
+    assert containers() == set()
+    await builders[0].cleanup()  # idempotent
+    with pytest.raises(SandboxLost, match="closed"):
+        await envs[0].step(encode(call("true")))
+
+
+@pytest.mark.docker
+async def test_a_pickled_builder_works_as_the_one_it_came_from(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    builder = CVDPEnvGroupBuilder(arbiter, quick, group_size=2, seed=3)
+    await builder.make_envs()
+    try:
+        copy = pickle.loads(pickle.dumps(builder))
+    finally:
+        await builder.cleanup()
+    assert (copy.problem, copy.config, copy.group_size, copy.seed) == (arbiter, quick, 2, 3)
+    group = await do_group_rollout(copy, Script([f"Nothing.{END}"]))
+    assert len(group.trajectories_G) == 2
+    assert group.get_total_rewards() == [0.0, 0.0]
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("texts", "changes", "stop"),
+    [
+        ([f"Done.{END}"], {}, "completed"),
+        ([call("true")], {"max_turns": 2}, "max_turns"),
+        ([f"<tool_call>{END}"], {}, "parse_error"),
+    ],
+)
+async def test_stop_reasons(
+    arbiter: Problem, quick: TinkerEnvConfig, texts: list[str], changes: dict[str, Any], stop: str
+) -> None:
+    config = replace(quick, episode=replace(quick.episode, **changes))
+    trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), Script(texts)))
+    assert trajectory.stop_reason == stop
+    last = trajectory.transitions[-1].metrics
+    assert [key for key in last if key.startswith("stop/")] == [f"stop/{stop}"]
+    assert last["tests_passed"] == 0.0
+
+
+@pytest.mark.docker
+async def test_the_budget_of_a_turn_cuts_it_and_the_model_is_told(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    script = Script([call("echo " + "many words " * 60), f"Done.{END}"])
+    trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, replace(quick, max_tokens=40)), script))
+    assert script.limits == [40, 40]
+    assert len(trajectory.transitions[0].ac.tokens) == 40
+    told = decode(trajectory.transitions[1].ob.to_ints()[trajectory.transitions[0].ob.length :])
+    assert "cut off by the token limit" in told
+    assert trajectory.stop_reason == "completed"
+    assert len(trajectory_to_data(trajectory, 1.0)) == 1
+
+
+@pytest.mark.docker
+async def test_the_budget_of_an_episode_ends_it_graded(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    script = Script([solution(arbiter), call("seq 1 200 # " + "word " * 300), f"Done.{END}"])
+    free = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), script)).transitions
+    said, answered = free[1].ob.length + len(free[1].ac.tokens), free[2].ob.length
+    for most in (said + 10, answered + 10):  # the second turn leaves no room for another, or what came back does
+        config = replace(quick, max_trajectory_tokens=most)
+        group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script)
+        trajectory = only(group)
+        assert trajectory.stop_reason == "max_tokens"
+        assert len(trajectory.transitions) == 2
+        assert group.get_total_rewards() == [pytest.approx(0.4)]
+        assert all(t.ob.length + len(t.ac.tokens) <= most for t in trajectory.transitions)
+        assert len(trajectory_to_data(trajectory, 1.0)) == 1
+    assert script.limits[-1] == answered + 10 - free[1].ob.length  # the sampler is told what is left
+
+
+async def opened(problem: Problem, config: TinkerEnvConfig) -> tuple[Any, Any]:
+    builder = CVDPEnvGroupBuilder(problem, config)
+    (env,) = await builder.make_envs()
+    try:
+        result = await env.initial_observation()
+    finally:
+        await builder.cleanup()
+    assert isinstance(result, tuple)
+    return result
+
+
+@pytest.mark.docker
+async def test_a_prompt_over_its_budget_is_shortened_and_says_so(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    filler = "\n\n".join(f"Remark {n}: nothing that matters." for n in range(400))
+    task = f"Design it.\n\n## Background\n\n{filler}\n\n## Interface\n\n- `clk`: the clock\n\n- `grant`: 8 bits\n"
+    problem = arbiter.model_copy(update={"prompt": task})
+    full = (await opened(problem, quick))[0].length
+    prompt = (await opened(problem, replace(quick, max_prompt_tokens=full - 2_000)))[0]
+    text = decode(prompt.to_ints())
+    assert full - 2_100 < prompt.length <= full - 2_000
+    assert "Design it." in text
+    assert "`clk`: the clock" in text
+    assert "`grant`: 8 bits" in text
+    assert "characters of 'Background' left out to fit the prompt]" in text
+    assert "Remark 0:" in text
+    assert "Remark 399:" not in text
+
+
+async def test_a_prompt_that_cannot_fit_is_the_cookbooks_overflow(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    config = replace(quick, max_prompt_tokens=100, overflow_reward=-0.1)
+    script = Script([f"Done.{END}"])
+    group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config, group_size=2), script)
+    assert script.prompts == []
+    assert group.get_total_rewards() == [-0.1, -0.1]
+    trajectory = group.trajectories_G[0]
+    assert trajectory.stop_reason == "max_tokens"
+    assert trajectory_to_data(trajectory, 1.0) == []
+    assert "does not fit 100 tokens" in str(trajectory.transitions[0].logs["initial_observation_overflow"])
+
+
+class Breaking(Script):
+    """Kills the episode's container before some of its turns."""
+
+    def __init__(self, texts: list[str], times: int) -> None:
+        super().__init__(texts)
+        self.times = times
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        said = await super().__call__(*args, **kwargs)
+        if self.times > 0:
+            self.times -= 1
+            victims = list(await asyncio.to_thread(containers))
+            await asyncio.to_thread(subprocess.run, ["docker", "kill", *victims], check=True, capture_output=True)
+        return said
+
+
+@pytest.mark.docker
+async def test_a_machines_fault_is_raised_and_is_no_reward(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    builder = CVDPEnvGroupBuilder(arbiter, quick)
+    with pytest.raises(SandboxError):
+        await do_group_rollout(builder, Breaking([call("true")], 1), FailFast())
+    assert containers() == set()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("strategy", [RetryOnFailure(max_retries=2), MinViableGroup(min_successful=1, max_retries=2)])
+async def test_the_cookbooks_strategies_retry_it(arbiter: Problem, quick: TinkerEnvConfig, strategy: Any) -> None:
+    script = Breaking([call("true"), solution(arbiter), f"Done.{END}"], 1)
+    group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), script, strategy)
+    assert group.get_total_rewards() == [pytest.approx(0.4)]
+    assert [error.error_type for error in group.rollout_errors] == ["SandboxLost"]
+    assert containers() == set()
+
+
+@pytest.mark.docker
+async def test_a_fault_of_one_ends_the_others_of_its_group(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    """Fail fast leaves the other rollouts running; `cleanup` must end them, in the middle of a command too."""
+
+    class OneFails(Script):
+        failed = False
+
+        async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            said = await super().__call__(*args, **kwargs)
+            if not self.failed:
+                self.failed = True
+                await asyncio.sleep(1.5)
+                raise SandboxError("the sampler's machine broke")
+            return said
+
+    config = replace(quick, episode=EpisodeConfig(command_timeout=60.0))
+    begun = time.monotonic()
+    with pytest.raises(SandboxError, match="the sampler's machine"):
+        await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config, group_size=3), OneFails([call("sleep 50")]))
+    assert time.monotonic() - begun < 30
+    assert containers() == set()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("after", [0.05, 0.4, 1.5])
+async def test_a_cancelled_rollout_leaves_nothing(arbiter: Problem, quick: TinkerEnvConfig, after: float) -> None:
+    builder = CVDPEnvGroupBuilder(arbiter, quick, group_size=2)
+    rollout = asyncio.ensure_future(do_group_rollout(builder, Script([call("sleep 4")])))
+    await asyncio.sleep(after)
+    rollout.cancel()
+    await asyncio.sleep(0.01)
+    rollout.cancel()  # impatient: the second one hits the cleaning up
+    with pytest.raises(asyncio.CancelledError):
+        await rollout
+    assert containers() == set()
+
+
+@pytest.mark.docker
+async def test_the_time_limit_of_a_rollout_frees_its_container(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    seen: list[int] = []
+
+    class Watching(Script):
+        async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            seen.append(len(await asyncio.to_thread(containers)))
+            return await super().__call__(*args, **kwargs)
+
+    strategy = RetryOnFailure(max_retries=1, per_rollout_timeout=2.0)
+    with pytest.raises(TimeoutError):
+        await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), Watching([call("sleep 4")]), strategy)
+    assert seen == [1, 1]
+    assert containers() == set()
+
+
+async def test_cleaning_up_is_finished_when_it_is_cancelled() -> None:
+    steps: list[str] = []
+
+    async def work() -> None:
+        steps.append("begun")
+        await asyncio.sleep(0.1)
+        steps.append("done")
+
+    task = asyncio.ensure_future(face.to_the_end(work()))
+    for _ in range(3):
+        await asyncio.sleep(0.01)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert steps == ["begun", "done"]
+
+
+@pytest.mark.docker
+async def test_a_failed_start_is_raised(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    from rtl_agent_gym.sandboxes import SandboxSpec
+
+    episode = EpisodeConfig(start_attempts=1, sandbox=SandboxSpec(image="no-such-image:anywhere"))
+    builder = CVDPEnvGroupBuilder(arbiter, replace(quick, episode=episode))
+    with pytest.raises(SandboxError):
+        await do_group_rollout(builder, Script(["x"]))
+    assert containers() == set()
+
+
+def test_a_builder_refuses_what_cannot_be_scored(arbiter: Problem) -> None:
+    with pytest.raises(UsageError, match="needs a judge"):
+        CVDPEnvGroupBuilder(arbiter.model_copy(update={"unscorable": "needs a judge"}))
+    with pytest.raises(UsageError, match="group_size"):
+        CVDPEnvGroupBuilder(arbiter, group_size=0)
+
+
+def test_tags_are_the_category_and_the_difficulty(arbiter: Problem) -> None:
+    assert CVDPEnvGroupBuilder(arbiter).logging_tags() == ["cvdp", "cid003", "easy"]
+
+
+async def test_an_environment_serves_one_rollout(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    builder = CVDPEnvGroupBuilder(arbiter, quick)
+    (env,) = await builder.make_envs()
+    assert isinstance(env, CVDPEnv)
+    with pytest.raises(UsageError, match="before initial_observation"):
+        await env.step(encode("x"))
+    await builder.cleanup()
