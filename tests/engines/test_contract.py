@@ -1,0 +1,238 @@
+"""What every engine must do, tried on the one in this process and, where there is a key, on Tinker's service."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinker
+
+from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
+from rtl_agent_gym.engines.protocol import Service, Trainer
+
+pytestmark = pytest.mark.filterwarnings("default::FutureWarning", "default::DeprecationWarning")
+
+TEXT = "module counter (input wire clk, input wire reset, output reg [7:0] count);"
+
+
+@dataclass
+class Engine:
+    """An engine under test."""
+
+    service: Service
+    model: str
+
+
+@pytest.fixture(params=["local", "tinker"])
+async def engine(request: pytest.FixtureRequest, model_path: Path, tmp_path: Path) -> AsyncIterator[Engine]:
+    if request.param == "local":
+        with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path)) as service:
+            yield Engine(service, str(model_path))
+        return
+    base_url = os.environ.get("TINKER_BASE_URL")
+    if not (os.environ.get("TINKER_API_KEY") or base_url):
+        pytest.skip("neither TINKER_API_KEY nor TINKER_BASE_URL is set, so there is no Tinker service to test against")
+    remote: Any = tinker.ServiceClient(base_url=base_url)
+    yield Engine(remote, os.environ.get("RTL_AGENT_GYM_TEST_MODEL", "Qwen/Qwen3-8B"))
+
+
+@pytest.fixture
+async def trainer(engine: Engine) -> Trainer:
+    return await engine.service.create_lora_training_client(engine.model, rank=4, seed=1)
+
+
+def inputs(ids: list[int]) -> tinker.ModelInput:
+    return tinker.ModelInput.from_ints(ids)
+
+
+def supervised(ids: list[int]) -> tinker.Datum:
+    """All tokens but the first as targets of equal weight."""
+    return tinker.Datum(
+        model_input=inputs(ids[:-1]),
+        loss_fn_inputs={"target_tokens": ids[1:], "weights": [1.0] * (len(ids) - 1)},  # type: ignore[dict-item]
+    )
+
+
+def rollout(ids: list[int], logprobs: list[float], advantages: list[float]) -> tinker.Datum:
+    data: Any = {"target_tokens": ids[1:], "logprobs": logprobs, "advantages": advantages}
+    return tinker.Datum(model_input=inputs(ids[:-1]), loss_fn_inputs=data)
+
+
+async def test_sampled_logprobs_are_those_that_scoring_gives(engine: Engine) -> None:
+    sampler = await engine.service.create_sampling_client(base_model=engine.model)
+    prompt = sampler.get_tokenizer().encode(TEXT)
+    answer = await sampler.sample(inputs(prompt), 3, tinker.SamplingParams(max_tokens=24, temperature=1.0, seed=3))
+    assert len(answer.sequences) == 3
+    assert len({tuple(one.tokens) for one in answer.sequences}) == 3
+    for one in answer.sequences:
+        scored = await sampler.compute_logprobs(inputs(prompt + one.tokens))
+        assert one.logprobs is not None
+        assert len(one.logprobs) == len(one.tokens)
+        assert scored[len(prompt) :] == pytest.approx(one.logprobs, abs=1e-4 if local(engine) else 0.1)
+
+
+async def test_scoring_gives_one_value_a_token_and_none_for_the_first(engine: Engine) -> None:
+    sampler = await engine.service.create_sampling_client(base_model=engine.model)
+    ids = sampler.get_tokenizer().encode(TEXT)
+    scored = await sampler.compute_logprobs(inputs(ids))
+    assert len(scored) == len(ids)
+    assert scored[0] is None
+    assert all(value is not None and value < 0 for value in scored[1:])
+
+
+async def test_prompt_logprobs_come_with_a_sample(engine: Engine) -> None:
+    sampler = await engine.service.create_sampling_client(base_model=engine.model)
+    ids = sampler.get_tokenizer().encode(TEXT)
+    params = tinker.SamplingParams(max_tokens=1)
+    answer = await sampler.sample(inputs(ids), 1, params, include_prompt_logprobs=True)
+    scored = await sampler.compute_logprobs(inputs(ids))
+    assert answer.prompt_logprobs is not None
+    assert answer.prompt_logprobs[1:] == pytest.approx(scored[1:], abs=1e-4 if local(engine) else 0.1)
+
+
+async def test_a_sample_ends_at_its_limit_or_at_a_stop_token_which_it_keeps(engine: Engine) -> None:
+    sampler = await engine.service.create_sampling_client(base_model=engine.model)
+    prompt = sampler.get_tokenizer().encode(TEXT)
+    free = tinker.SamplingParams(max_tokens=20, seed=5, stop=[], temperature=1.0)
+    whole = (await sampler.sample(inputs(prompt), 1, free)).sequences[0]
+    assert (len(whole.tokens), whole.stop_reason) == (20, "length")
+    stop = whole.tokens[7]
+    params = tinker.SamplingParams(max_tokens=20, seed=5, stop=[stop], temperature=1.0)
+    cut = (await sampler.sample(inputs(prompt), 1, params)).sequences[0]
+    assert cut.stop_reason == "stop"
+    assert cut.tokens == whole.tokens[: whole.tokens.index(stop) + 1]
+
+
+async def test_a_stop_text_ends_a_sample_with_the_token_that_completes_it(engine: Engine) -> None:
+    sampler = await engine.service.create_sampling_client(base_model=engine.model)
+    tokenizer = sampler.get_tokenizer()
+    prompt = tokenizer.encode(TEXT)
+    params = tinker.SamplingParams(max_tokens=40, seed=6, stop=["e", "\n", "a", " "], temperature=1.0)
+    for one in (await sampler.sample(inputs(prompt), 4, params)).sequences:
+        text = tokenizer.decode(one.tokens)
+        before = tokenizer.decode(one.tokens[:-1])
+        found = any(stop in text for stop in ("e", "\n", "a", " "))
+        assert one.stop_reason == ("stop" if found else "length")
+        assert not any(stop in before for stop in ("e", "\n", "a", " "))
+
+
+async def test_temperature_zero_takes_the_likeliest_token(engine: Engine) -> None:
+    sampler = await engine.service.create_sampling_client(base_model=engine.model)
+    prompt = sampler.get_tokenizer().encode(TEXT)
+    params = tinker.SamplingParams(max_tokens=8, temperature=0.0, stop=[])
+    first = (await sampler.sample(inputs(prompt), 1, params)).sequences[0]
+    second = (await sampler.sample(inputs(prompt), 1, params)).sequences[0]
+    assert first.tokens == second.tokens
+
+
+async def test_training_makes_the_targets_likelier(engine: Engine, trainer: Trainer) -> None:
+    ids = trainer.get_tokenizer().encode(TEXT)
+    losses = []
+    for _ in range(6):
+        gradient = trainer.forward_backward([supervised(ids)], "cross_entropy")
+        step = trainer.optim_step(tinker.AdamParams(learning_rate=5e-3))
+        outcome = await gradient
+        await step
+        losses.append(outcome.metrics["loss:sum"])
+        logprobs = outcome.loss_fn_outputs[0]["logprobs"].to_numpy()
+        assert losses[-1] == pytest.approx(-float(logprobs.sum()), rel=1e-3)
+    assert losses[-1] < 0.9 * losses[0]
+
+
+async def test_fresh_adapters_change_nothing(engine: Engine, trainer: Trainer) -> None:
+    ids = trainer.get_tokenizer().encode(TEXT)
+    base = await engine.service.create_sampling_client(base_model=engine.model)
+    sampler = await trainer.save_weights_and_get_sampling_client()
+    assert (await sampler.compute_logprobs(inputs(ids)))[1:] == pytest.approx(
+        (await base.compute_logprobs(inputs(ids)))[1:], abs=1e-4 if local(engine) else 0.1
+    )
+
+
+async def test_a_sampler_keeps_the_weights_of_its_moment_and_the_base_its_own(engine: Engine, trainer: Trainer) -> None:
+    ids = trainer.get_tokenizer().encode(TEXT)
+    base = await engine.service.create_sampling_client(base_model=engine.model)
+    untouched = await base.compute_logprobs(inputs(ids))
+    before = await trainer.save_weights_and_get_sampling_client()
+    early = await before.compute_logprobs(inputs(ids))
+    await trainer.forward_backward([supervised(ids)], "cross_entropy")
+    await trainer.optim_step(tinker.AdamParams(learning_rate=2e-2))
+    after = await trainer.save_weights_and_get_sampling_client()
+    near = 1e-6 if local(engine) else 0.1
+    assert (await before.compute_logprobs(inputs(ids)))[1:] == pytest.approx(early[1:], abs=near)
+    assert (await base.compute_logprobs(inputs(ids)))[1:] == pytest.approx(untouched[1:], abs=near)
+    assert total(await after.compute_logprobs(inputs(ids))) > total(early) + 1
+
+
+async def test_advantages_move_probabilities_their_way(engine: Engine, trainer: Trainer) -> None:
+    ids = trainer.get_tokenizer().encode(TEXT)
+    sampler = await trainer.save_weights_and_get_sampling_client()
+    scored = [value or 0.0 for value in (await sampler.compute_logprobs(inputs(ids)))[1:]]
+    half = len(scored) // 2
+    advantages = [1.0] * half + [-1.0] * (len(scored) - half)
+    for loss_fn in ("importance_sampling", "ppo"):
+        outcome = await trainer.forward_backward([rollout(ids, scored, advantages)], loss_fn)  # type: ignore[arg-type]
+        assert outcome.metrics["loss:sum"] == pytest.approx(-sum(advantages), abs=0.1 if local(engine) else 2.0)
+    await trainer.optim_step(tinker.AdamParams(learning_rate=2e-3))
+    after = await trainer.save_weights_and_get_sampling_client()
+    now = [value or 0.0 for value in (await after.compute_logprobs(inputs(ids)))[1:]]
+    assert sum(now[:half]) - sum(now[half:]) > sum(scored[:half]) - sum(scored[half:])
+
+
+async def test_forward_alone_leaves_the_weights_without_a_gradient(engine: Engine, trainer: Trainer) -> None:
+    ids = trainer.get_tokenizer().encode(TEXT)
+    first = await trainer.forward([supervised(ids)], "cross_entropy")
+    second = await trainer.forward([supervised(ids)], "cross_entropy")
+    assert first.metrics["loss:sum"] == pytest.approx(second.metrics["loss:sum"], rel=1e-2)
+    assert len(first.loss_fn_outputs[0]["logprobs"].to_numpy()) == len(ids) - 1
+
+
+async def test_saved_weights_can_be_sampled_from_and_trained_on(engine: Engine, trainer: Trainer) -> None:
+    ids = trainer.get_tokenizer().encode(TEXT)
+    await trainer.forward_backward([supervised(ids)], "cross_entropy")
+    await trainer.optim_step(tinker.AdamParams(learning_rate=1e-2))
+    live = await trainer.save_weights_and_get_sampling_client()
+    wanted = (await live.compute_logprobs(inputs(ids)))[1:]
+    path = (await trainer.save_weights_for_sampler("sampler")).path
+    saved = await engine.service.create_sampling_client(model_path=path)
+    near = 1e-5 if local(engine) else 0.1
+    assert (await saved.compute_logprobs(inputs(ids)))[1:] == pytest.approx(wanted, abs=near)
+    state = (await trainer.save_state("state")).path
+    again = await engine.service.create_training_client_from_state(state)
+    sampler = await again.save_weights_and_get_sampling_client()
+    assert (await sampler.compute_logprobs(inputs(ids)))[1:] == pytest.approx(wanted, abs=near)
+
+
+async def test_a_restored_trainer_goes_on_as_the_first_one_does(engine: Engine, trainer: Trainer) -> None:
+    ids = trainer.get_tokenizer().encode(TEXT)
+
+    async def train(one: Trainer) -> float:
+        outcome = await one.forward_backward([supervised(ids)], "cross_entropy")
+        await one.optim_step(tinker.AdamParams(learning_rate=3e-3))
+        return outcome.metrics["loss:sum"]
+
+    for _ in range(3):
+        await train(trainer)
+    state = (await trainer.save_state("middle")).path
+    again = await engine.service.create_training_client_from_state_with_optimizer(state)
+    for _ in range(2):
+        first, second = await train(trainer), await train(again)
+        assert first == second if local(engine) else math.isclose(first, second, rel_tol=1e-2)
+
+
+async def test_info_names_the_model_and_the_rank(engine: Engine, trainer: Trainer) -> None:
+    info = trainer.get_info()
+    assert info.model_data.model_name == engine.model
+    assert info.lora_rank == 4
+
+
+def total(logprobs: list[float | None]) -> float:
+    return sum(value for value in logprobs if value is not None)
+
+
+def local(engine: Engine) -> bool:
+    return isinstance(engine.service, LocalServiceClient)
