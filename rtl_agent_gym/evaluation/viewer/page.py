@@ -43,7 +43,7 @@ def write_page(
         progress: Told after each episode how many are done.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("w", encoding="utf-8") as page:
+    with out.open("w", encoding="utf-8", errors="replace") as page:
         page.writelines(render_page(transcripts, title=title, progress=progress))
     return out
 

@@ -61,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             for piece in render_page(files, title=self.server.source.name):
-                self.wfile.write(piece.encode())
+                self.wfile.write(piece.encode(errors="replace"))
         except (BrokenPipeError, ConnectionResetError):
             pass  # the browser went away
 

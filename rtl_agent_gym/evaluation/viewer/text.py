@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
@@ -37,17 +38,28 @@ _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u20
 
 def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
     """A table of episodes."""
-    table = Table(title=f"{len(transcripts)} episodes", title_justify="left")
+    counts = [token_count(transcript) for transcript in transcripts]
+    kls = [mean_kl(transcript) for transcript in transcripts]
+    table = Table(
+        title=f"{len(transcripts)} episodes",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("problem", overflow="fold", min_width=12)
     table.add_column("outcome", no_wrap=True)
-    for name in ("reward", "tests", "turns", "tokens", "KL", "seconds"):
+    optional = [
+        name for name, values in (("tokens", counts), ("KL", kls)) if any(value is not None for value in values)
+    ]
+    for name in ("reward", "tests", "turns", *optional, "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("ended", overflow="fold")
-    for number, transcript in enumerate(transcripts, 1):
+    for number, (transcript, count, kl) in enumerate(zip(transcripts, counts, kls, strict=True), 1):
         score = transcript.score.score if transcript.score is not None else {}
         end, found = transcript.end, outcome(transcript)
-        tokens, kl = token_count(transcript), mean_kl(transcript)
+        figures = {"tokens": f"{count:,}" if count is not None else "–", "KL": f"{kl:.3f}" if kl is not None else "–"}
         table.add_row(
             str(number),
             visible(short_name(transcript.header.problem_id)),
@@ -55,10 +67,9 @@ def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
             f"{score['reward']:.2f}" if score.get("reward") is not None else "–",
             f"{score.get('tests_passed', 0)}/{score.get('tests_total', 0)}" if score else "–",
             str(len(transcript.turns)),
-            f"{tokens:,}" if tokens is not None else "–",
-            f"{kl:.3f}" if kl is not None else "–",
+            *(figures[name] for name in optional),
             f"{end.seconds:.1f}" if end is not None else "–",
-            visible(end.stop_reason) if end is not None else "cut off",
+            visible(end.stop_reason) if end is not None else "–",
         )
     console.print(table)
 

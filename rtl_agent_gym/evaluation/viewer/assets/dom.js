@@ -11,7 +11,7 @@ function el(tag, className, ...children) {
 function button(className, label, onClick, title) {
   const node = el("button", className, label);
   node.type = "button";
-  if (title) node.title = title;
+  if (title) node.title = plain(title);
   node.addEventListener("click", onClick);
   return node;
 }
@@ -21,15 +21,20 @@ function button(className, label, onClick, title) {
 const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 
+const code = (character) => "U+" + character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
+
+/** Foreign text as a string, for tooltips and options, which hold no nodes. */
+const plain = (value) => String(value).replace(HIDDEN, code);
+
 /** Foreign text as nodes, with hidden characters made visible. */
 function text(value, className) {
+  value = String(value);
   const node = el("span", className || "");
   let from = 0;
   for (const match of value.matchAll(HIDDEN)) {
     if (match[0] === "\r" && value[match.index + 1] === "\n") continue;
     node.append(value.slice(from, match.index));
-    const code = match[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
-    node.append(el("span", "hidden-char", code === "001B" ? "␛" : "U+" + code));
+    node.append(el("span", "hidden-char", match[0] === "\u001b" ? "␛" : code(match[0])));
     from = match.index + match[0].length;
   }
   node.append(value.slice(from));

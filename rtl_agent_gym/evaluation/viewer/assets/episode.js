@@ -51,7 +51,7 @@ class EpisodeView {
       summary.seed === null ? null : badge("seed", summary.seed),
       badge("ended", summary.stop ?? "cut off"));
     const title = el("h1", "", text(short(summary.problem)));
-    title.title = summary.problem;
+    title.title = plain(summary.problem);
     const hasHeat = data.turns.some((turn) => turn.logprobs);
     return el("header", "top", el("div", "titles", title, hasHeat ? this.heatSwitch() : null), badges,
       data.turns.length ? this.scrubber() : null);

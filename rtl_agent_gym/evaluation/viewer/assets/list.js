@@ -38,7 +38,7 @@ class EpisodeList {
       const counts = new Map();
       for (const row of this.index) counts.set(String(row[name] ?? "–"), (counts.get(String(row[name] ?? "–")) || 0) + 1);
       if (counts.size < 2) continue;
-      const options = [...counts].sort().map(([value, count]) => [value, `${short(value)} (${count})`]);
+      const options = [...counts].sort().map(([value, count]) => [value, `${plain(short(value))} (${count})`]);
       box.append(this.select(name, [["", name + ": all"], ...options], (value) => (this.chosen[name] = value)));
     }
     this.order = "as recorded";
@@ -91,7 +91,7 @@ class EpisodeList {
         row.tokens === null ? "" : `${thousands(row.tokens)} tokens`, row.kl === null ? "" : `KL ${number(row.kl, 2)}`,
         row.violations ? `${row.violations} violations` : ""].filter(Boolean).join(" · "))));
     node.type = "button";
-    node.title = row.name;
+    node.title = plain(row.name);
     node.style.top = place * ROW + "px";
     node.dataset.at = row.at;
     node.addEventListener("click", () => this.onOpen(row.at));

@@ -1,0 +1,317 @@
+"""The viewer's page in a real browser."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+
+from rtl_agent_gym.evaluation.viewer import serving, transcript_files, write_page
+from rtl_agent_gym.transcripts import CommandRecord, End, TurnRecord
+
+from .recording import command_turn, final_turn, record, score
+
+RTL = "module counter (input logic clk);\nendmodule\n"
+ATTACKS = [
+    "<script>window.pwned = 1</script>",
+    "</script><script>window.pwned = 2</script>",
+    "<!--<script>",
+    "]]><img src=x onerror='window.pwned = 3'>",
+    '"><svg onload=window.pwned=4>',
+    "<iframe srcdoc='<script>parent.pwned = 5</script>'></iframe>",
+    "<style>body { display: none !important; background: url(http://127.0.0.1:9/leak) }</style>",
+    "</style></pre></main></body></html><h1 id=pwned>out</h1>",
+    "<a href='javascript:window.pwned=6'>click</a><a href='data:text/html,<script>1</script>'>data</a>",
+    "<base href=http://127.0.0.1:9/><meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>",
+    "{{ 7 * 7 }}{% raw %}${window.pwned = 7}`",
+    "<form action=http://127.0.0.1:9/><input autofocus onfocus='window.pwned = 8'></form>",
+    "admin\u202etxt.exe\u2066\u2069 \u200b \ufeff \x00 \x1b]8;;http://x\x07 \ud800 \u2028",
+    "__proto__",
+    "&lt;img src=x onerror=window.pwned=9&gt;",
+]
+HOSTILE = "\n".join(ATTACKS)
+
+
+def open_page(browser: webdriver.Chrome, page: Path, place: str = "") -> None:
+    browser.get("about:blank")
+    browser.get_log("browser")
+    browser.get(page.as_uri() + place)
+
+
+def find(browser: webdriver.Chrome, selector: str) -> list[WebElement]:
+    return browser.find_elements(By.CSS_SELECTOR, selector)
+
+
+def text_of(browser: webdriver.Chrome, selector: str) -> str:
+    return str(browser.execute_script("return document.querySelector(arguments[0]).textContent", selector))
+
+
+def hostile_episode(folder: Path) -> Path:
+    line = HOSTILE.replace("\n", " ")
+    tokens = [HOSTILE[at : at + 5] for at in range(0, len(HOSTILE), 5)]
+    thought = command_turn(
+        1,
+        HOSTILE,
+        HOSTILE,
+        say=f"<think>\n{HOSTILE}\n</think>\n{HOSTILE}",
+        files={f"rtl/{line}.sv": HOSTILE, "__proto__": HOSTILE},
+        tokens=tokens,
+        token_ids=list(range(len(tokens))),
+        logprobs=[-0.5] * len(tokens),
+        teacher_logprobs=[-2.0] * len(tokens),
+    )
+    malformed = TurnRecord(turn=2, completion=HOSTILE, action="malformed", observation=HOSTILE)
+    odd = TurnRecord(
+        turn=3,
+        completion="x",
+        action="command",
+        commands=[CommandRecord(command=HOSTILE, exit_code=None, timed_out=True, restarted=HOSTILE)] * 2,
+        observation=HOSTILE,
+        files={f"rtl/{line}.sv": None},
+    )
+    graded = score(False, reason=HOSTILE, violations=[HOSTILE])
+    graded = graded.model_copy(update={"tests": [test.model_copy(update={"name": HOSTILE}) for test in graded.tests]})
+    return record(
+        folder,
+        [thought, malformed, odd, final_turn(4, HOSTILE)],
+        problem=line,
+        name="hostile.jsonl",
+        graded=graded,
+        end=End(stop_reason=line, turns=4, seconds=1.0, error=HOSTILE),
+        renderer="qwen3",
+        system=HOSTILE,
+        user=HOSTILE,
+        difficulty=line,
+        files={f"docs/{line}": HOSTILE},
+        options={line: HOSTILE, "__proto__": {"pwned": 1}},
+    )
+
+
+def test_hostile_content_stays_text_wherever_one_clicks(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    hostile_episode(tmp_path / "transcripts")
+    record(tmp_path / "transcripts", [final_turn(1, "ok")], graded=score(True), renderer=HOSTILE)
+    (tmp_path / "transcripts" / "<img src=x onerror=window.pwned=1>.jsonl").write_text(
+        f"{HOSTILE}\n{{}}\n", errors="replace"
+    )
+    page = write_page(transcript_files(tmp_path), tmp_path / "page.html", title=HOSTILE)
+    open_page(browser, page, "#hostile.jsonl/0")
+    scripts = len(find(browser, "script"))
+    clicks = 0
+    for row in range(2):
+        browser.execute_script("document.querySelectorAll('.row')[arguments[0]].click()", row)
+        for heat in ("#heat-off", "#heat-kl", "#heat-surprise"):
+            for switch in find(browser, heat):
+                switch.click()
+            clicks += browser.execute_script(
+                """
+                let clicks = 0;
+                for (const fold of document.querySelectorAll("details")) { fold.open = true; clicks++; }
+                for (const more of document.querySelectorAll(".more")) { more.click(); clicks++; }
+                for (const cell of document.querySelectorAll(".cell")) {
+                  cell.click(); clicks++;
+                  for (let at = 0; at < document.querySelectorAll(".file").length; at++) {
+                    document.querySelectorAll(".file")[at].click();
+                    for (let mode = 0; mode < 3; mode++) {
+                      document.querySelectorAll(".folder .switch button")[mode].click();
+                      clicks++;
+                    }
+                  }
+                }
+                for (const token of document.querySelectorAll(".tok")) {
+                  token.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
+                }
+                return clicks;
+                """
+            )
+    assert clicks > 60
+    assert browser.execute_script("return window.pwned === undefined && ({}).pwned === undefined")
+    assert not find(browser, "img, iframe, svg, a, base, form, object, embed, link, #pwned, meta[http-equiv=refresh]")
+    assert len(find(browser, "script")) == scripts
+    assert len(find(browser, "style")) == 1
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+    assert browser.execute_script("return getComputedStyle(document.body).display") == "grid"
+    severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert severe == []
+    shown = text_of(browser, "#unreadable") + text_of(browser, "title")
+    assert "<script>window.pwned = 1</script>" in shown
+
+
+def test_what_hides_text_is_made_visible(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    page = write_page([hostile_episode(tmp_path)], tmp_path / "page.html")
+    open_page(browser, page, "#hostile.jsonl/1")
+    shown = text_of(browser, ".task .prose")
+    assert "<script>window.pwned = 1</script>" in shown
+    assert "U+202E" in shown
+    assert "\u202e" not in shown + text_of(browser, "#rows") + text_of(browser, ".folder")
+    assert text_of(browser, "h1").count("U+202E") == 1
+    assert "\u202e" not in browser.execute_script("return document.body.innerHTML.split('<script')[0]")
+
+
+def test_the_page_holds_no_open_markup_of_an_episode(tmp_path: Path) -> None:
+    page = write_page([hostile_episode(tmp_path)], tmp_path / "page.html").read_text()
+    data = page[page.index('id="episode-0">') + len('id="episode-0">') :]
+    data = data[: data.index("</script>")]
+    assert not set("<>&") & set(data)
+    assert data.isascii()
+    assert "pwned = 9" not in page.partition('id="episode-0"')[0]
+
+
+def repaired(folder: Path) -> Path:
+    wrong, right = RTL.replace("clk", "clock"), RTL
+    return record(
+        folder,
+        [
+            command_turn(1, "ls rtl", "stub.sv", say="<think>\nplan\n</think>\nI look.", files={}),
+            command_turn(
+                2,
+                f"cat > rtl/counter.sv <<'EOF'\n{wrong}EOF\niverilog rtl/counter.sv",
+                "rtl/counter.sv:1: error: no port clk",
+                exit_code=1,
+                files={"rtl/counter.sv": wrong},
+            ),
+            command_turn(3, "sed -i s/clock/clk/ rtl/*.sv", "", files={"rtl/counter.sv": right, "rtl/stub.sv": None}),
+            final_turn(4, "Done."),
+        ],
+        graded=score(True),
+        files={"rtl/stub.sv": "// stub\n", "docs/spec.md": "# Counter\n"},
+        name="repaired.jsonl",
+    )
+
+
+def test_the_work_folder_follows_the_scrubber(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    page = write_page([repaired(tmp_path)], tmp_path / "page.html")
+    open_page(browser, page)
+    assert [cell.text for cell in find(browser, ".cell")] == ["1", "2", "3", "4"]
+    states = {}
+    for turn in (0, 1, 2, 3):
+        browser.execute_script(
+            "const range = document.getElementById('scrubber'); range.value = arguments[0];"
+            "range.dispatchEvent(new Event('input'))",
+            str(turn),
+        )
+        states[turn] = [node.text.replace("\n", " ") for node in find(browser, ".file")]
+    assert states[0] == states[1] == ["· docs/spec.md", "· rtl/stub.sv"]
+    assert states[2] == ["· docs/spec.md", "A rtl/counter.sv", "· rtl/stub.sv"]
+    assert states[3] == ["· docs/spec.md", "M rtl/counter.sv", "D rtl/stub.sv"]
+    find(browser, ".file")[1].click()
+    assert [row.text for row in find(browser, ".diff .l-removed")] == ["-module counter (input logic clock);"]
+    assert [row.text for row in find(browser, ".diff .l-added")] == ["+module counter (input logic clk);"]
+    find(browser, ".folder .switch button")[0].click()
+    assert "endmodule" in text_of(browser, ".numbered .code")
+    assert find(browser, ".turn.now .turn-name")[0].text == "turn 3"
+
+
+def test_a_conversation_is_coloured_and_thinking_is_folded(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    page = write_page([repaired(tmp_path)], tmp_path / "page.html")
+    open_page(browser, page, "#repaired.jsonl/2")
+    fold = find(browser, "details.thinking")[0]
+    assert fold.get_attribute("open") is None
+    assert "plan" not in fold.text
+    fold.find_element(By.TAG_NAME, "summary").click()
+    assert "plan" in fold.text
+    keywords = {node.text for node in find(browser, ".command .c-keyword")}
+    assert {"module", "endmodule", "cat", "iverilog"} <= keywords
+    assert find(browser, ".output .l-bad")[0].text == "rtl/counter.sv:1: error: no port clk"
+    assert [node.text for node in find(browser, ".stage-name b")] == [
+        "format",
+        "syntax",
+        "interface",
+        "compile",
+        "tests",
+    ]
+    assert find(browser, ".reason")[0].text == "all tests passed"
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
+    assert find(browser, ".cell.now")[0].text.strip() == "3"
+
+
+def test_the_heat_map_shows_the_kl_of_each_token(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    turn = final_turn(
+        1,
+        "I am done",
+        tokens=["I", " am", " done"],
+        token_ids=[1, 2, 3],
+        logprobs=[-0.1, -0.5, -1.0],
+        teacher_logprobs=[-2.1, -0.4, None],
+    )
+    page = write_page([record(tmp_path, [turn], graded=score(True))], tmp_path / "page.html")
+    open_page(browser, page)
+    find(browser, "#heat-kl")[0].click()
+    tokens = find(browser, ".tok")
+    assert [token.get_attribute("textContent") for token in tokens] == ["I", " am", " done"]
+    colours = [token.value_of_css_property("background-color") for token in tokens]
+    assert colours[0].startswith("rgba(226, 72, 61, 0.8")
+    assert colours[1].startswith("rgba(56, 132, 255, 0.0")
+    assert colours[2] == "rgba(0, 0, 0, 0)"
+    webdriver.ActionChains(browser).move_to_element(tokens[0]).perform()
+    assert "KL 2.000 nats" in find(browser, ".token-facts")[0].text
+
+
+def test_two_thousand_episodes(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    body = RTL * 8
+    for number in range(2000):
+        passed = number % 5 == 0
+        turns = [
+            command_turn(1, f"cat > rtl/a.sv <<'E'\n{body}E", "x\n" * 200, files={"rtl/a.sv": body}),
+            final_turn(2, "ok"),
+        ]
+        record(
+            tmp_path / "transcripts",
+            turns,
+            problem=f"problem_{number % 40:02d}",
+            graded=score(passed),
+            name=f"{number:04d}.jsonl",
+        )
+    page = write_page(transcript_files(tmp_path), tmp_path / "page.html")
+    begun = time.monotonic()
+    open_page(browser, page)
+    assert "2,000 of 2,000 episodes · 400 passed (20 %)" in find(browser, "#count")[0].text
+    assert time.monotonic() - begun < 15
+    assert 5 < len(find(browser, ".row")) < 40
+    browser.execute_script("document.getElementById('rows').scrollTop = 62 * 1999")
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    last = find(browser, ".row")[-1]
+    assert last.get_attribute("title") == "1999.jsonl"
+    begun = time.monotonic()
+    last.click()
+    assert find(browser, "h1")[0].text == "problem_39"
+    find(browser, "#search")[0].send_keys("problem_07")
+    assert find(browser, "#count")[0].text.startswith("50 of 2,000 episodes")
+    Select(find(browser, "#filter-outcome")[0]).select_by_value("passed")
+    assert find(browser, "#count")[0].text == "no episode matches"
+    find(browser, "#search")[0].clear()
+    find(browser, "#search")[0].send_keys("problem_05")
+    assert find(browser, "#count")[0].text.startswith("50 of 2,000 episodes · 50 passed")
+    assert time.monotonic() - begun < 5
+
+
+def test_a_served_page_shows_what_came_since(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    import threading
+
+    record(tmp_path / "transcripts", [final_turn(1, "ok")], graded=score(True))
+    with serving(tmp_path) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            browser.get(server.url)
+            assert "1 of 1 episodes" in find(browser, "#count")[0].text
+            record(tmp_path / "transcripts", [final_turn(1, "no")], graded=score(False))
+            browser.refresh()
+            assert "2 of 2 episodes" in find(browser, "#count")[0].text
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(("kind", "word"), [("cut", "cut off"), ("machine", "The machine failed")])
+def test_episodes_without_a_score(browser: webdriver.Chrome, tmp_path: Path, kind: str, word: str) -> None:
+    end = End(stop_reason="error", turns=1, seconds=1.0, error="SandboxLost: gone") if kind == "machine" else None
+    page = write_page([record(tmp_path, [command_turn(1, "ls", "x")], end=end)], tmp_path / "page.html")
+    open_page(browser, page)
+    assert word in find(browser, ".talk > .note")[0].text
+    assert "not graded" in find(browser, ".score")[0].text
