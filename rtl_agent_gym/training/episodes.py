@@ -1,0 +1,106 @@
+"""Graded episodes on disk, so that a resumed run plays none of them again.
+
+A file an episode, written whole or not at all, kept until a checkpoint holds the step it belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import tinker
+from tinker_cookbook.completers import TokensWithLogprobs
+from tinker_cookbook.rl.types import Trajectory, Transition
+
+MARK = "step-"
+
+
+class EpisodeStore:
+    """The episodes of the steps that are under way.
+
+    Args:
+        folder: Made when it is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, key: str) -> Trajectory | None:
+        """The episode of that name, or None."""
+        try:
+            found = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return _from_json(found)
+
+    def put(self, key: str, trajectory: Trajectory) -> None:
+        """Keep an episode."""
+        path = self._folder / f"{key}.json"
+        scratch = path.with_suffix(".tmp")
+        with scratch.open("w", encoding="utf-8") as stream:
+            json.dump(_to_json(trajectory), stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(scratch, path)
+
+    def drop_before(self, step: int) -> None:
+        """Forget the episodes of steps before `step`, which a checkpoint holds by now."""
+        for path in self._folder.iterdir():
+            number = path.name.removeprefix(MARK)[:6]
+            if path.name.startswith(MARK) and number.isdigit() and int(number) < step:
+                path.unlink(missing_ok=True)
+
+
+def step_key(step: int, group: int, member: int) -> str:
+    """The name of an episode of a step."""
+    return f"{MARK}{step:06d}-{group:03d}-{member:03d}"
+
+
+def full_tokens(datum: tinker.Datum) -> list[int]:
+    """All ids of a training example: its inputs and its last target."""
+    return [*datum.model_input.to_ints(), int(datum.loss_fn_inputs["target_tokens"].data[-1])]
+
+
+def _to_json(trajectory: Trajectory) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    before: list[int] = []
+    for transition in trajectory.transitions:
+        tokens = transition.ob.to_ints()
+        extends = bool(before) and tokens[: len(before)] == before
+        rows.append(
+            {
+                "extends": extends,
+                "ob": tokens[len(before) :] if extends else tokens,
+                "ac": list(transition.ac.tokens),
+                "logprobs": transition.ac.maybe_logprobs,
+                "stop": transition.ac.stop_reason,
+                "reward": transition.reward,
+                "done": transition.episode_done,
+                "metrics": transition.metrics,
+                "logs": transition.logs,
+            }
+        )
+        before = [*tokens, *transition.ac.tokens]
+    return {"transitions": rows, "final": trajectory.final_ob.to_ints(), "stop_reason": trajectory.stop_reason}
+
+
+def _from_json(found: dict[str, Any]) -> Trajectory:
+    transitions: list[Transition] = []
+    before: list[int] = []
+    for row in found["transitions"]:
+        tokens = [*before, *row["ob"]] if row["extends"] else row["ob"]
+        transitions.append(
+            Transition(
+                ob=tinker.ModelInput.from_ints(tokens),
+                ac=TokensWithLogprobs(row["ac"], row["logprobs"], row["stop"]),
+                reward=row["reward"],
+                episode_done=row["done"],
+                metrics=row["metrics"],
+                logs=row["logs"],
+            )
+        )
+        before = [*tokens, *row["ac"]]
+    return Trajectory(transitions, tinker.ModelInput.from_ints(found["final"]), found["stop_reason"])

@@ -1,0 +1,149 @@
+"""From graded episodes to a step of the optimizer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tinker
+import torch
+from tinker_cookbook.rl.data_processing import trajectory_to_data
+from tinker_cookbook.rl.metrics import compute_kl_sample_train
+from tinker_cookbook.rl.types import TrajectoryGroup
+
+from ..engines.protocol import Trainer
+from .advantages import CreditConfig, RunningMeans, centred_rewards, token_advantages
+from .episodes import full_tokens
+from .teachers import Sampled, Teacher
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch ready to be trained on."""
+
+    data: list[tinker.Datum]
+    metrics: dict[str, float]
+
+
+async def prepare(
+    groups: Sequence[TrajectoryGroup],
+    problems: Sequence[str],
+    teacher: Teacher | None,
+    credit: CreditConfig,
+    running: RunningMeans,
+) -> Prepared:
+    """Training examples with their advantages.
+
+    Args:
+        groups: The graded episodes.
+        problems: The problem of each group.
+        teacher: Asked once an episode; None for none.
+        credit: How reward and KL become advantages.
+        running: The running means, which are brought up to date.
+    """
+    rewards_P = [group.get_total_rewards() for group in groups]
+    centred_P = centred_rewards(rewards_P, problems, credit.baseline, running)
+    examples = [
+        (datum, problem, centred)
+        for group, problem, centred_G in zip(groups, problems, centred_P, strict=True)
+        for trajectory, centred in zip(group.trajectories_G, centred_G, strict=True)
+        for datum in trajectory_to_data(trajectory, 0.0)
+    ]
+    asked = teacher if credit.kl_penalty_coef > 0 else None
+    made = await asyncio.gather(*(_credited(*example, asked, credit) for example in examples))
+    data = [datum for datum, _ in made]
+    sampled = sum(float(datum.loss_fn_inputs["mask"].to_torch().sum()) for datum in data)
+    advantages = [datum.loss_fn_inputs["advantages"].to_torch() for datum in data]
+    spread = [abs(centred) for centred_G in centred_P for centred in centred_G]
+    metrics = {
+        "advantage/abs_reward": sum(spread) / max(1, len(spread)),
+        "advantage/abs_token": sum(float(values.abs().sum()) for values in advantages) / max(1.0, sampled),
+    }
+    if asked is not None:
+        covered = sum(told.covered for _, told in made)
+        metrics["teacher_kl"] = sum(told.kl for _, told in made) / max(1.0, covered)
+        metrics["teacher_kl/covered"] = covered / max(1.0, sampled)
+        for problem in sorted(set(problems)) if len(set(problems)) > 1 else ():
+            own = [told for (_, of, _), (_, told) in zip(examples, made, strict=True) if of == problem]
+            metrics[f"teacher_kl/{problem}"] = sum(t.kl for t in own) / max(1.0, sum(t.covered for t in own))
+    return Prepared(data, metrics)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The sums of a judgement."""
+
+    kl: float = 0.0
+    covered: float = 0.0
+
+
+async def _credited(
+    datum: tinker.Datum, problem: str, centred: float, teacher: Teacher | None, credit: CreditConfig
+) -> tuple[tinker.Datum, _Told]:
+    mask_T = datum.loss_fn_inputs["mask"].to_torch().tolist()
+    told, kl_T = _Told(), None
+    if teacher is not None:
+        logprobs_T = datum.loss_fn_inputs["logprobs"].to_torch().tolist()
+        judged = await teacher.judge(Sampled(problem, full_tokens(datum), [0.0, *mask_T], [0.0, *logprobs_T]))
+        kl_T = judged.kl[1:]  # the first token is nobody's target
+        told = _Told(sum(judged.kl), sum(judged.covered))
+    advantages_T = torch.tensor(token_advantages(centred, kl_T, mask_T, credit), dtype=torch.float32)
+    inputs = {**datum.loss_fn_inputs, "advantages": tinker.TensorData.from_torch(advantages_T)}
+    return tinker.Datum(model_input=datum.model_input, loss_fn_inputs=inputs), told
+
+
+@dataclass(frozen=True)
+class StepConfig:
+    """How a step is taken."""
+
+    loss_fn: Any = "importance_sampling"
+    num_substeps: int = 1
+    beta2: float = 0.95
+    grad_clip_norm: float = 0.0
+
+
+async def optimize(
+    trainer: Trainer, data: Sequence[tinker.Datum], learning_rate: float, config: StepConfig
+) -> dict[str, float]:
+    """Train on a batch, in one optimizer step or several, and say how it went.
+
+    All requests are made before the first is awaited: a service then needs no turn of its clock between them.
+    """
+    adam = tinker.AdamParams(
+        learning_rate=learning_rate, beta1=0.9, beta2=config.beta2, eps=1e-8, grad_clip_norm=config.grad_clip_norm
+    )
+    parts = _split(list(data), config.num_substeps)
+    asked = []
+    for part in parts:
+        asked.append(
+            (trainer.forward_backward([_bare(datum) for datum in part], config.loss_fn), trainer.optim_step(adam))
+        )
+    logprobs: list[torch.Tensor] = []
+    metrics: dict[str, float] = {"optim/lr": learning_rate}
+    for gradient, step in asked:
+        output = await gradient
+        logprobs += [found["logprobs"].to_torch() for found in output.loss_fn_outputs]
+        stepped = await step
+        metrics |= {_named(name): float(value) for name, value in (stepped.metrics or {}).items()}
+    if any(float(datum.loss_fn_inputs["mask"].to_torch().sum()) for datum in data):
+        metrics |= {name: float(value) for name, value in compute_kl_sample_train(list(data), logprobs).items()}
+    return metrics
+
+
+def _named(name: str) -> str:
+    return name if "/" in name else f"optim/{name}"
+
+
+def _bare(datum: tinker.Datum) -> tinker.Datum:
+    """The datum as a loss takes it, without the mask."""
+    inputs = {name: value for name, value in datum.loss_fn_inputs.items() if name != "mask"}
+    return tinker.Datum(model_input=datum.model_input, loss_fn_inputs=inputs)
+
+
+def _split(data: list[tinker.Datum], parts: int) -> list[list[tinker.Datum]]:
+    """Nearly equal runs, none of them empty."""
+    parts = max(1, min(parts, len(data)))
+    edges = [round(number * len(data) / parts) for number in range(parts + 1)]
+    return [data[begin:end] for begin, end in zip(edges, edges[1:], strict=False) if end > begin]

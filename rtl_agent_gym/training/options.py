@@ -1,0 +1,257 @@
+"""The options of a training run, as ``key=value`` on the command line, and everything that can be wrong with them at once.
+
+Nothing heavy is imported here, so a mistake is told before a model or a daemon is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from ..errors import UsageError
+from ..renderers import RENDERER_NAMES
+from ..scoring import RewardWeights
+from .advantages import BaselineName, CreditConfig
+
+LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
+TINY = "tiny"
+"""The name of the models that are made on the spot."""
+
+
+def _list(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _json(value: object) -> object:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _none(value: object) -> object:
+    return None if isinstance(value, str) and value.lower() in ("none", "null", "") else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
+"""Several names, with commas between them."""
+Table = Annotated[dict[str, str], BeforeValidator(_json)]
+"""A JSON object of texts."""
+OptionalText = Annotated[str | None, BeforeValidator(_none)]
+OptionalNumber = Annotated[float | None, BeforeValidator(_none)]
+
+
+class TrainOptions(BaseModel):
+    """Everything that decides a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # Who learns from whom
+    student_model: str = "Qwen/Qwen3-8B"
+    """A model of the service, a folder or Hugging Face name for the local engine, or ``tiny``."""
+    teacher_model: OptionalText = "Qwen/Qwen3-32B"
+    """None for no teacher."""
+    teachers: Table = Field(default_factory=dict)
+    """Other teachers for some problems: ``{"problem id or category": "model"}`` as JSON."""
+    teacher_renderer_name: OptionalText = None
+    """The teacher's dialect where it is another family's; None for the one that fits the model."""
+    teacher_system_prompt: OptionalText = None
+    """A system prompt for the teacher alone: a text, or ``@file``."""
+    base_url: OptionalText = None
+    """A Tinker-compatible service; None for Tinker's own where there is a key, otherwise the local engine."""
+    engine: Literal["auto", "tinker", "local"] = "auto"
+    load_checkpoint_path: OptionalText = None
+    """Weights to start from, as a checkpoint's ``state_path`` names them."""
+
+    # Problems and episodes
+    cvdp_jsonl_path: str = "bundled"
+    """``bundled``, a JSONL file, or a Hugging Face data set id."""
+    problem_ids: Names = ()
+    categories: Names = ()
+    difficulties: Names = ()
+    env: Literal["agentic", "single_turn"] = "agentic"
+    renderer_name: OptionalText = None
+    """The student's dialect; None for the one that fits the model."""
+    system_prompt: OptionalText = None
+    """Replaces the agent's system message: a text, or ``@file``."""
+    user_prompt: OptionalText = None
+    """Replaces the problem's user message: a text, or ``@file``."""
+    max_turns: int = Field(50, ge=1)
+    max_tokens: int = Field(4096, ge=1)
+    """Tokens sampled in one turn, at most."""
+    max_trajectory_tokens: int = Field(32_768, ge=1)
+    """Tokens of a whole episode, prompt and results included."""
+    temperature: float = Field(1.0, gt=0)
+    timeout_seconds: float = Field(30.0, gt=0)
+    """Seconds a command may run."""
+    reward: str = "default"
+    """A reward preset: default, staged, dense, compile or proxy."""
+    reward_weights: Annotated[dict[str, Any], BeforeValidator(_json)] = Field(default_factory=dict)
+    """Single weights on top of the preset, as JSON: ``{"tests": 2.0}``."""
+    constant_reward: OptionalNumber = None
+    """Gives every episode this reward. For the control that must not learn."""
+    harness_feedback: int = Field(0, ge=0)
+    """How often the agent may call ``submit`` and be told which checks fail."""
+    improvement_reward: float = Field(0.2, ge=0)
+    """For each share of the tests gained between submissions."""
+
+    # Credit
+    kl_penalty_coef: float = Field(0.7, ge=0)
+    kl_discount_factor: float = Field(0.0, ge=0, le=1)
+    kl_clip: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
+    """Bound on the advantage that the KL gives a token."""
+    reward_coef: float = Field(1.0, ge=0)
+    baseline: BaselineName = "group"
+
+    # Steps
+    num_steps: int = Field(100, ge=1)
+    batch_size: int = Field(1, ge=1)
+    """Problems a step."""
+    group_size: int = Field(1, ge=1)
+    """Episodes of each problem in a step."""
+    learning_rate: float = Field(1e-4, gt=0)
+    lr_schedule: Literal["constant", "linear"] = "constant"
+    lr_final: float = Field(0.05, ge=0, le=1)
+    """The share of the learning rate that the linear schedule ends at."""
+    lora_rank: int = Field(32, ge=0)
+    """0 trains all weights; the local engine alone can."""
+    loss_fn: Literal["importance_sampling", "ppo"] = "importance_sampling"
+    num_substeps: int = Field(1, ge=1)
+    """Optimizer steps that a batch is divided into."""
+    adam_beta2: float = Field(0.95, ge=0, lt=1)
+    grad_clip_norm: float = Field(0.0, ge=0)
+    """Bound on the gradient's norm; 0 for none."""
+    pipeline: bool = False
+    """Sample the next batch while this one is trained on; its episodes are then one step off the policy."""
+    curriculum: Literal["none", "difficulty", "pass_rate"] = "none"
+    seed: int = Field(0, ge=0)
+    rollout_retries: int = Field(3, ge=0)
+    """How often an episode is played anew after a machine's fault."""
+    min_survivors: int = Field(1, ge=1)
+    """Episodes a group must keep, or it is dropped and counted."""
+    max_concurrent: int = Field(64, ge=1)
+    """Episodes under way at once."""
+
+    # The run
+    log_path: str = "runs/train"
+    behavior_if_log_dir_exists: LogDirBehavior = "resume"
+    eval_every: int = Field(20, ge=0)
+    """Steps between evaluations; 0 for none."""
+    eval_episodes: int = Field(0, ge=0)
+    """Fresh episodes an evaluation plays; 0 for none."""
+    save_every: int = Field(20, ge=0)
+    """Steps between checkpoints that are kept; 0 for the last alone."""
+    resume_every: int = Field(1, ge=1)
+    """Steps between the checkpoints that only a resumed run needs; the last two are kept."""
+    wandb_project: OptionalText = None
+    wandb_name: OptionalText = None
+
+    @model_validator(mode="after")
+    def _together(self) -> TrainOptions:
+        self.reward_config()
+        for name in ("renderer_name", "teacher_renderer_name"):
+            value = getattr(self, name)
+            if value is not None and value not in RENDERER_NAMES:
+                raise ValueError(f"{name}: no renderer {value!r}; there are {', '.join(RENDERER_NAMES)}")
+        if self.min_survivors > self.group_size:
+            raise ValueError(f"min_survivors: {self.min_survivors} is more than group_size={self.group_size}")
+        return self
+
+    @property
+    def distils(self) -> bool:
+        """Whether a teacher is asked."""
+        return self.kl_penalty_coef > 0 and (self.teacher_model is not None or bool(self.teachers))
+
+    def credit(self) -> CreditConfig:
+        """The part that decides on advantages."""
+        return CreditConfig(
+            reward_coef=self.reward_coef,
+            kl_penalty_coef=self.kl_penalty_coef if self.distils else 0.0,
+            kl_discount_factor=self.kl_discount_factor,
+            kl_clip=self.kl_clip,
+            baseline=self.baseline,
+        )
+
+    def reward_config(self) -> RewardWeights:
+        """The reward's weights. Raises `UsageError` that names the option."""
+        try:
+            weights = RewardWeights.preset(self.reward)
+        except UsageError as error:
+            raise UsageError(f"reward: {error}") from error
+        try:
+            return RewardWeights(**(weights.model_dump() | self.reward_weights))
+        except ValidationError as error:
+            raise UsageError(f"reward_weights: {_first(error)}") from error
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        if self.lr_schedule == "constant":
+            return self.learning_rate
+        done = step / max(1, self.num_steps - 1)
+        return self.learning_rate * (1 - (1 - self.lr_final) * done)
+
+    def text_of(self, name: str) -> str | None:
+        """A text option, read from its file where it is given as ``@file``. Raises `UsageError`."""
+        value = getattr(self, name)
+        if value is None or not value.startswith("@"):
+            return value if value is None else str(value)
+        try:
+            return Path(value[1:]).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{name}: {value[1:]} cannot be read: {error}") from error
+
+
+def parse_options(arguments: Sequence[str], defaults: Mapping[str, Any] | None = None) -> TrainOptions:
+    """The options of a command line.
+
+    Args:
+        arguments: ``key=value`` each.
+        defaults: Values to take for what is not given, instead of the general ones.
+
+    Raises:
+        UsageError: An option that is unknown, given twice or has a wrong value; its name is in the message.
+    """
+    return build_options(split_arguments(arguments), defaults)
+
+
+def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
+    """``key=value`` texts as a table. Raises `UsageError`."""
+    given: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, value = argument.lstrip("-").partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UsageError(f"{argument!r} is no option; options are given as name=value, such as learning_rate=1e-4")
+        if name in given:
+            raise UsageError(f"{name}: given twice, as {given[name]!r} and as {value!r}")
+        given[name] = value
+    return given
+
+
+def build_options(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> TrainOptions:
+    """The same of a table of values. Raises `UsageError`."""
+    unknown = [name for name in given if name not in TrainOptions.model_fields]
+    if unknown:
+        import difflib
+
+        near = difflib.get_close_matches(unknown[0], TrainOptions.model_fields, n=2)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(f"{unknown[0]}: there is no such option{hint}")
+    try:
+        return TrainOptions(**{**(defaults or {}), **given})
+    except ValidationError as error:
+        raise UsageError(_first(error)) from error
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{name}: {message}, got {first['input']!r}" if name else message
+
+
+def has_key() -> bool:
+    """Whether Tinker's service can be used."""
+    return bool(os.environ.get("TINKER_API_KEY"))

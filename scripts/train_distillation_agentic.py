@@ -1,0 +1,15 @@
+#!/usr/bin/env python
+"""On-policy distillation on RTL problems in a real shell.
+
+    python scripts/train_distillation_agentic.py student_model=Qwen/Qwen3-8B teacher_model=Qwen/Qwen3-32B num_steps=100
+
+Without TINKER_API_KEY and base_url it trains a tiny model on this machine. ``--help`` lists the options;
+``env=single_turn`` takes one completion instead of a shell. The same command resumes a run that was stopped.
+"""
+
+import sys
+
+from rtl_agent_gym.training.run import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,15 @@
+#!/usr/bin/env python
+"""Reinforcement learning on RTL problems in a real shell, without a teacher (GRPO-style).
+
+    python scripts/train_rl.py student_model=Qwen/Qwen3-8B batch_size=4 group_size=8 reward=dense
+
+Without TINKER_API_KEY and base_url it trains a tiny model on this machine. ``--help`` lists the options;
+``env=single_turn`` takes one completion instead of a shell. The same command resumes a run that was stopped.
+"""
+
+import sys
+
+from rtl_agent_gym.training.run import main
+
+if __name__ == "__main__":
+    sys.exit(main(rl=True))
