@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
-from .models import ADAPTER, Base, LoraSpec, Shelf, trainable
+from .models import ADAPTER, Base, LoraSpec, Shelf, quiet, trainable
 
 NOTE = "engine.json"
 OPTIMIZER = "optimizer.pt"
@@ -35,12 +35,12 @@ def save(folder: Path, base: Base, lora: LoraSpec, module: Any, optimizer: torch
     scratch = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    if lora.rank == 0:
-        module.save_pretrained(scratch)
-    else:
-        module.save_pretrained(scratch, save_embedding_layers=False)
-    if lora.rank == 0:
-        base.tokenizer.save_pretrained(scratch)
+    with quiet():
+        if lora.rank == 0:
+            module.save_pretrained(scratch)
+            base.tokenizer.save_pretrained(scratch)
+        else:
+            module.save_pretrained(scratch, save_embedding_layers=False)
     if optimizer is not None:
         torch.save(optimizer.state_dict(), scratch / OPTIMIZER)
     (scratch / NOTE).write_text(json.dumps({"base_model": base.path, "lora": asdict(lora)}, indent=1) + "\n")
@@ -74,13 +74,14 @@ def load_into(module: Any, folder: Path, note: Note) -> None:
         from peft import set_peft_model_state_dict
 
         state = load_file(folder / "adapter_model.safetensors")
-        missed = set_peft_model_state_dict(module, state, adapter_name=ADAPTER).unexpected_keys
-        if missed:
-            raise UsageError(f"the checkpoint at {folder} does not fit its base model: it has {missed[0]}")
+        outcome: Any = set_peft_model_state_dict(module, state, adapter_name=ADAPTER)
+        if outcome.unexpected_keys:
+            raise UsageError(f"{folder} does not fit its base model, which has no {outcome.unexpected_keys[0]}")
         return
     from transformers import AutoModelForCausalLM
 
-    saved = AutoModelForCausalLM.from_pretrained(folder, dtype=next(module.parameters()).dtype)
+    with quiet():
+        saved = AutoModelForCausalLM.from_pretrained(folder, dtype=next(module.parameters()).dtype)
     module.load_state_dict(saved.state_dict())
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
@@ -106,7 +108,10 @@ class Shelf:
         from transformers import AutoModelForCausalLM
 
         try:
-            module = AutoModelForCausalLM.from_pretrained(path, dtype=self._device.dtype, attn_implementation="sdpa")
+            with quiet():
+                module = AutoModelForCausalLM.from_pretrained(
+                    path, dtype=self._device.dtype, attn_implementation="sdpa"
+                )
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"no causal language model can be read from {path!r}: {error}\n"
@@ -115,8 +120,23 @@ class Shelf:
         unknown = set(getattr(module.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         if unknown:
             raise UsageError(f"the local engine knows no layers of kind {', '.join(sorted(unknown))}, as {path} has")
-        module.to(self._device.name).requires_grad_(False).eval()
-        return module
+        made: Any = module
+        return made.to(self._device.name).requires_grad_(False).eval()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without transformers' progress bars, which would break into the caller's own display."""
+    from transformers.utils import logging as transformers_logging
+
+    logging: Any = transformers_logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def copy_sharing_frozen(module: nn.Module) -> Any:
@@ -162,8 +182,10 @@ def trainable(base: Base, spec: LoraSpec) -> Any:
     )
     devices = [torch.cuda.current_device()] if base.device.name.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
-        # Adapters of a tied output layer leave the input embedding alone; that is wanted and not worth a warning.
+        # Adapters of a tied output layer leave the input embedding alone, which is wanted; and peft finds out by itself
+        # how a layer stores its weights. Neither is worth a warning.
         warnings.filterwarnings("ignore", message=".*tie.*")
+        warnings.filterwarnings("ignore", message="fan_in_fan_out.*")
         if spec.seed is not None:
             torch.manual_seed(spec.seed)
         else:

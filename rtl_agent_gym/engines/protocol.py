@@ -16,8 +16,8 @@ is there::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import tinker
@@ -30,6 +30,25 @@ if TYPE_CHECKING:
     )
 
 
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Pending(Protocol[T_co]):
+    """A result to come, as tinker's ``APIFuture``: await it, or wait for it with `result`."""
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        """Wait for it without blocking the event loop."""
+        ...
+
+    def result(self, timeout: float | None = None) -> T_co:
+        """Wait for it. Raises `TimeoutError` after `timeout` seconds."""
+        ...
+
+    async def result_async(self, timeout: float | None = None) -> T_co:
+        """The same without blocking the event loop."""
+        ...
+
+
 class Sampler(Protocol):
     """Fixed weights to sample from and to score with. A trainer's later steps do not change it."""
 
@@ -39,7 +58,7 @@ class Sampler(Protocol):
         num_samples: int,
         sampling_params: tinker.SamplingParams,
         include_prompt_logprobs: bool = False,
-    ) -> tinker.APIFuture[tinker.SampleResponse]:
+    ) -> Pending[tinker.SampleResponse]:
         """Continue a prompt `num_samples` times.
 
         Calls that are under way together are sampled together, so start many and wait for all.
@@ -54,7 +73,7 @@ class Sampler(Protocol):
         """
         ...
 
-    def compute_logprobs(self, prompt: tinker.ModelInput) -> tinker.APIFuture[list[float | None]]:
+    def compute_logprobs(self, prompt: tinker.ModelInput) -> Pending[list[float | None]]:
         """The log-probability of each token given the ones before it, in nats; as long as the prompt, None first."""
         ...
 
@@ -71,7 +90,7 @@ class Trainer(Protocol):
         data: list[tinker.Datum],
         loss_fn: LossFnType,
         loss_fn_config: Mapping[str, float | str] | None = None,
-    ) -> tinker.APIFuture[tinker.ForwardBackwardOutput]:
+    ) -> Pending[tinker.ForwardBackwardOutput]:
         """Add the gradient of a loss, *summed* over all tokens of all data, to the accumulated one.
 
         With p the probability of the target and q ``exp(logprobs)``, each of ``loss_fn_inputs`` one value a target:
@@ -93,31 +112,31 @@ class Trainer(Protocol):
         data: list[tinker.Datum],
         loss_fn: LossFnType,
         loss_fn_config: Mapping[str, float | str] | None = None,
-    ) -> tinker.APIFuture[tinker.ForwardBackwardOutput]:
+    ) -> Pending[tinker.ForwardBackwardOutput]:
         """The same without a gradient."""
         ...
 
-    def optim_step(self, optim_params: tinker.AdamParams) -> tinker.APIFuture[tinker.OptimStepResponse]:
+    def optim_step(self, optim_params: tinker.AdamParams) -> Pending[tinker.OptimStepResponse]:
         """One step of AdamW along the accumulated gradient, which is then cleared."""
         ...
 
-    def save_state(self, name: str) -> tinker.APIFuture[SaveWeightsResponse]:
+    def save_state(self, name: str) -> Pending[SaveWeightsResponse]:
         """Save weights and optimizer; the result's ``path`` leads back to them."""
         ...
 
-    def save_weights_for_sampler(self, name: str) -> tinker.APIFuture[SaveWeightsForSamplerResponse]:
+    def save_weights_for_sampler(self, name: str) -> Pending[SaveWeightsForSamplerResponse]:
         """Save weights alone; the result's ``path`` goes to `Service.create_sampling_client`."""
         ...
 
-    def load_state(self, path: str) -> tinker.APIFuture[LoadWeightsResponse]:
+    def load_state(self, path: str) -> Pending[LoadWeightsResponse]:
         """Take saved weights; the optimizer starts afresh. Deprecated in the SDK in favour of `Service`'s methods."""
         ...
 
-    def load_state_with_optimizer(self, path: str) -> tinker.APIFuture[LoadWeightsResponse]:
+    def load_state_with_optimizer(self, path: str) -> Pending[LoadWeightsResponse]:
         """Take saved weights and optimizer. Deprecated in the SDK in favour of `Service`'s methods."""
         ...
 
-    def save_weights_and_get_sampling_client(self) -> tinker.APIFuture[Sampler]:
+    def save_weights_and_get_sampling_client(self) -> Pending[Sampler]:
         """A sampler of the weights as they are once all earlier requests are done."""
         ...
 
@@ -133,22 +152,18 @@ class Trainer(Protocol):
 class Service(Protocol):
     """The entry: makes trainers and samplers."""
 
-    def create_lora_training_client(
-        self, base_model: str, rank: int = 32, seed: int | None = None
-    ) -> tinker.APIFuture[Trainer]:
+    def create_lora_training_client(self, base_model: str, rank: int = 32, seed: int | None = None) -> Pending[Trainer]:
         """A trainer of low-rank adapters. The engine in this process takes rank 0 for all weights."""
         ...
 
-    def create_training_client_from_state(self, path: str) -> tinker.APIFuture[Trainer]:
+    def create_training_client_from_state(self, path: str) -> Pending[Trainer]:
         """A trainer that starts from what `Trainer.save_state` saved, its optimizer afresh."""
         ...
 
-    def create_training_client_from_state_with_optimizer(self, path: str) -> tinker.APIFuture[Trainer]:
+    def create_training_client_from_state_with_optimizer(self, path: str) -> Pending[Trainer]:
         """A trainer that goes on from what `Trainer.save_state` saved."""
         ...
 
-    def create_sampling_client(
-        self, model_path: str | None = None, base_model: str | None = None
-    ) -> tinker.APIFuture[Sampler]:
+    def create_sampling_client(self, model_path: str | None = None, base_model: str | None = None) -> Pending[Sampler]:
         """A sampler of saved weights (`model_path`), or of a model as it was published (`base_model`)."""
         ...

@@ -21,7 +21,7 @@ GRAIN = 256
 """Rows grow by this many tokens at a time."""
 
 
-class RowCache(Cache):  # type: ignore[misc]  # transformers leaves parts of it untyped
+class RowCache(Cache):
     """The rows themselves, in the form in which transformers' models ask for a cache."""
 
     def __init__(self, rows: int) -> None:

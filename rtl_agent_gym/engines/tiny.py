@@ -125,8 +125,8 @@ def make_tiny(seed: int = 0, recipe: TinyRecipe | None = None, folder: Path | No
 
 def make_tokenizer(vocabulary: int) -> Any:
     """A byte-level BPE tokenizer with Qwen3's control tokens, trained on the episode, as transformers have it."""
+    import transformers
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -145,8 +145,12 @@ def make_tokenizer(vocabulary: int) -> Any:
     )
     tokenizer.train_from_iterator(pieces, trainer)
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=special) for text, special in QWEN3_CONTROLS])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", clean_up_tokenization_spaces=False
+    library: Any = transformers
+    return library.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        clean_up_tokenization_spaces=False,
     )
 
 
@@ -185,11 +189,13 @@ def _without_controls(text: str) -> list[str]:
 
 def _make(folder: Path, recipe: TinyRecipe, seed: int) -> None:
     from . import tiny_training
+    from .models import quiet
 
     tokenizer = make_tokenizer(recipe.vocabulary)
     tokenizer.save_pretrained(folder / "tokenizer")
     renderer = get_renderer(RENDERER, tokenizer)
     right, wrong = (episode_ids(one, renderer, tokenizer) for one in _scripts())
     for name, model in tiny_training.train_pair(recipe, tokenizer, right, wrong, seed):
-        model.save_pretrained(folder / name)
+        with quiet():
+            model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)

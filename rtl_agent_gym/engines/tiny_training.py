@@ -39,9 +39,10 @@ def train_pair(
 
 def new_model(recipe: TinyRecipe, tokenizer: Any) -> Any:
     """A Qwen3 model with random weights."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
-    config = Qwen3Config(
+    library: Any = transformers  # its models are untyped
+    config = library.Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=recipe.hidden,
         intermediate_size=3 * recipe.hidden,
@@ -55,7 +56,7 @@ def new_model(recipe: TinyRecipe, tokenizer: Any) -> Any:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return Qwen3ForCausalLM(config)
+    return library.Qwen3ForCausalLM(config)
 
 
 class Drill:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import tinker
 
@@ -37,6 +37,9 @@ class Later(tinker.APIFuture[T], Generic[T]):
         """The same without blocking the event loop."""
         async with asyncio.timeout(timeout):
             return await asyncio.wrap_future(self._future)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self.result_async().__await__()
 
     def future(self) -> Future[T]:
         """The `concurrent.futures.Future` below it; cancelling it withdraws what has not begun."""

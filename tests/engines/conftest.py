@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,14 +11,15 @@ import pytest
 def make_model(folder: Path, seed: int = 0, **options: object) -> Path:
     """Save a random model and a tokenizer of bytes."""
     import torch
+    import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+    library: Any = transformers
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={char: id_ for id_, char in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>")
+    fast = library.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>")
     settings: dict[str, object] = {
         "vocab_size": len(fast),
         "hidden_size": 32,
@@ -34,7 +36,7 @@ def make_model(folder: Path, seed: int = 0, **options: object) -> Path:
     }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(Qwen3Config(**(settings | options)))
+        model = library.Qwen3ForCausalLM(library.Qwen3Config(**(settings | options)))
     model.save_pretrained(folder)
     fast.save_pretrained(folder)
     return folder

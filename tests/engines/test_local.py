@@ -1,0 +1,375 @@
+"""What only the engine in this process can show: exact gradients, repeatable runs, shared memory, a free event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinker
+import torch
+from transformers import AutoModelForCausalLM
+
+from rtl_agent_gym.engines.local import LocalEngineConfig, LocalSamplingClient, LocalServiceClient
+from rtl_agent_gym.errors import UsageError
+
+from .conftest import make_model
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
+    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path, max_batch=8)) as made:
+        yield made
+
+
+def prompt_of(length: int, seed: int = 0) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(256) for _ in range(length)]
+
+
+def datum(ids: list[int], **inputs: list[float]) -> tinker.Datum:
+    data: Any = {"target_tokens": ids[1:], **inputs}
+    return tinker.Datum(model_input=tinker.ModelInput.from_ints(ids[:-1]), loss_fn_inputs=data)
+
+
+def textbook(loss_fn: str, logprobs: torch.Tensor, inputs: dict[str, list[float]]) -> torch.Tensor:
+    """The losses as the papers have them, token by token."""
+    loss = torch.zeros((), dtype=logprobs.dtype)
+    for index, logprob in enumerate(logprobs):
+        if loss_fn == "cross_entropy":
+            loss = loss - inputs["weights"][index] * logprob
+            continue
+        ratio, advantage = torch.exp(logprob - inputs["logprobs"][index]), inputs["advantages"][index]
+        gain = ratio * advantage
+        if loss_fn == "ppo":
+            gain = torch.min(gain, torch.clamp(ratio, 0.9, 1.3) * advantage)
+        loss = loss - gain
+    return loss
+
+
+@pytest.mark.parametrize("loss_fn", ["cross_entropy", "importance_sampling", "ppo"])
+async def test_the_gradient_is_that_of_the_textbook_loss(
+    service: LocalServiceClient, model_path: Path, loss_fn: str
+) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=0)
+    rng = random.Random(1)
+    data, expected = [], AutoModelForCausalLM.from_pretrained(model_path).double()
+    for length in (9, 30, 17):  # of different lengths, so that padding plays a part
+        ids = prompt_of(length, seed=length)
+        inputs: dict[str, list[float]]
+        if loss_fn == "cross_entropy":
+            inputs = {"weights": [rng.random() for _ in ids[1:]]}
+        else:
+            # Around the policy's own values, so that ratios fall inside and outside the clipping range.
+            logits = expected(input_ids=torch.tensor([ids[:-1]])).logits[0].log_softmax(-1)
+            own = logits.gather(-1, torch.tensor(ids[1:]).unsqueeze(-1)).squeeze(-1).tolist()
+            inputs = {
+                "logprobs": [value + rng.uniform(-0.5, 0.5) for value in own],
+                "advantages": [rng.choice([0.0, rng.uniform(-1, 1)]) for _ in own],
+            }
+        data.append(datum(ids, **inputs))
+        logits = expected(input_ids=torch.tensor([ids[:-1]])).logits[0].log_softmax(-1)
+        logprobs = logits.gather(-1, torch.tensor(ids[1:]).unsqueeze(-1)).squeeze(-1)
+        textbook(loss_fn, logprobs, inputs).backward()  # type: ignore[no-untyped-call]
+    config = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.3} if loss_fn == "ppo" else None
+    trainer.forward_backward(data[:2], loss_fn, config)  # type: ignore[arg-type]
+    await trainer.forward_backward(data[2:], loss_fn, config)  # type: ignore[arg-type]
+    gradients = await trainer.gradients()
+    wanted: dict[str, Any] = {name: one.grad for name, one in expected.named_parameters()}
+    assert set(gradients) == set(wanted)
+    for name, gradient in gradients.items():
+        assert wanted[name] is not None
+        scale = wanted[name].abs().max()
+        assert (gradient - wanted[name]).abs().max() <= 1e-5 * max(float(scale), 1.0), name
+
+
+async def test_padding_and_the_size_of_batches_change_no_gradient(model_path: Path) -> None:
+    data = [datum(prompt_of(length, length), weights=[1.0] * (length - 1)) for length in (5, 40, 12, 3)]
+    found = []
+    for batch_tokens in (1, 64, 10_000):
+        with LocalServiceClient(LocalEngineConfig(batch_tokens=batch_tokens)) as service:
+            trainer = await service.create_lora_training_client(str(model_path), rank=4, seed=0)
+            outcome = await trainer.forward_backward(data, "cross_entropy")
+            assert [len(one["logprobs"].to_numpy()) for one in outcome.loss_fn_outputs] == [4, 39, 11, 2]
+            found.append(await trainer.gradients())
+    for other in found[1:]:
+        for name, gradient in other.items():
+            torch.testing.assert_close(gradient, found[0][name], atol=1e-5, rtol=1e-4)
+
+
+async def converse(sampler: LocalSamplingClient, number: int, delays: list[float]) -> list[tuple[Any, Any]]:
+    """Three turns of one conversation, with pauses between them."""
+    ids, said = prompt_of(20, seed=7), []
+    for turn, delay in enumerate(delays):
+        await asyncio.sleep(delay)
+        params = tinker.SamplingParams(max_tokens=12 + number, seed=number * 10 + turn, stop=[])
+        answer = (await sampler.sample(tinker.ModelInput.from_ints(ids), 1, params)).sequences[0]
+        said.append((answer.tokens, answer.logprobs))
+        ids = ids + answer.tokens + prompt_of(9, seed=turn)
+    return said
+
+
+async def test_the_order_of_requests_changes_no_bit(service: LocalServiceClient, model_path: Path) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=4, seed=0)
+    runs = []
+    for run in range(3):
+        sampler = await trainer.save_weights_and_get_sampling_client()  # anew, so that nothing of the last run is kept
+        rng = random.Random(run)
+        order = rng.sample(range(8), 8)
+        delays = {number: [rng.random() * 0.03 * run for _ in range(3)] for number in order}
+        played = await asyncio.gather(*(converse(sampler, number, delays[number]) for number in order))
+        runs.append(dict(zip(order, played, strict=True)))
+    assert runs[0] == runs[1] == runs[2]
+
+
+async def test_a_conversation_that_goes_on_scores_as_its_whole(service: LocalServiceClient, model_path: Path) -> None:
+    sampler = await service.create_sampling_client(base_model=str(model_path))
+    ids = prompt_of(20, seed=7)
+    for turn, (tokens, logprobs) in enumerate(await converse(sampler, 3, [0.0, 0.0, 0.0])):
+        scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints(ids + tokens))
+        assert scored[len(ids) :] == pytest.approx(logprobs, abs=1e-4)
+        ids = ids + tokens + prompt_of(9, seed=turn)
+
+
+async def test_more_requests_than_slots_are_all_served(service: LocalServiceClient, model_path: Path) -> None:
+    sampler = await service.create_sampling_client(base_model=str(model_path))
+    params = [tinker.SamplingParams(max_tokens=3 + number % 5, seed=number, stop=[]) for number in range(20)]
+    prompts = [tinker.ModelInput.from_ints(prompt_of(5 + number, number)) for number in range(20)]
+    answers = await asyncio.gather(*(sampler.sample(one, 2, param) for one, param in zip(prompts, params, strict=True)))
+    for number, answer in enumerate(answers):
+        assert [len(one.tokens) for one in answer.sequences] == [3 + number % 5] * 2
+        for one in answer.sequences:
+            scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints(prompts[number].to_ints() + one.tokens))
+            assert scored[-len(one.tokens) :] == pytest.approx(one.logprobs, abs=1e-4)
+
+
+async def test_samples_follow_the_models_distribution(service: LocalServiceClient, model_path: Path) -> None:
+    sampler = await service.create_sampling_client(base_model=str(model_path))
+    prompt = tinker.ModelInput.from_ints(prompt_of(6))
+    drawn = (await sampler.sample(prompt, 1500, tinker.SamplingParams(max_tokens=1, seed=1, stop=[]))).sequences
+    counts: dict[int, int] = {}
+    chances: dict[int, float] = {}
+    for one in drawn:
+        counts[one.tokens[0]] = counts.get(one.tokens[0], 0) + 1
+        chances[one.tokens[0]] = float(torch.tensor(one.logprobs).exp())
+    for token, chance in chances.items():
+        assert abs(counts[token] - 1500 * chance) < 5 * (1500 * chance) ** 0.5 + 3
+
+
+async def test_top_k_and_top_p_leave_out_the_unlikely(service: LocalServiceClient, model_path: Path) -> None:
+    sampler = await service.create_sampling_client(base_model=str(model_path))
+    prompt = tinker.ModelInput.from_ints(prompt_of(6))
+
+    async def tokens(**options: Any) -> set[int]:
+        params = tinker.SamplingParams(max_tokens=1, seed=2, stop=[], **options)
+        return {one.tokens[0] for one in (await sampler.sample(prompt, 200, params)).sequences}
+
+    assert len(await tokens()) > 3
+    assert len(await tokens(top_k=3)) == 3
+    assert await tokens(top_k=1) == await tokens(temperature=0.0) == await tokens(top_p=1e-6)
+
+
+async def test_without_a_stop_the_models_end_token_ends_a_sample(service: LocalServiceClient, model_path: Path) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=8)
+    end = trainer.get_tokenizer().eos_token_id
+    ids = [*prompt_of(5), 7, end]
+    for _ in range(30):
+        await trainer.forward_backward([datum(ids, weights=[0.0] * 4 + [1.0, 1.0])], "cross_entropy")
+        await trainer.optim_step(tinker.AdamParams(learning_rate=2e-2))
+    sampler = await trainer.save_weights_and_get_sampling_client()
+    prompt = tinker.ModelInput.from_ints(ids[:5])
+    plain = tinker.SamplingParams(max_tokens=9, temperature=0.0)
+    ended = (await sampler.sample(prompt, 1, plain)).sequences[0]
+    assert (ended.tokens, ended.stop_reason) == ([7, end], "stop")
+    endless = tinker.SamplingParams(max_tokens=9, temperature=0.0, stop=[])
+    assert len((await sampler.sample(prompt, 1, endless)).sequences[0].tokens) == 9
+
+
+async def test_student_and_teacher_have_one_base_in_memory(service: LocalServiceClient, model_path: Path) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=4)
+    student = await trainer.save_weights_and_get_sampling_client()
+    teacher = await service.create_sampling_client(base_model=str(model_path))
+    base = {one.data_ptr() for one in teacher._weights.module.parameters()}
+    for module in (trainer._training.module, student._weights.module):
+        own = {name for name, one in module.named_parameters() if one.data_ptr() not in base}
+        assert own
+        assert all("lora_" in name for name in own)
+
+
+async def test_the_event_loop_is_never_blocked(service: LocalServiceClient, model_path: Path) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=4)
+    ids = prompt_of(400)
+    work = trainer.forward_backward([datum(ids, weights=[1.0] * 399)] * 24, "cross_entropy")
+    longest, last = 0.0, time.perf_counter()
+    while not work.future().done():
+        await asyncio.sleep(0.001)
+        longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+    assert longest < 0.25
+    await work
+
+
+async def test_a_request_that_is_given_up_frees_its_slot(service: LocalServiceClient, model_path: Path) -> None:
+    sampler = await service.create_sampling_client(base_model=str(model_path))
+    prompt = tinker.ModelInput.from_ints(prompt_of(5))
+    endless = tinker.SamplingParams(max_tokens=1000, stop=[])
+    tasks = [asyncio.ensure_future(sampler.sample_async(prompt, 8, endless)) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    for task in tasks:
+        task.cancel()
+    begun = time.perf_counter()
+    assert (await sampler.sample(prompt, 8, tinker.SamplingParams(max_tokens=2, stop=[]))).sequences
+    assert time.perf_counter() - begun < 2
+    scheduler = service._engine.scheduler
+    assert not any(slot.busy for table in scheduler._tables.values() for slot in table._slots)
+
+
+async def test_sampling_training_and_scoring_go_on_side_by_side(service: LocalServiceClient, model_path: Path) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=4)
+    sampler = await trainer.save_weights_and_get_sampling_client()
+    prompt = tinker.ModelInput.from_ints(prompt_of(5))
+    alone = await sampler.sample(prompt, 2, tinker.SamplingParams(max_tokens=60, seed=1, stop=[]))
+    together = sampler.sample(prompt, 2, tinker.SamplingParams(max_tokens=60, seed=1, stop=[]))
+    for _ in range(3):
+        trainer.forward_backward([datum(prompt_of(30), weights=[1.0] * 29)], "cross_entropy")
+        await trainer.optim_step(tinker.AdamParams(learning_rate=1e-2))
+        await sampler.compute_logprobs(prompt)
+    assert [one.tokens for one in (await together).sequences] == [one.tokens for one in alone.sequences]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mask": [1.0] * 4}, "datum 0: loss_fn_inputs has mask"),
+        ({"weights": [1.0]}, "weights has the shape"),
+    ],
+)
+async def test_data_that_do_not_fit_are_named(
+    service: LocalServiceClient, model_path: Path, change: dict[str, list[float]], words: str
+) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=4)
+    values = torch.ones(4).tolist()
+    inputs: Any = {"target_tokens": [1, 2, 3, 4], "weights": values} | change
+    inputs = {key: tinker.TensorData(data=value, dtype="int64" if key[0] == "t" else "float32", shape=[len(value)])
+              for key, value in inputs.items()}  # fmt: skip
+    wrong = tinker.Datum(model_input=tinker.ModelInput.from_ints([1, 2, 3, 4]), loss_fn_inputs=inputs)
+    with pytest.raises(UsageError, match=words):
+        await trainer.forward_backward([wrong], "cross_entropy")
+
+
+async def test_mistakes_are_told_with_what_to_do(service: LocalServiceClient, model_path: Path, tmp_path: Path) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=4)
+    sampler = await trainer.save_weights_and_get_sampling_client()
+    empty, long = tinker.ModelInput.from_ints([]), tinker.ModelInput.from_ints([1] * 1024)
+    with pytest.raises(UsageError, match="no causal language model can be read"):
+        await service.create_sampling_client(base_model=str(tmp_path / "nowhere"))
+    with pytest.raises(UsageError, match="no checkpoint at"):
+        await service.create_training_client_from_state(str(tmp_path / "nowhere"))
+    with pytest.raises(UsageError, match="at least one token"):
+        await sampler.sample(empty, 1, tinker.SamplingParams())
+    with pytest.raises(UsageError, match="the prompt has 1024 tokens"):
+        await sampler.sample(long, 1, tinker.SamplingParams())
+    with pytest.raises(UsageError, match="call forward_backward before optim_step"):
+        await trainer.optim_step(tinker.AdamParams())
+    with pytest.raises(UsageError, match="no loss 'cispo'"):
+        await trainer.forward_backward([datum([1, 2])], "cispo")
+    with pytest.raises(UsageError, match="plain file name"):
+        trainer.save_state("../elsewhere")
+    path = (await trainer.save_weights_for_sampler("weights")).path
+    with pytest.raises(UsageError, match="has weights only"):
+        await service.create_training_client_from_state_with_optimizer(path)
+    service.close()
+    with pytest.raises(UsageError, match="engine is closed"):
+        sampler.compute_logprobs(long)
+
+
+async def test_all_weights_can_be_trained_saved_and_read_by_transformers(
+    service: LocalServiceClient, model_path: Path
+) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=0)
+    ids = prompt_of(30)
+    for _ in range(2):
+        await trainer.forward_backward([datum(ids, weights=[1.0] * 29)], "cross_entropy")
+        await trainer.optim_step(tinker.AdamParams(learning_rate=1e-2))
+    assert trainer.get_info().is_lora is False
+    path = (await trainer.save_state("full")).path
+    sampler = await trainer.save_weights_and_get_sampling_client()
+    wanted = await sampler.compute_logprobs(tinker.ModelInput.from_ints(ids))
+    model = AutoModelForCausalLM.from_pretrained(path)
+    logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+    found = logits.gather(-1, torch.tensor(ids[1:]).unsqueeze(-1)).squeeze(-1).tolist()
+    assert found == pytest.approx(wanted[1:], abs=1e-5)
+    again = await service.create_training_client_from_state_with_optimizer(path)
+    restored = await again.save_weights_and_get_sampling_client()
+    assert await restored.compute_logprobs(tinker.ModelInput.from_ints(ids)) == wanted
+
+
+async def test_loading_into_a_trainer_goes_back_to_what_was_saved(
+    service: LocalServiceClient, model_path: Path
+) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=4)
+    data = [datum(prompt_of(30), weights=[1.0] * 29)]
+
+    async def step() -> float:
+        outcome = await trainer.forward_backward(data, "cross_entropy")
+        await trainer.optim_step(tinker.AdamParams(learning_rate=1e-2))
+        return outcome.metrics["loss:sum"]
+
+    await step()
+    path = (await trainer.save_state("one")).path
+    first = [await step(), await step()]
+    await trainer.load_state_with_optimizer(path)
+    assert [await step(), await step()] == first
+    await trainer.load_state(path)
+    assert [await step(), await step()] != first
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "sliding", "mixed"])
+async def test_other_architectures_sample_as_they_score(
+    service: LocalServiceClient, model_path: Path, tmp_path: Path, kind: str
+) -> None:
+    if kind == "gpt2":
+        import transformers
+
+        library: Any = transformers
+        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 257}
+        library.GPT2LMHeadModel(library.GPT2Config(**sizes, initializer_range=0.3)).save_pretrained(tmp_path / "m")
+        library.AutoTokenizer.from_pretrained(model_path).save_pretrained(tmp_path / "m")
+    else:
+        layers = {"sliding": ["sliding_attention"] * 2, "mixed": ["full_attention", "sliding_attention"]}[kind]
+        make_model(tmp_path / "m", layer_types=layers, use_sliding_window=True, sliding_window=8)
+    trainer = await service.create_lora_training_client(str(tmp_path / "m"), rank=2)
+    sampler = await trainer.save_weights_and_get_sampling_client()
+    prompts = [prompt_of(20 + number, number) for number in range(3)]
+    params = tinker.SamplingParams(max_tokens=30, seed=1, stop=[])
+    answers = await asyncio.gather(*(sampler.sample(tinker.ModelInput.from_ints(one), 1, params) for one in prompts))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        one = answer.sequences[0]
+        scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints(prompt + one.tokens))
+        assert scored[len(prompt) :] == pytest.approx(one.logprobs, abs=1e-4)
+
+
+async def test_without_steadiness_the_numbers_are_as_good(model_path: Path) -> None:
+    with LocalServiceClient(LocalEngineConfig(steady=False, threads=1)) as service:
+        sampler = await service.create_sampling_client(base_model=str(model_path))
+        params = [tinker.SamplingParams(max_tokens=10, seed=number, stop=[]) for number in range(5)]
+        prompts = [prompt_of(10) + prompt_of(number, number) for number in range(5)]
+        inputs = [tinker.ModelInput.from_ints(one) for one in prompts]
+        answers = await asyncio.gather(*(sampler.sample(*pair) for pair in zip(inputs, [1] * 5, params, strict=True)))
+        for prompt, answer in zip(prompts, answers, strict=True):
+            one = answer.sequences[0]
+            scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints(prompt + one.tokens))
+            assert scored[len(prompt) :] == pytest.approx(one.logprobs, abs=1e-4)
+
+
+def test_the_package_and_the_protocol_import_neither_torch_nor_tinker() -> None:
+    code = (
+        "import sys, rtl_agent_gym, rtl_agent_gym.engines, rtl_agent_gym.engines.protocol;"
+        "assert not {'torch', 'tinker', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
