@@ -172,9 +172,13 @@ def source_paths(services: Sequence[Service]) -> list[str]:
     return list(dict.fromkeys(word.removeprefix(prefix) for word in words if word.startswith(prefix)))
 
 
-def top_modules(services: Sequence[Service]) -> list[str]:
-    """The modules that the services' tests run on."""
-    return list(dict.fromkeys(service.env["TOPLEVEL"] for service in services if service.env.get("TOPLEVEL")))
+def top_modules(services: Sequence[Service]) -> dict[str, list[str]]:
+    """The modules that the services' tests run on, each with the names of its Python modules of tests."""
+    tops: dict[str, list[str]] = {}
+    for service in services:
+        if service.env.get("TOPLEVEL"):
+            tops.setdefault(service.env["TOPLEVEL"], []).extend(service.env.get("MODULE", "").split(","))
+    return tops
 
 
 def _lint_command(services: Sequence[Service], submission: Submission) -> list[str] | None:

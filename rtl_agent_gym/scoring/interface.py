@@ -34,14 +34,19 @@ class InterfaceStage:
     """Each difference in words."""
 
 
-async def demands(problem: Problem, tops: Sequence[str], frontend: Frontend) -> list[Demand]:
+async def demands(problem: Problem, tops: Mapping[str, Sequence[str]], frontend: Frontend) -> list[Demand]:
     """What a problem asks of the modules that its tests run on.
+
+    Args:
+        problem: With its hidden tests.
+        tops: The modules, each with the names of the Python modules that test it.
+        frontend: Reads the headers.
 
     The module's header is taken from the prompt, the documents, or the RTL that the problem gives, in this order;
     without one, the names that the tests drive are all that is known.
     """
     found = []
-    for top in tops:
+    for top, tests in tops.items():
         header = _find_header(problem, top)
         ports: tuple[Port, ...] = ()
         if header is not None:
@@ -49,7 +54,7 @@ async def demands(problem: Problem, tops: Sequence[str], frontend: Frontend) -> 
             ports = reading.ports.get(top, ())
         if ports:
             found.append(Demand(top, ports))
-        elif driven := _driven(problem):
+        elif driven := _driven(problem, tests):
             found.append(Demand(top, tuple(Port(name, "in", None) for name in driven), names_only=True))
     return found
 
@@ -75,11 +80,11 @@ def _without_comments(text: str) -> str:
     return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
 
 
-def _driven(problem: Problem) -> list[str]:
-    """Signals of the top module that the tests assign."""
+def _driven(problem: Problem, tests: Sequence[str]) -> list[str]:
+    """Signals of the top module that its tests assign."""
     names: dict[str, None] = {}
     for path, text in problem.harness.items():
-        if path.endswith(".py"):
+        if path.endswith(".py") and path.removesuffix(".py").rsplit("/", 1)[-1] in tests:
             names.update(dict.fromkeys(a or b for a, b in _DRIVEN.findall(text)))
     return list(names)
 

@@ -142,7 +142,7 @@ class Scorer:
         tops = top_modules(services)
         files = {path: content for path, content in submission.tree.items() if is_hdl(path)}
         order = reading_order(submission, source_paths(services))
-        reading = await self._frontend.read(files, order, tops)
+        reading = await self._frontend.read(files, order, list(tops))
         syntax = judge_syntax(submission, reading)
         interface = judge_interface(await self._asked(submission.problem, tops), reading)
         notes = [syntax.reason] if syntax.reason else []
@@ -156,7 +156,7 @@ class Scorer:
         )
         return grading, "; ".join(notes)
 
-    async def _asked(self, problem: Problem, tops: Sequence[str]) -> list[Demand]:
+    async def _asked(self, problem: Problem, tops: Mapping[str, Sequence[str]]) -> list[Demand]:
         digest = problem.digest
         if digest not in self._demands:
             self._demands[digest] = await demands(problem, tops, self._frontend)

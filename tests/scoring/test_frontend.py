@@ -11,6 +11,8 @@ from rtl_agent_gym.scoring.syntax import disagreement, judge_syntax, reading_ord
 
 from .conftest import GOLDEN, TARGET, make_problem
 
+TOPS = {"adder": ["test_adder"]}
+
 
 @pytest.fixture
 async def frontend() -> AsyncIterator[Frontend]:
@@ -106,7 +108,7 @@ async def test_a_disagreement_says_which_front_end_complained(frontend: Frontend
 async def test_the_interface_stage_spells_out_differences(
     frontend: Frontend, header: str, share: float, said: tuple[str, ...]
 ) -> None:
-    asked = await demands(make_problem(), ["adder"], frontend)
+    asked = await demands(make_problem(), TOPS, frontend)
     text = f"module adder({header}); endmodule".encode()
     stage = judge_interface(asked, await frontend.read({TARGET: text}, [TARGET], ["adder"]))
     assert stage.share == pytest.approx(share)
@@ -114,7 +116,7 @@ async def test_the_interface_stage_spells_out_differences(
 
 
 async def test_a_missing_module_names_those_that_are_there(frontend: Frontend) -> None:
-    asked = await demands(make_problem(), ["adder"], frontend)
+    asked = await demands(make_problem(), TOPS, frontend)
     stage = judge_interface(asked, await frontend.read({TARGET: b"module add; endmodule"}, [TARGET], ["adder"]))
     assert stage.share == 0.0
     assert stage.differences == ("module adder is missing (modules found: add)",)
@@ -126,13 +128,13 @@ async def test_the_header_is_found_in_prompt_then_docs_then_rtl_then_tests(front
 
     old_style = "module adder(a, b);\n  input [1:0] a; // first\n  output b;\nendmodule"
     sources = {"docs/s.md": header("d"), "rtl/adder.sv": old_style}
-    (asked,) = await demands(make_problem(prompt=header("p"), context=sources), ["adder"], frontend)
+    (asked,) = await demands(make_problem(prompt=header("p"), context=sources), TOPS, frontend)
     assert [port.name for port in asked.ports] == ["p"]
-    (asked,) = await demands(make_problem(prompt="Write it.", context=sources), ["adder"], frontend)
+    (asked,) = await demands(make_problem(prompt="Write it.", context=sources), TOPS, frontend)
     assert [port.name for port in asked.ports] == ["d"]
-    (asked,) = await demands(make_problem(prompt="Write it.", context={"rtl/adder.sv": old_style}), ["adder"], frontend)
+    (asked,) = await demands(make_problem(prompt="Write it.", context={"rtl/adder.sv": old_style}), TOPS, frontend)
     assert [(port.name, port.direction, port.width) for port in asked.ports] == [("a", "in", 2), ("b", "out", 1)]
     tests = {"src/test_adder.py": "dut.a.value = 1\nif dut.sum.value == 2: pass\nClock(dut.clk, 1)\n"}
-    (asked,) = await demands(make_problem(prompt="Write it.", harness=tests), ["adder"], frontend)
+    (asked,) = await demands(make_problem(prompt="Write it.", harness=tests), TOPS, frontend)
     assert asked.names_only
     assert [port.name for port in asked.ports] == ["a", "clk"]
