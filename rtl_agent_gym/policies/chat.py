@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -136,6 +137,9 @@ class ChatPolicy:
             request["seed"] = seed
         if options.tools:
             request |= {"tools": [DECLARATION], "tool_choice": "auto"}
+            if importlib.util.find_spec("mcp") is None:
+                # litellm looks among tools for some of a protocol that is not used here, and fails without its package.
+                request["_skip_mcp_handler"] = True
         if options.base_url:
             request["api_base"] = options.base_url
         if options.api_key or options.base_url:

@@ -58,7 +58,12 @@ async def test_a_script_plays_its_turns_and_then_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("- {says: x}", "turn 0.says"), ("a: [", "not YAML"), ("text", "a script is a list"), ("- {run: {a: b}}", "turn 0.run")],
+    [
+        ("- {says: x}", "turn 0.says"),
+        ("a: [", "not YAML"),
+        ("text", "a script is a list"),
+        ("- {run: {a: b}}", "turn 0.run"),
+    ],
 )
 def test_a_bad_script_is_said(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "script.yaml"
