@@ -68,17 +68,22 @@ def fit_passages(passages: Sequence[str], measure: Callable[[Sequence[str]], int
         return Fitted(list(passages), ())
     split = [split_pieces(text) for text in passages]
     loose = [(i, j) for i, pieces in enumerate(split) for j, piece in enumerate(pieces) if not piece.kept]
-    if not loose or measure(_without(split, set(loose))) > limit:
+
+    def tokens(left_out: int) -> int:
+        return measure(_without(split, set(loose[len(loose) - left_out :])))
+
+    few = 0
+    for i in reversed(range(len(split))):  # passage by passage: the line that tells of a cut costs tokens too
+        many = sum(1 for place in loose if place[0] >= i)
+        if many > few and tokens(many) <= limit:
+            break
+        few = many
+    else:
         return None
-    few, many = 0, len(loose)  # leaving out `many` pieces fits, `few` does not
-    while many - few > 1:
+    while many - few > 1:  # leaving out `many` pieces fits, `few` does not
         middle = (few + many) // 2
-        if measure(_without(split, set(loose[-middle:]))) <= limit:
-            many = middle
-        else:
-            few = middle
-    gone = set(loose[-many:])
-    shortened = _without(split, gone)
+        few, many = (few, middle) if tokens(middle) <= limit else (middle, many)
+    shortened = _without(split, set(loose[len(loose) - many :]))
     cut = tuple(line for text in shortened for line in text.splitlines() if MARKER in line)
     return Fitted(shortened, cut)
 

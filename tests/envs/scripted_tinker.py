@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import tinker
 from tinker import types
 from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
@@ -79,7 +80,10 @@ class Sampling:
     ) -> tinker.SampleResponse:
         said = await Script(self.texts)(prompt, sampling_params.stop, max_tokens=sampling_params.max_tokens)  # type: ignore[arg-type]
         sequence = tinker.SampledSequence(
-            tokens=said.tokens, logprobs=said.maybe_logprobs, stop_reason=said.stop_reason
+            stop_reason=said.stop_reason,
+            sequence_id="0",
+            tokens_np=np.array(said.tokens),
+            logprobs_np=np.array(said.maybe_logprobs, dtype=np.float32),
         )
         return tinker.SampleResponse(sequences=[sequence])
 
