@@ -67,15 +67,15 @@ class TinyRecipe:
     hidden: int = 192
     layers: int = 2
     heads: int = 4
-    batch: int = 4
+    batch: int = 2
     """Episodes a step, right and wrong by turns."""
     student: tuple[Phase, ...] = (
-        Phase(300, 4e-3, 1e-3, right=0.25, noise=0.03),
-        Phase(80, 1e-3, 1e-3, right=0.25, noise=0.005),
+        Phase(280, 4e-3, 1e-3, right=0.2, noise=0.03),
+        Phase(70, 1e-3, 1e-3, right=0.2, noise=0.005),
     )
     teacher: tuple[Phase, ...] = (
-        Phase(120, 1.5e-3, 1.5e-3, right=0.99, noise=0.01),
-        Phase(80, 1e-3, 1e-3, right=0.99, noise=0.0),
+        Phase(110, 1.5e-3, 1.5e-3, right=0.99, noise=0.01),
+        Phase(110, 1e-3, 1e-4, right=0.99, noise=0.0),
     )
     """After the student's."""
     versions: dict[str, str] = field(

@@ -175,7 +175,7 @@ async def test_advantages_move_probabilities_their_way(engine: Engine, trainer: 
     half = len(scored) // 2
     advantages = [1.0] * half + [-1.0] * (len(scored) - half)
     for loss_fn in ("importance_sampling", "ppo"):
-        outcome = await trainer.forward_backward([rollout(ids, scored, advantages)], loss_fn)  # type: ignore[arg-type]
+        outcome = await trainer.forward_backward([rollout(ids, scored, advantages)], loss_fn)
         assert outcome.metrics["loss:sum"] == pytest.approx(-sum(advantages), abs=0.1 if local(engine) else 2.0)
     await trainer.optim_step(tinker.AdamParams(learning_rate=2e-3))
     after = await trainer.save_weights_and_get_sampling_client()
