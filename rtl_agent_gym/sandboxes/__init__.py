@@ -1,6 +1,7 @@
 """Isolated machines with a persistent shell."""
 
 from .docker import DockerSandbox, DockerSandboxes
+from .pool import WaitingSandboxes
 from .protocol import WORK_DIR, CommandResult, OutputSink, Sandbox, SandboxProvider, SandboxSpec
 
 __all__ = [
@@ -12,4 +13,5 @@ __all__ = [
     "Sandbox",
     "SandboxProvider",
     "SandboxSpec",
+    "WaitingSandboxes",
 ]

@@ -276,6 +276,11 @@ class DockerSandbox:
             offset += size
         return files
 
+    async def ping(self) -> None:
+        """Return when every warden answers. See `Sandbox.ping`."""
+        for channel in dict.fromkeys(self._open_channel()):
+            await _answer(channel, b"P", {}, b"", GRACE)
+
     async def close(self) -> None:
         """End the container. See `Sandbox.close`."""
         if self._closing is None:

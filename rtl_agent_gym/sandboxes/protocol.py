@@ -120,6 +120,10 @@ class Sandbox(Protocol):
         """
         ...
 
+    async def ping(self) -> None:
+        """Return when the sandbox answers. Raises `SandboxLost` when it is gone."""
+        ...
+
     async def close(self) -> None:
         """End the sandbox and everything in it. Idempotent; never raises for a sandbox that is already gone."""
         ...
