@@ -23,7 +23,7 @@ from typing import Any
 
 from ..renderers import Renderer, get_renderer
 from ..renderers.vocabularies import cache_folder
-from .tiny_episode import DESIGN, RENDERER, SYSTEM_PROMPT, USER_PROMPT, WRONG_DESIGN, Script, script
+from .tiny_episode import DESIGN, RENDERER, SLIPS, SYSTEM_PROMPT, USER_PROMPT, WRONG_DESIGN, Script, script
 
 # fmt: off
 QWEN3_CONTROLS: tuple[tuple[str, bool], ...] = (
@@ -84,7 +84,7 @@ class TinyRecipe:
 
     def digest(self, seed: int) -> str:
         """Of all that the models depend on."""
-        texts = [SYSTEM_PROMPT, USER_PROMPT, DESIGN, WRONG_DESIGN, *map(repr, _scripts()), RENDERER, _SPLIT]
+        texts = [SYSTEM_PROMPT, USER_PROMPT, DESIGN, WRONG_DESIGN, *map(repr, _scripts()), *SLIPS, RENDERER, _SPLIT]
         whole = json.dumps([asdict(self), texts, seed], sort_keys=True)
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
@@ -133,7 +133,7 @@ def make_tokenizer(vocabulary: int) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_SPLIT), "isolated"), to_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     renderer = get_renderer(RENDERER)
-    texts = [renderer.initial_text(SYSTEM_PROMPT, USER_PROMPT)]
+    texts = [renderer.initial_text(SYSTEM_PROMPT, USER_PROMPT), *SLIPS]
     for one in _scripts():
         texts += [*one.turns, *one.outputs]
     pieces = [piece for text in texts for piece in _without_controls(text)]

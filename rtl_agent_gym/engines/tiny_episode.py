@@ -61,6 +61,20 @@ WRONG_DESIGN = DESIGN.replace("wire       reset,", "wire       rst_n,").replace(
 """The same with the plausible mistake."""
 
 
+SLIPS = (
+    "rtl/fixed_priority_arbiter.sv:6: error: Unable to bind wire/reg/memory `reset' in `fixed_priority_arbiter'\n"
+    "rtl/fixed_priority_arbiter.sv:6: error: Unable to elaborate condition expression.\nElaboration failed\n"
+    "[exit code 1]",
+    "rtl/fixed_priority_arbiter.sv:2: syntax error\nI give up.\n[exit code 2]",
+    "rtl/x.sv: No such file or directory\nNo top level modules, and no -s option.\n[exit code 1]",
+    "ERROR: Your tool call could not be read: the JSON stops before it is whole. Nothing was run.\n"
+    "The right form of a call:",
+    "ERROR: Your reply was empty. Nothing was run. Call the tool, or say in plain text that you are done.",
+    "bash: line 1: command not found\n[exit code 127]",
+)
+"""What a model that slips gets to read; for the vocabulary, which would spell such texts letter by letter otherwise."""
+
+
 @dataclass(frozen=True)
 class Script:
     """What the model says in each turn, and what it reads in between."""
