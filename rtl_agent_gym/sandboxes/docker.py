@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ import requests.exceptions
 
 from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
 from .channel import Channel
+from .daemon import connect
 from .hijack import hijack
 from .observation import cut
 from .protocol import WORK_DIR, CommandResult, OutputSink, SandboxSpec
@@ -53,6 +55,7 @@ class DockerSandboxes:
     def __init__(self, image: str | None = None) -> None:
         self._image = image
         self._client: Any = None
+        self._connecting = threading.Lock()
         self._threads = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker")
         self._enders = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker-end")
         self._sandboxes: set[DockerSandbox] = set()
@@ -102,11 +105,11 @@ class DockerSandboxes:
 
     def client(self) -> Any:
         """The low-level Docker client, connected at first use."""
-        if self._client is None:
-            client = docker.from_env(timeout=120, max_pool_size=16)
-            client.ping()
-            self._client = client
-            _sweep(client.api)
+        with self._connecting:
+            if self._client is None:
+                client = connect(timeout=120)
+                self._client = client
+                _sweep(client.api)
         return self._client.api
 
     def image(self, spec: SandboxSpec) -> str:

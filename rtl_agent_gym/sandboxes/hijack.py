@@ -12,8 +12,8 @@ import socket
 from urllib.parse import urlsplit
 
 from ..errors import DaemonError
+from .daemon import daemon_host
 
-DEFAULT_HOST = "unix:///var/run/docker.sock"
 _PATIENCE = 60.0
 
 
@@ -31,7 +31,7 @@ def hijack(path: str, body: dict[str, object] | None = None) -> socket.socket:
         DaemonError: The daemon refused, or cannot be reached in this way.
         OSError: The connection failed.
     """
-    sock = _connect(os.environ.get("DOCKER_HOST") or DEFAULT_HOST)
+    sock = _connect(daemon_host())
     try:
         payload = json.dumps(body).encode() if body is not None else b""
         sock.sendall(

@@ -1,7 +1,7 @@
 """Sandboxes that wait, so that nobody waits for one.
 
-Starting a container takes a tenth of a second and more; one that was started beforehand is had at once. Each is handed out
-once, has never run anything, and dies with its first user: nothing of one use reaches the next.
+Starting a container takes a tenth of a second and more; one that was started beforehand is had at once. Each is handed
+out once, has never run anything, and dies with its first user: nothing of one use reaches the next.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class WaitingSandboxes:
         await self.close()
 
     async def prepare(self, spec: SandboxSpec) -> None:
-        """Have sandboxes of this spec wait from now on, and wait until they do. Raises `SandboxError` if none starts."""
+        """Have sandboxes of this spec in waiting; return when they are. Raises `SandboxError` if none starts."""
         shelf = self._shelf(spec)
         self._refill(shelf)
         await asyncio.gather(*shelf.starting, return_exceptions=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import docker
 import pytest
@@ -17,7 +18,8 @@ SCORING = SandboxSpec(role="scoring")
 def names() -> set[str]:
     client = docker.from_env()
     try:
-        return {item["Names"][0].lstrip("/") for item in client.api.containers(filters={"name": "rtl-gym-scoring-"})}
+        mine = {"name": f"rtl-gym-scoring-{os.getpid()}-"}
+        return {item["Names"][0].lstrip("/") for item in client.api.containers(filters=mine)}
     finally:
         client.close()
 
@@ -30,8 +32,10 @@ async def test_each_is_handed_out_once_and_replaced(provider: DockerSandboxes) -
         assert len({sandbox.id for sandbox in taken}) == 3
         assert {taken[0].id, taken[1].id} <= before
         for sandbox in taken:
-            result = await sandbox.exec(["sh", "-c", "ls /tmp /code/rtl 2>/dev/null; echo used > /tmp/mark"])
-            assert result.output == ""
+            result = await sandbox.exec(
+                ["sh", "-c", "ls -A /tmp /code/rundir 2>/dev/null | grep -v :; echo used > /tmp/mark"]
+            )
+            assert result.output.strip() == ""
             await sandbox.close()
     assert not names() & before
 
