@@ -100,7 +100,8 @@ def _load_dialect(model_name: str, renderer_name: str | None) -> Dialect:
     renderer = get_renderer(name, tokenizer)
     if isinstance(renderer, PieceRenderer):
         return Dialect(renderer, lambda ids: printable(renderer.codec.decode(ids)))
-    return Dialect(renderer, lambda ids: str(harmony_encoding().decode(list(ids), errors="replace")))
+    encoding = harmony_encoding()  # now, under the lock: environments open their prompts in threads
+    return Dialect(renderer, lambda ids: str(encoding.decode(list(ids), errors="replace")))
 
 
 def recommended_renderer(model_name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
 import subprocess
 import sys
@@ -191,5 +190,5 @@ def test_the_environments_import_neither_face() -> None:
 
 def test_every_option_is_documented() -> None:
     text = (Path(__file__).parents[2] / "docs" / "tinker.md").read_text()
-    missing = [name for name in inspect.signature(CVDPDatasetBuilder).parameters if f"`{name}`" not in text]
+    missing = [name for name in chz.chz_fields(CVDPDatasetBuilder) if f"`{name}`" not in text]
     assert missing == []

@@ -134,6 +134,15 @@ async def test_train_on_policy(service: Service, tmp_path: Path) -> None:
     assert advantages == [pytest.approx(-0.25)] * sum(len(encode(text)) for text in service.texts)
 
 
+def test_the_example_of_the_documentation(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "tinker.md").read_text()
+    example = text.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example.replace("group_size=8", "group_size=2"), "docs/tinker.md", "exec"), {})
+    assert last_metrics(tmp_path / "runs" / "arbiter")["env/all/tests_passed"] == 1.0
+    assert len(list((tmp_path / "runs" / "arbiter" / "transcripts").iterdir())) == 2
+
+
 async def test_the_test_set_evaluator(arbiter: Problem) -> None:
     train_set, _ = await builder(group_size=1)()
     evaluator = RLTestSetEvaluator(train_set, max_tokens=2_000)

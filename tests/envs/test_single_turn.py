@@ -1,0 +1,268 @@
+"""The single-turn face: the real harness, rows of both formats, Gymnasium's own checks, and its Tinker twin."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import rtl_agent_gym  # noqa: F401 - registers the environment
+from rtl_agent_gym.envs.single_turn import CVDPSingleTurnEnv
+from rtl_agent_gym.envs.single_turn_episode import SingleTurnEpisode
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.prompts.single_turn import build_single_turn_prompt, file_order
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.plain import plain_ids
+from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
+from rtl_agent_gym.transcripts import read_transcript
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+LFSR = """module lfsr_8bit (
+  input logic clock, input logic reset, input logic [7:0] lfsr_seed, output logic [7:0] lfsr_out);
+  always_ff @(posedge clock or negedge reset)
+    if (!reset) lfsr_out <= lfsr_seed;
+    else lfsr_out <= {lfsr_out[0], lfsr_out[7], lfsr_out[6] ^ lfsr_out[0], lfsr_out[5] ^ lfsr_out[0], lfsr_out[4],
+                      lfsr_out[3], lfsr_out[2], lfsr_out[1] ^ lfsr_out[0]};
+endmodule
+"""
+
+
+def fenced(files: dict[str, str]) -> str:
+    return "\n\n".join(f"```systemverilog {path}\n{text}```" for path, text in files.items())
+
+
+@pytest.fixture(scope="module")
+def arbiter() -> Problem:
+    return load_problems("bundled", ids=[ARBITER])[0]
+
+
+@pytest.fixture
+def env(arbiter: Problem) -> Iterator[gym.Env[str, str]]:
+    made = gym.make("CVDPSingleTurn-v0", problems=[arbiter])
+    yield made
+    made.close()
+
+
+@pytest.mark.docker
+def test_check_env_passes_without_warnings(tmp_path: Path, arbiter: Problem) -> None:
+    made = gym.make("CVDPSingleTurn-v0", problems=[arbiter], render_mode="ansi", transcript_dir=tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(made.unwrapped)
+    made.close()
+
+
+@pytest.mark.docker
+def test_the_contract_of_reset_and_step(env: gym.Env[str, str], arbiter: Problem) -> None:
+    prompt, info = env.reset(seed=0)
+    assert arbiter.prompt.strip() in prompt
+    for path, text in arbiter.context.items():
+        assert path in prompt
+        assert text.strip() in prompt
+    assert "execute_bash" not in prompt
+    assert {key: info[key] for key in ("problem_id", "category", "difficulty")} == {
+        "problem_id": ARBITER,
+        "category": 3,
+        "difficulty": "easy",
+    }
+    assert [message["role"] for message in info["messages"]] == ["system", "user"]
+    assert arbiter.golden
+    answer = f"<think>\n```verilog rtl/fixed_priority_arbiter.sv\nnot this\n```\n</think>\n\n{fenced(arbiter.golden)}"
+    observation, reward, terminated, truncated, info = env.step(answer)
+    assert (observation, reward, terminated, truncated) == ("", pytest.approx(1.4), True, False)
+    assert (info["action"], info["stop_reason"], info["files"]) == ("final", "completed", list(arbiter.targets))
+    assert info["score"]["passed"]
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step("more")
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    "answer",
+    ["I do not know.", "", "<think>\n```verilog\nmodule fixed_priority_arbiter(); endmodule\n```", "```bash\nls\n```"],
+)
+def test_without_code_nothing_is_earned(env: gym.Env[str, str], answer: str) -> None:
+    env.reset()
+    _, reward, terminated, truncated, info = env.step(answer)
+    assert (reward, terminated, truncated) == (0.0, True, False)
+    assert (info["action"], info["stop_reason"], info["files"]) == ("malformed", "parse_error", [])
+    assert (info["score"]["format"], info["score"]["syntax"]) == (0.0, 0.0)
+
+
+@pytest.mark.docker
+def test_a_given_file_that_was_not_answered_earns_nothing() -> None:
+    given = next(problem for problem in load_problems("bundled") if set(problem.targets) & set(problem.context))
+    env = gym.make("CVDPSingleTurn-v0", problems=[given])
+    env.reset()
+    assert env.step("It is right as it is.")[1] == 0.0
+    env.close()
+
+
+@pytest.mark.docker
+def test_code_with_a_syntax_error_earns_the_format_alone(env: gym.Env[str, str]) -> None:
+    env.reset()
+    _, reward, *_, info = env.step("```verilog\nmodule fixed_priority_arbiter (input clk;\nendmodule\n```")
+    assert (reward, info["score"]["format"], info["score"]["syntax"]) == (pytest.approx(0.1), 1.0, 0.0)
+
+
+@pytest.mark.docker
+def test_a_non_agentic_row(cvdp_data: Path) -> None:
+    source = cvdp_data / "cvdp_v1.1.0_example_nonagentic_code_generation_no_commercial.jsonl"
+    env = gym.make("CVDPSingleTurn-v0", problems=source)
+    prompt, info = env.reset(seed=0)
+    assert "rtl/lfsr_8bit.sv" in prompt
+    _, reward, *_, info = env.step(f"The design:\n\n{LFSR}")
+    assert info["files"] == ["rtl/lfsr_8bit.sv"]
+    assert reward == pytest.approx(1.4)
+    env.close()
+
+
+@pytest.mark.docker
+def test_gpt_oss_answers_in_the_final_channel(arbiter: Problem) -> None:
+    assert arbiter.golden
+    env = gym.make("CVDPSingleTurn-v0", problems=[arbiter], renderer="gpt_oss")
+    env.reset()
+    said = (
+        f"<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>{fenced(arbiter.golden)}"
+    )
+    assert env.step(said + "<|return|>")[1] == pytest.approx(1.4)
+    env.reset()
+    assert env.step(said.replace("final", "analysis") + "<|end|>")[1] == 0.0
+    env.reset()
+    assert env.step(fenced(arbiter.golden))[1] == pytest.approx(1.4)  # a chat interface took the dialect off
+    env.close()
+
+
+@pytest.mark.docker
+def test_the_transcript(tmp_path: Path, arbiter: Problem) -> None:
+    assert arbiter.golden
+    env = gym.make("CVDPSingleTurn-v0", problems=[arbiter], transcript_dir=tmp_path, render_mode="ansi")
+    env.reset(seed=4)
+    *_, info = env.step(fenced(arbiter.golden))
+    (path,) = tmp_path.iterdir()
+    recorded = read_transcript(path)
+    assert recorded.complete
+    assert (recorded.header.seed, recorded.header.options["single_turn"]) == (4, True)
+    assert recorded.turns[0].completion == fenced(arbiter.golden)
+    assert recorded.score is not None
+    assert (recorded.score.score, recorded.score.files) == (info["score"], arbiter.golden)
+    screen = env.render()
+    assert isinstance(screen, str)
+    assert "── answer ──" in screen
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"problems": []}, "`problems` is empty"),
+        ({"renderer": "qwen9"}, "qwen9"),
+        ({"render_mode": "human"}, "render_mode must be None or 'ansi'"),
+        ({"scoring_timeout": 0}, "scoring_timeout must be greater than 0"),
+    ],
+)
+def test_bad_options_are_said_at_once(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        CVDPSingleTurnEnv(**options)
+
+
+@pytest.mark.docker
+def test_an_unknown_problem_or_option_is_said(env: gym.Env[str, str]) -> None:
+    with pytest.raises(UsageError, match="no problem 'nosuch'"):
+        env.reset(options={"problem_id": "nosuch"})
+    with pytest.raises(UsageError, match="option 'problem_id'"):
+        env.reset(options={"problem": "x"})
+
+
+def test_files_come_in_the_order_of_their_weight(arbiter: Problem) -> None:
+    files = {"verif/tb.sv": "v", "rtl/a.sv": "a", "rtl/t.sv": "```inner```", "docs/s.md": "d"}
+    problem = arbiter.model_copy(update={"context": files, "targets": ("rtl/t.sv",)})
+    assert file_order(problem) == ["docs/s.md", "rtl/t.sv", "rtl/a.sv", "verif/tb.sv"]
+    _, user = build_single_turn_prompt(problem)
+    assert "````systemverilog\n```inner```\n````" in user  # the fence is longer than any in the files
+
+
+def test_the_opening_without_a_tool_in_tokens() -> None:
+    qwen = get_renderer("qwen3", qwen3_tokenizer())
+    text = qwen3_tokenizer().decode(plain_ids(qwen, "S", "U <|im_end|>"), skip_special_tokens=False)
+    assert text == "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU <|im_end|><|im_end|>\n<|im_start|>assistant\n"
+    end = qwen3_tokenizer().token_to_id("<|im_end|>")
+    assert plain_ids(qwen, "S", "U <|im_end|>").count(end) == 2  # the one in the text is text
+    assert (
+        plain_ids(qwen, "", "U")
+        == plain_ids(qwen, "S", "U")[len(plain_ids(qwen, "S", "U")) - len(plain_ids(qwen, "", "U")) :]
+    )
+    harmony = harmony_encoding().decode(plain_ids(get_renderer("gpt_oss"), "S", "U <|end|>"))
+    assert "# Instructions\n\nS<|end|>" in harmony
+    assert harmony.endswith("<|start|>user<|message|>U <|end|><|end|><|start|>assistant")
+    assert "functions" not in harmony
+
+
+async def test_an_episode_takes_one_completion(arbiter: Problem) -> None:
+    class NoGrader:
+        async def score(self, *_: Any, **__: Any) -> Any:
+            raise AssertionError("nothing was answered")
+
+    episode = SingleTurnEpisode(arbiter, grader=NoGrader(), renderer=get_renderer("qwen3"))
+    with pytest.raises(UsageError, match="start"):
+        await episode.step("x")
+    await episode.start()
+    with pytest.raises(UsageError, match="started already"):
+        await episode.start()
+    await episode.close()
+
+
+@pytest.mark.docker
+async def test_the_tinker_twin(arbiter: Problem, tmp_path: Path) -> None:
+    pytest.importorskip("tinker")
+    from scripted_tinker import END, Script, decode
+    from tinker_cookbook.rl.data_processing import trajectory_to_data
+    from tinker_cookbook.rl.rollouts import do_group_rollout
+
+    from rtl_agent_gym.envs.tinker_data import CVDPDatasetBuilder
+
+    assert arbiter.golden
+    builder = CVDPDatasetBuilder(ids=[ARBITER], single_turn=True, group_size=2, transcript_dir=str(tmp_path))
+    train, _ = await builder()
+    (group,) = train.get_batch(0)
+    script = Script([f"<think>\nhm\n</think>\n\n{fenced(arbiter.golden)}{END}"])
+    done = await do_group_rollout(group, script)
+    assert done.get_total_rewards() == [pytest.approx(1.4)] * 2
+    trajectory = done.trajectories_G[0]
+    assert (len(trajectory.transitions), trajectory.stop_reason) == (1, "completed")
+    assert len(trajectory_to_data(trajectory, 1.0)) == 1
+    assert "<tools>" not in decode(script.prompts[0])
+    assert trajectory.transitions[0].metrics["format_valid"] == 1.0
+    assert read_transcript(str(trajectory.transitions[0].logs["transcript"])).complete
+
+
+@pytest.mark.docker
+async def test_the_tinker_twin_shortens_files_and_says_when_an_answer_was_cut(arbiter: Problem) -> None:
+    pytest.importorskip("tinker")
+    from scripted_tinker import END, Script, decode
+    from tinker_cookbook.rl.rollouts import do_group_rollout
+
+    from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
+    from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder
+    from rtl_agent_gym.scoring import RewardWeights
+
+    table = "\n".join(f"  8'd{i}: q = {i * 7 % 256};" for i in range(256))
+    problem = arbiter.model_copy(
+        update={"context": {**arbiter.context, "rtl/table.sv": f"module t;\n{table}\nendmodule\n"}}
+    )
+    config = TinkerEnvConfig(
+        single_turn=True, max_prompt_tokens=3_000, max_tokens=8, reward=RewardWeights(simulate=False)
+    )
+    script = Script([f"```verilog\nmodule fixed_priority_arbiter (input clk);\nendmodule\n```{END}"])
+    done = await do_group_rollout(CVDPEnvGroupBuilder(problem, config), script)
+    prompt = decode(script.prompts[0])
+    assert len(script.prompts[0]) <= 3_000
+    assert "left out to fit the prompt]" in prompt
+    assert arbiter.prompt.strip() in prompt
+    assert done.trajectories_G[0].stop_reason == "max_tokens"

@@ -1,0 +1,197 @@
+"""Code out of one completion: what counts, and which file it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtl_agent_gym.envs.answers import read_answer, read_blocks
+from rtl_agent_gym.problems import Problem, load_problems
+
+
+def problem(*targets: str, **changes: Any) -> Problem:
+    return Problem(id="p", category=3, difficulty="easy", prompt="x", targets=targets, **changes)
+
+
+FOO = "module foo (input logic a, output logic b);\n  assign b = a;\nendmodule\n"
+BAR = "module bar (input logic a, output logic b);\n  assign b = ~a;\nendmodule\n"
+ONE = problem("rtl/foo.sv")
+TWO = problem("rtl/foo.sv", "rtl/bar.v")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```systemverilog\n{FOO}```",
+        f"Here:\n\n```verilog\n{FOO}```\nThat is all.",
+        f"```\n{FOO}```",
+        f"```sv rtl/foo.sv\n{FOO}```",
+        f"```systemverilog:rtl/foo.sv\n{FOO}```",
+        f"~~~ SystemVerilog\n{FOO}~~~",
+        f"1. First\n\n   ```verilog\n{''.join('   ' + line for line in FOO.splitlines(keepends=True))}   ```\n",
+        f"````markdown\n# Answer\n```verilog\n{FOO}```\n````",
+        f"<answer>\n```verilog\n{FOO}```\n</answer>",
+        f"```systemverilog\r\n{FOO}```\r\n",
+        f"```verilog\n{FOO}",  # never closed
+        FOO,
+        f"The code is this:\n{FOO}and nothing else.",
+        f"```python\nprint('module foo(); endmodule')\n```\n{FOO}",
+        f"The module foo is simple.\n\n```text\na -> b\n```\n\n```verilog\n{FOO}```",
+    ],
+)
+def test_one_file_in_many_forms(text: str) -> None:
+    answer = read_answer(text, ONE)
+    assert answer.found == ("rtl/foo.sv",)
+    assert answer.files == {"rtl/foo.sv": FOO}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I cannot do this.",
+        "The module foo takes a and gives b; endmodule ends it.",
+        "```verilog\n```",
+        "```verilog\nassign b = a;\n```",
+        "```bash\ncat > rtl/foo.sv\n```",
+        f"```python\n{FOO}```".replace("module foo", "  x = '''module foo"),
+        "```json\n{}\n```",
+    ],
+)
+def test_no_code_for_a_target(text: str) -> None:
+    answer = read_answer(text, ONE)
+    assert (answer.found, answer.files) == ((), {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```verilog\n{BAR}```\n\n```verilog\n{FOO}```",
+        f"```verilog\n{FOO}\n{BAR}```",
+        f"{BAR}\nand\n\n{FOO}",
+        f"```verilog\n{FOO}```\nthen\n{BAR}",
+        f"```verilog bar.v\n{BAR}```\n```verilog /code/rtl/foo.sv\n{FOO}```",
+    ],
+)
+def test_two_files_are_told_apart(text: str) -> None:
+    answer = read_answer(text, TWO)
+    assert answer.found == ("rtl/foo.sv", "rtl/bar.v")
+    assert {path: code.strip() for path, code in answer.files.items()} == {
+        "rtl/foo.sv": FOO.strip(),
+        "rtl/bar.v": BAR.strip(),
+    }
+
+
+def test_one_of_two_files() -> None:
+    answer = read_answer(f"```verilog\n{FOO}```", TWO)
+    assert answer.found == ("rtl/foo.sv",)
+
+
+ODD = FOO.replace("module foo", "module something_else")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```verilog rtl/foo.sv\n{ODD}```",
+        f'```verilog title="rtl/foo.sv"\n{ODD}```',
+        f"```verilog {{file=foo.sv}}\n{ODD}```",
+        f"```verilog\n// rtl/foo.sv\n{ODD}```",
+        f"```verilog\n// File: foo.sv\n{ODD}```",
+        f"```verilog\n//----------\n// File name : rtl/foo.sv\n//----------\n{ODD}```",
+        f"```verilog\n/* foo.sv */\n{ODD}```",
+        f"### `rtl/foo.sv`\n\n```verilog\n{ODD}```",
+        f"**File: /code/rtl/foo.sv**\n```verilog\n{ODD}```",
+    ],
+)
+def test_a_file_name_says_more_than_the_module(text: str) -> None:
+    answer = read_answer(text + f"\n\n```verilog\n{BAR}```", TWO)
+    assert answer.found == ("rtl/foo.sv", "rtl/bar.v")
+    assert "module something_else" in answer.files["rtl/foo.sv"]
+
+
+def test_the_one_missing_target_gets_the_one_block_that_is_left() -> None:
+    assert read_answer(f"```verilog\n{ODD}```", ONE).files == {"rtl/foo.sv": ODD}
+    assert read_answer(f"```verilog\n{BAR}```\n```verilog\n{ODD}```", TWO).files["rtl/foo.sv"] == ODD
+    assert read_answer(f"```verilog\n{ODD}```", TWO).found == ()  # which of the two?
+
+
+def test_the_last_block_for_a_file_counts() -> None:
+    final = FOO.replace("= a", "= a & 1'b1")
+    assert (
+        read_answer(f"Draft:\n```verilog\n{FOO}```\nBetter:\n```verilog\n{final}```", ONE).files["rtl/foo.sv"] == final
+    )
+
+
+def test_a_helper_module_goes_to_the_file_that_uses_it() -> None:
+    foo = FOO.replace("assign b = a;", "inverter i (.a, .b);")
+    helper = BAR.replace("bar", "inverter")
+    bench = "module foo_tb;\n  foo dut ();\nendmodule\n"
+    for text in (f"```verilog\n{helper}```\n```verilog\n{foo}```", f"```verilog\n{foo}```\n{helper}"):
+        code = read_answer(f"{text}\n\n```verilog\n{bench}```", ONE).files["rtl/foo.sv"]
+        assert "module inverter" in code
+        assert code.startswith("module foo ")
+        assert "foo_tb" not in code
+
+
+def test_directives_above_a_module_come_along() -> None:
+    code = "`timescale 1ns/1ps\n`default_nettype none\n" + FOO
+    assert read_answer(f"Code:\n\n{code}\nDone.", ONE).files["rtl/foo.sv"] == code
+
+
+def test_the_given_file_says_which_module_is_meant() -> None:
+    given = problem("rtl/top_level.sv", "rtl/other.sv", context={"rtl/top_level.sv": FOO})
+    assert read_answer(f"```verilog\n{FOO}```", given).found == ("rtl/top_level.sv",)
+
+
+def test_headers_and_packages() -> None:
+    wanted = problem("rtl/defs.svh", "rtl/types_pkg.sv")
+    package = "package types_pkg;\n  typedef logic [7:0] byte_t;\nendpackage\n"
+    answer = read_answer(f"```verilog\n`define W 8\n```\n\n```systemverilog\n{package}```", wanted)
+    assert answer.files == {"rtl/defs.svh": "`define W 8\n", "rtl/types_pkg.sv": package}
+
+
+def test_other_files_count_only_where_they_may_be_changed() -> None:
+    text = f"```verilog rtl/foo.sv\n{FOO}```\n```verilog rtl/extra.sv\n{BAR}```\n```python src/test_x.py\nx\n```"
+    assert set(read_answer(text, problem("rtl/foo.sv")).files) == {"rtl/foo.sv", "rtl/extra.sv"}
+    assert set(read_answer(text, problem("rtl/foo.sv", agentic=False)).files) == {"rtl/foo.sv"}
+
+
+@pytest.mark.parametrize("path", ["../foo.sv", "/etc/foo.txt", "rtl/../../x.sv", "src/conftest.py"])
+def test_a_path_that_leads_out_is_never_taken(path: str) -> None:
+    assert path not in read_answer(f"```verilog {path}\n{BAR}```", TWO).files
+
+
+def test_comments_do_not_hide_or_make_modules() -> None:
+    commented = "// module bar (\n/* endmodule */\n" + FOO
+    assert read_answer(f"```verilog\n{commented}```", TWO).found == ("rtl/foo.sv",)
+
+
+@given(st.text(alphabet="`~module foo();end\n\t #*>-", max_size=300))
+def test_any_text_can_be_read(text: str) -> None:
+    answer = read_answer(text, TWO)
+    assert set(answer.found) <= set(TWO.targets)
+    assert all(path in TWO.targets or path.startswith(("rtl/", "verif/", "docs/")) for path in answer.files)
+    assert all(answer.files[path].strip() for path in answer.found)
+    read_blocks(text)
+
+
+@pytest.mark.parametrize("found", load_problems("bundled"), ids=lambda problem: str(problem.id)[-30:])
+def test_every_bundled_solution_is_read_back(found: Problem) -> None:
+    assert found.golden
+    named = "\n\n".join(f"```systemverilog {path}\n{text}```" for path, text in found.golden.items())
+    assert read_answer(named, found).files == found.golden
+    unnamed = "\n\n".join(f"```\n{text}```" for text in found.golden.values())
+    assert read_answer(unnamed, found).found == found.targets
+
+
+def test_rows_of_the_benchmark(cvdp_data: Path) -> None:
+    source = cvdp_data / "cvdp_v1.1.0_example_agentic_code_generation_no_commercial_with_solutions.jsonl"
+    for row in load_problems(source):
+        assert row.golden
+        text = "\n\n".join(f"```verilog\n{code}\n```" for code in row.golden.values())
+        assert read_answer(text, row).found == row.targets
