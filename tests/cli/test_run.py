@@ -50,7 +50,8 @@ def test_a_wrong_design_exits_with_1(tmp_path: Path) -> None:
     turns = [{"say": "", "run": f"cat > rtl/fixed_priority_arbiter.sv <<'EOF'\n{design}\nEOF"}]
     script = tmp_path / "wrong.yaml"
     script.write_text(json.dumps(turns))
-    done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", "--transcript-dir", str(tmp_path), "--json")
+    where = ["--transcript-dir", str(tmp_path), "--json"]
+    done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", *where)
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["score"]["reward"] < 1.0
 
