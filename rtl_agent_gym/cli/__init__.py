@@ -13,6 +13,7 @@ from rich.console import Console
 from ..errors import RTLGymError, SandboxError, UsageError
 from .doctor import doctor_command
 from .eval import eval_command
+from .export import export_command
 from .image import image_app
 from .problems import problems_app
 from .replay import replay_command
@@ -35,6 +36,7 @@ app.command("score")(score_command)
 app.command("eval")(eval_command)
 app.command("replay")(replay_command)
 app.command("view")(view_command)
+app.command("export")(export_command)
 app.add_typer(image_app, name="image")
 app.add_typer(problems_app, name="problems")
 

@@ -55,14 +55,15 @@ def read_all(files: list[Path], progress: Callable[[int], None] | None = None) -
     return found
 
 
-def each_transcript(sources: list[Path]) -> Iterator[Transcript]:
-    """The readable transcripts of several sources, one at a time."""
+def each_transcript(sources: list[Path], unreadable: list[str] | None = None) -> Iterator[Transcript]:
+    """The readable transcripts of several sources, one at a time; `unreadable` is told why others are not."""
     for source in sources:
         for path in transcript_files(source):
             try:
                 yield read_transcript(path)
-            except TranscriptError:
-                continue
+            except TranscriptError as error:
+                if unreadable is not None:
+                    unreadable.append(str(error))
 
 
 __all__ = ["Found", "each_transcript", "read_all", "transcript_files"]

@@ -1,0 +1,139 @@
+"""Episodes as training data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rtl_agent_gym.cli import app
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation.export import TOOL, ExportConfig, Left, export_rows
+from rtl_agent_gym.policies.wording import write_turn
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.transcripts import CommandRecord, Transcript, TurnRecord, read_transcript
+
+from .recording import command_turn, final_turn, record, score
+
+
+def episode(folder: Path, passed: bool = True, word: str = "x", **more: object) -> Transcript:
+    say = f"<think>\nhm {word}\n</think>\nI write."
+    turns = [
+        command_turn(1, "echo 'a\"é' > rtl/a.sv", "done\n", say=say, token_ids=[5, 6], logprobs=[-0.1, -0.2]),
+        final_turn(2, f"Done {word}.", teacher_logprobs=[None], token_ids=[7], logprobs=[-0.3]),
+    ]
+    return read_transcript(record(folder, turns, graded=score(passed), system="You design.", **more))
+
+
+def test_sft_with_tool_calls(tmp_path: Path) -> None:
+    [row] = export_rows("sft", [episode(tmp_path)])
+    assert [message["role"] for message in row["messages"]] == ["system", "user", "assistant", "tool", "assistant"]
+    system, user, call, result, last = row["messages"]
+    assert (system["content"], user["content"]) == ("You design.", "Count.")
+    assert call["content"] == "I write."
+    assert call["reasoning_content"] == "hm x"
+    [asked] = call["tool_calls"]
+    assert asked["function"]["name"] == TOOL["function"]["name"] == "execute_bash"
+    assert json.loads(asked["function"]["arguments"]) == {"command": "echo 'a\"é' > rtl/a.sv"}
+    assert (result["tool_call_id"], result["content"]) == (asked["id"], "done\n")
+    assert last == {"role": "assistant", "content": "Done x."}
+    assert row["tools"] == [TOOL]
+    assert row["metadata"]["passed"] is True
+
+
+def test_sft_in_the_dialect_is_what_was_said_and_read(tmp_path: Path) -> None:
+    transcript = episode(tmp_path)
+    [row] = export_rows("sft", [transcript], ExportConfig(style="dialect"))
+    opening = get_renderer("qwen3").initial_messages("You design.", "Count.")
+    first, last = transcript.turns
+    assert row["messages"] == [
+        *opening,
+        {"role": "assistant", "content": first.completion},
+        {"role": "user", "content": first.observation},
+        {"role": "assistant", "content": last.completion},
+    ]
+    assert "tools" not in row
+
+
+def test_several_calls_of_a_turn_have_each_their_answer(tmp_path: Path) -> None:
+    renderer = get_renderer("qwen3")
+    turn = TurnRecord(
+        turn=1,
+        completion=write_turn(renderer, "", ["ls", "pwd"]),
+        action="command",
+        commands=[CommandRecord(command="ls", exit_code=0), CommandRecord(command="pwd", exit_code=0)],
+        observation=renderer.observation_text(["a.sv", "/code"]),
+    )
+    transcript = read_transcript(record(tmp_path, [turn, final_turn(2, "ok")], graded=score(True)))
+    [row] = export_rows("sft", [transcript])
+    call, first, second = row["messages"][1:4]
+    ids = [asked["id"] for asked in call["tool_calls"]]
+    assert len(set(ids)) == 2
+    assert [(m["tool_call_id"], m["content"]) for m in (first, second)] == [(ids[0], "a.sv"), (ids[1], "/code")]
+
+
+def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> None:
+    malformed = TurnRecord(turn=1, completion="<tool_call>", action="malformed", observation="wrong")
+    episodes = [
+        episode(tmp_path, passed=False),
+        read_transcript(record(tmp_path, [malformed, final_turn(2, "ok")], graded=score(True))),
+        read_transcript(record(tmp_path, [final_turn(1, "ok")], graded=score(True, violations=["forged a log"]))),
+        read_transcript(record(tmp_path, [])),
+    ]
+    left = Left()
+    assert list(export_rows("sft", episodes, left=left)) == []
+    assert left.reasons == {"did not pass": 1, "malformed turns": 1, "violations": 1, "no turns": 1}
+    kept = ExportConfig(passed_only=False, keep_malformed=True, keep_violations=True)
+    assert len(list(export_rows("sft", episodes, kept))) == 3
+    assert len(list(export_rows("sft", episodes, ExportConfig(passed_only=False, min_reward=1.0)))) == 0
+
+
+def test_tokens_are_those_that_were_sampled(tmp_path: Path) -> None:
+    without = read_transcript(record(tmp_path, [final_turn(1, "ok")], graded=score(True)))
+    left = Left()
+    [row] = export_rows("tokens", [episode(tmp_path), without], left=left)
+    first, last = row["turns"]
+    assert (first["token_ids"], first["logprobs"], first["teacher_logprobs"]) == ([5, 6], [-0.1, -0.2], None)
+    assert last["teacher_logprobs"] == [None]
+    assert left.reasons == {"no tokens recorded": 1}
+
+
+def test_pairs_are_siblings_of_one_prompt(tmp_path: Path) -> None:
+    good = [episode(tmp_path, word=f"good{n}") for n in range(2)]
+    bad = [episode(tmp_path, passed=False, word=f"bad{n}") for n in range(3)]
+    other = episode(tmp_path, passed=False, word="other", user="Another task.")
+    lonely = episode(tmp_path, problem="lonely")
+    left = Left()
+    rows = list(export_rows("dpo", [*good, *bad, bad[0], other, lonely], ExportConfig(pairs=9), left))
+    assert len(rows) == 6
+    pairs = [(row["chosen"][-1]["content"], row["rejected"][-1]["content"]) for row in rows]
+    assert len(set(pairs)) == 6
+    assert pairs[:2] == [("Done good0.", "Done bad0."), ("Done good1.", "Done bad1.")]
+    assert all(row["prompt"] == rows[0]["prompt"] for row in rows)
+    assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
+    assert left.reasons == {"all of its problem passed": 1, "all of its problem failed": 1}
+    assert len(list(export_rows("dpo", [*good, *bad], ExportConfig(pairs=2)))) == 2
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(UsageError, match="no format 'csv'; choose one of sft, tokens, dpo"):
+        export_rows("csv", [])
+
+
+def test_the_command_writes_lines_and_says_what_it_left_out(tmp_path: Path) -> None:
+    episode(tmp_path / "run" / "transcripts")
+    episode(tmp_path / "run" / "transcripts", passed=False)
+    (tmp_path / "run" / "transcripts" / "broken.jsonl").write_text("nonsense\n{}\n")
+    out = tmp_path / "data" / "sft.jsonl"
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert len([json.loads(line) for line in out.read_text().splitlines()]) == 1
+    assert "left out: 1 did not pass" in done.stderr
+    assert "broken.jsonl:1: not an event" in done.stderr
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--format", "dpo"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["metadata"]["rejected"]["passed"] is False
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--min-reward", "9"])
+    assert done.exit_code == 1
