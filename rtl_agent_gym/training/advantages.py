@@ -4,8 +4,8 @@
 
     A_t = (R − baseline) · reward_coef − λ · KL_t        for each token t that the student sampled, 0 elsewhere
 
-R is the episode's reward, the same for all its tokens; ``KL_t = log p_student − log p_teacher`` of the sampled token. The
-baseline need not come from the group, so a reward reaches the gradient at group size 1 too.
+R is the episode's reward, the same for all its tokens; ``KL_t = log p_student − log p_teacher`` of the sampled token.
+The baseline need not come from the group, so a reward reaches the gradient at group size 1 too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CreditConfig:
 class RunningMeans:
     """The mean reward of each problem so far; what the baseline ``running`` subtracts.
 
-    A mean is over the episodes *before* the ones it is subtracted from, so an episode's own reward never cancels itself.
+    A mean is over the episodes *before* the ones it is subtracted from: an episode's own reward never cancels itself.
     """
 
     momentum: float = 0.9

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def align(student_lengths: Sequence[int], teacher_lengths: Sequence[int], passag
             for offset in (place - passage.student for place in _within(at_student, passage.student, passage.length))
             if offset + passage.teacher in at_teacher
         )
-        for begin, end in zip(common, common[1:], strict=False):
+        for begin, end in pairwise(common):
             groups.append(
                 Group(
                     (at_student[passage.student + begin], at_student[passage.student + end]),
@@ -90,8 +90,8 @@ def spread_kl(
         size: Tokens of the student's sequence.
 
     Returns:
-        ``log p_student − log p_teacher`` of each of the student's tokens, 0 outside the groups; and for each 1 if it is in
-        a group, else 0. The sum of the first is exactly what the groups' sums differ by, up to rounding.
+        ``log p_student − log p_teacher`` of each of the student's tokens, 0 outside the groups; and for each 1 if it is
+        in a group, else 0. The sum of the first is exactly what the groups' sums differ by, up to rounding.
     """
     kl_T, covered_T = [0.0] * size, [0.0] * size
     for group in groups:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UsageError
-from ..problems import Problem, load_problems
+from ..problems import Problem, category_name, load_problems
 from ..renderers import RENDERER_NAMES
 from .options import TINY, TrainOptions, build_options, has_key
 
@@ -25,11 +25,12 @@ TINY_DEFAULTS: dict[str, Any] = {
     "teacher_model": TINY,
     "problem_ids": (TINY_PROBLEM,),
     "max_turns": 6,
-    "max_tokens": 320,
+    "max_tokens": 160,
     "max_trajectory_tokens": 1200,
     "group_size": 16,
-    "num_steps": 60,
+    "num_steps": 40,
     "learning_rate": 3e-4,
+    "warmup_steps": 6,
     "lr_schedule": "linear",
     "lora_rank": 0,
     "kl_penalty_coef": 1.0,
@@ -97,7 +98,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False) -> Plan:
 def no_service(given: Mapping[str, Any]) -> bool:
     """Whether there is neither a key nor a service named."""
     if given.get("engine") in ("local", "tinker"):
-        return given["engine"] == "local"
+        return bool(given["engine"] == "local")
     return not has_key() and not given.get("base_url")
 
 
@@ -139,7 +140,7 @@ def _problems(options: TrainOptions) -> list[Problem]:
             f"cvdp_jsonl_path: {options.cvdp_jsonl_path} has no problem that can be scored here and that problem_ids, "
             "categories and difficulties leave"
         )
-    known = {problem.id for problem in found} | {problem.category for problem in found}
+    known = {problem.id for problem in found} | {category_name(problem.category) for problem in found}
     for name in options.teachers:
         if name not in known:
             raise UsageError(f"teachers: {name!r} is neither a problem nor a category of this run")
@@ -203,6 +204,6 @@ def _prompts(options: TrainOptions, problems: list[Problem]) -> None:
         fewest = len(problem.prompt) // CHARACTERS_A_TOKEN
         if fewest >= options.max_trajectory_tokens and options.student_model != TINY:
             raise UsageError(
-                f"max_trajectory_tokens: the prompt of {problem.id} alone has more than {fewest} tokens, and the limit is "
-                f"{options.max_trajectory_tokens}"
+                f"max_trajectory_tokens: the prompt of {problem.id} alone has more than {fewest} tokens, and the "
+                f"limit is {options.max_trajectory_tokens}"
             )

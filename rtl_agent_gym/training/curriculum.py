@@ -1,6 +1,6 @@
 """Which problems a step works on.
 
-A choice follows from the seed, the step and what was learnt of earlier steps, so a resumed run chooses as it would have.
+A choice follows from the seed, the step and what was learnt of earlier steps: a resumed run chooses as it would have.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Curriculum:
 
     - ``none``: each problem once an epoch, in an order of its own each time.
     - ``difficulty``: the easiest third at first, all of them after `ALL_BY` of the run.
-    - ``pass_rate``: in proportion to p · (1 − p) of the running pass rate p, so that what is always or never solved comes
-      seldom; a problem that has not been tried counts as p = 0.5.
+    - ``pass_rate``: in proportion to p · (1 − p) of the running pass rate p, so that what is always or never solved
+      comes seldom; a problem that has not been tried counts as p = 0.5.
     """
 
     problems: Sequence[Problem]

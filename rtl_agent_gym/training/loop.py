@@ -173,8 +173,9 @@ class Loop:
                 logger.warning("the machine broke every group of step %d; again in %g s", step, pause)
                 await asyncio.sleep(pause)
         raise SandboxError(
-            f"every group of step {step} was lost to faults of the machine, {len(PAUSES) + 1} times over {sum(PAUSES):g} s; "
-            "see logs.log, mend the machine (rtl-agent-gym doctor), and start the same command again to go on from here"
+            f"every group of step {step} was lost to faults of the machine, {len(PAUSES) + 1} times over "
+            f"{sum(PAUSES):g} s; see logs.log, mend the machine (rtl-agent-gym doctor), "
+            "and start the same command again to go on from here"
         )
 
     async def _collect(
@@ -294,7 +295,7 @@ class Loop:
     async def _save_for_resume(self, step: int) -> str:
         """The weights that the next step's episodes are sampled from, for a run that is resumed in their midst."""
         saved = await self.parts.trainer.save_weights_for_sampler(f"behind-{step:06d}")
-        return saved.path
+        return str(saved.path)
 
     async def _commit(self, step: int, metrics: dict[str, Any], upcoming: list[str] | None, behind: str | None) -> None:
         """Make a step count: weights first, then the checkpoint's line, then the metrics."""

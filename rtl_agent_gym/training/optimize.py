@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import tinker
@@ -146,4 +147,4 @@ def _split(data: list[tinker.Datum], parts: int) -> list[list[tinker.Datum]]:
     """Nearly equal runs, none of them empty."""
     parts = max(1, min(parts, len(data)))
     edges = [round(number * len(data) / parts) for number in range(parts + 1)]
-    return [data[begin:end] for begin, end in zip(edges, edges[1:], strict=False) if end > begin]
+    return [data[begin:end] for begin, end in pairwise(edges) if end > begin]

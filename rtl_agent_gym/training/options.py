@@ -1,4 +1,4 @@
-"""The options of a training run, as ``key=value`` on the command line, and everything that can be wrong with them at once.
+"""The options of a training run, as ``key=value`` on the command line, and all that can be wrong with them at once.
 
 Nothing heavy is imported here, so a mistake is told before a model or a daemon is touched.
 """
@@ -115,6 +115,8 @@ class TrainOptions(BaseModel):
     lr_schedule: Literal["constant", "linear"] = "constant"
     lr_final: float = Field(0.05, ge=0, le=1)
     """The share of the learning rate that the linear schedule ends at."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps over which the learning rate comes up from nothing."""
     lora_rank: int = Field(32, ge=0)
     """0 trains all weights; the local engine alone can."""
     loss_fn: Literal["importance_sampling", "ppo"] = "importance_sampling"
@@ -187,10 +189,11 @@ class TrainOptions(BaseModel):
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
+        rate = self.learning_rate * min(1.0, (step + 1) / (self.warmup_steps + 1))
         if self.lr_schedule == "constant":
-            return self.learning_rate
+            return rate
         done = step / max(1, self.num_steps - 1)
-        return self.learning_rate * (1 - (1 - self.lr_final) * done)
+        return rate * (1 - (1 - self.lr_final) * done)
 
     def text_of(self, name: str) -> str | None:
         """A text option, read from its file where it is given as ``@file``. Raises `UsageError`."""

@@ -1,8 +1,8 @@
 """Episodes sampled for a step: seeded, retried when the machine fails, never played twice.
 
-Built on tinker-cookbook's rollouts: a `SeededCompleter` is the policy of one episode, and `SeededRetries` is the strategy
-of a group. The seed of each turn follows from the run's seed, the episode's name and the turn alone, so an episode that
-is played anew, after a fault or a crash, samples the same tokens from the same weights.
+Built on tinker-cookbook's rollouts: a `SeededCompleter` is the policy of one episode, and `SeededRetries` the strategy
+of a group. The seed of each turn follows from the run's seed, the episode's name and the turn alone, so an episode
+that is played anew, after a fault or a crash, samples the same tokens from the same weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tinker
 from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.rl.rollout_strategy import RolloutResult, RolloutStrategy
 from tinker_cookbook.rl.rollouts import do_group_rollout, do_single_rollout
-from tinker_cookbook.rl.types import EnvGroupBuilder, RolloutError, Trajectory, TrajectoryGroup
+from tinker_cookbook.rl.types import Env, EnvGroupBuilder, RolloutError, Trajectory, TrajectoryGroup
 
 from ..engines.protocol import Sampler
 from ..errors import SandboxError
@@ -132,7 +132,7 @@ class SeededRetries(RolloutStrategy):
             )
         return RolloutResult([trajectory for trajectory, _ in survivors], [env for _, env in survivors], self.errors)
 
-    async def _play(self, builder: EnvGroupBuilder, number: int, name: str, envs: list[object]) -> Trajectory | None:
+    async def _play(self, builder: EnvGroupBuilder, number: int, name: str, envs: list[Env]) -> Trajectory | None:
         for attempt in range(self.plan.retries + 1):
             try:
                 async with self.plan.gate or asyncio.Semaphore():

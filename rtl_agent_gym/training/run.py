@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from .progress import Progress
 if TYPE_CHECKING:
     from ..envs.tinker_config import TinkerEnvConfig
     from .services import Engine
-    from .teachers import Teacher
 
 logger = logging.getLogger(__name__)
 
@@ -142,6 +141,7 @@ async def _steps(
 ) -> None:
     from ..envs.tinker_env import CVDPEnvGroupBuilder
     from .loop import Loop, Parts
+    from .teacher_setup import make_teacher
 
     o = plan.options
     config = env_config(plan, folder, models)
@@ -153,7 +153,7 @@ async def _steps(
     parts = Parts(
         engine=engine,
         trainer=trainer,
-        teacher=await make_teacher(plan, models, engine, config),
+        teacher=await make_teacher(plan, models.teacher, engine, config),
         problems=plan.problems,
         make_group=lambda problem, size: CVDPEnvGroupBuilder(problem, config, size, o.seed),
         folder=folder,
@@ -204,28 +204,6 @@ def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
                 f"max_trajectory_tokens: the prompt of {problem.id} does not fit {plan.options.max_trajectory_tokens} "
                 "tokens, shortened as far as it can be; give more, or leave the problem out with problem_ids"
             )
-
-
-async def make_teacher(plan: Plan, models: Models, engine: Engine, config: TinkerEnvConfig) -> Teacher | None:
-    """The teacher that the options ask for; None where they ask for none."""
-    from ..envs.tinker_config import load_dialect
-    from ..envs.tinker_prompt import open_prompt
-    from .teachers import SameTokens
-
-    o = plan.options
-    if not o.distils or models.teacher is None:
-        return None
-    prompts: dict[str, tuple[list[int], list[int]]] = {}
-    words = o.text_of("teacher_system_prompt")
-    if words is not None:
-        renderer = load_dialect(config).renderer
-        for problem in plan.problems:
-            own = open_prompt(problem, config, renderer)
-            read = open_prompt(problem, replace(config, episode=replace(config.episode, system_prompt=words)), renderer)
-            if own is None or read is None:
-                raise UsageError(f"teacher_system_prompt: with it the prompt of {problem.id} does not fit")
-            prompts[problem.id] = (own.ids, read.ids)
-    return SameTokens(await engine.published("teacher_model", models.teacher), prompts)
 
 
 async def _models(plan: Plan, progress: Progress) -> Models:

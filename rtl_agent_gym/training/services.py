@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -75,7 +76,7 @@ class Engine:
 
 
 @contextlib.contextmanager
-def _edge(option: str, value: str) -> Any:
+def _edge(option: str, value: str) -> Iterator[None]:
     """Turns the SDK's exceptions into ours."""
     try:
         yield
@@ -97,7 +98,8 @@ def local_engine(checkpoints: Path, seed: int, **config: Any) -> Engine:
         raise UsageError(
             f"the local engine needs packages that are missing ({error.name}); pip install 'rtl-agent-gym[local]'"
         ) from error
-    return Engine(LocalServiceClient(LocalEngineConfig(checkpoint_dir=checkpoints, seed=seed, **config)), "local")
+    made: Any = LocalServiceClient(LocalEngineConfig(checkpoint_dir=checkpoints, seed=seed, **config))
+    return Engine(made, "local")
 
 
 def tinker_engine(base_url: str | None) -> Engine:
