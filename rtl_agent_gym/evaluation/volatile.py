@@ -58,6 +58,9 @@ VOLATILE: tuple[Volatile, ...] = (
         r" +\d+\.\d\d +(?:\d+\.\d\d|-\.--|inf) +(?=\*\*)",
         "** test_top.counts    PASS     120.00        0.01      12000.00  **",
     ),
+    _volatile(
+        "duration", r"(?P<keep>\b(?:elab|cvt|bld)=)\d+\.\d+", "Walltime 0.010 s (elab=0.000, cvt=0.006, bld=0.000)"
+    ),
     _volatile("memory", r"(?P<keep>\balloced )\d+(?:\.\d+)? [KMG]?B\b", "cpu 0.010 s on 1 threads; alloced 11.234 MB"),
     _volatile(
         "address",
@@ -65,9 +68,9 @@ VOLATILE: tuple[Volatile, ...] = (
         "<object at 0x7f3a5c0d1e90>",
     ),
     _volatile("pid", r"(?P<keep>^\[\d+\][+-]? +)\d+\b(?! *(?:Running|Done|Exit))", "[1] 4711"),
-    _volatile("pid", r"(?P<keep>: line \d+: +)\d+(?= [A-Z])", "bash: line 3:   812 Killed   sleep 9"),
+    _volatile("pid", r"(?P<keep>: line \d+:) +\d+(?= [A-Z])", "bash: line 3:   812 Killed   sleep 9"),
     _volatile("pid", r"(?P<keep>\b(?:pid|PID|ppid|PPID)[ =:]+)\d+\b", "pid 812"),
-    _volatile("pid", r"(?P<keep>^ *(?:\w+ +)?)\d+(?: +\d+)?(?= +(?:\?|pts/\d+) )", "  812 ?        00:00:00 bash"),
+    _volatile("pid", r"^(?P<keep>(?:[a-z]\w*)?) *\d+(?: +\d+)*(?= +(?:\?|pts/\d+) )", "  812 ?        00:00:00 bash"),
     _volatile("seed", r"(?P<keep>\b(?:[Ss]eed(?:ing)?\b[^\n\d]{0,40}|COCOTB_RANDOM_SEED=))\d{9,}\b", "seed 1795224360"),
     _volatile(
         "tmp name",

@@ -1,0 +1,208 @@
+"""Recorded episodes, run again in fresh containers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.envs.episode import Episode, EpisodeConfig
+from rtl_agent_gym.errors import TranscriptError, UsageError
+from rtl_agent_gym.evaluation import Replay, play, replay
+from rtl_agent_gym.evaluation.replay import recorded_weights, replayed_to
+from rtl_agent_gym.policies import GoldenPolicy, Policy, RandomPolicy, ScriptedPolicy
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import RewardWeights, Scorer
+from rtl_agent_gym.transcripts import read_transcript
+
+pytestmark = pytest.mark.docker
+
+PROBLEMS = {problem.id: problem for problem in load_problems("bundled")}
+ARBITER = next(problem for problem in PROBLEMS.values() if "arbiter" in problem.id)
+
+
+@pytest.fixture
+async def scorer(provider: DockerSandboxes, tmp_path: Path) -> AsyncIterator[Scorer]:
+    async with Scorer(provider, cache=tmp_path / "cache") as made:
+        yield made
+
+
+@pytest.fixture
+async def static(provider: DockerSandboxes) -> AsyncIterator[Scorer]:
+    async with Scorer(provider, weights=RewardWeights.preset("proxy")) as made:
+        yield made
+
+
+async def record(
+    folder: Path,
+    problem: Problem,
+    policy: Policy,
+    provider: DockerSandboxes,
+    scorer: Scorer,
+    *,
+    renderer: str = "qwen3",
+    seed: int = 0,
+    **rules: Any,
+) -> Path:
+    episode = Episode(
+        problem,
+        provider=provider,
+        grader=scorer,
+        renderer=get_renderer(renderer),
+        config=EpisodeConfig(transcript_dir=folder, **rules),
+        seed=seed,
+    )
+    played = await play(episode, policy, seed=seed)
+    assert played.transcript is not None
+    return played.transcript
+
+
+async def again(path: Path, provider: DockerSandboxes, scorer: Scorer, problem: Problem | None = None) -> Replay:
+    transcript = read_transcript(path)
+    renderer = get_renderer(transcript.header.renderer)
+    chosen = problem or PROBLEMS[transcript.header.problem_id]
+    return await replay(transcript, chosen, provider=provider, grader=scorer, renderer=renderer)
+
+
+def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> Path:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    change(lines)
+    other = path.with_name(f"changed-{path.name}")
+    other.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return other
+
+
+@pytest.mark.parametrize("renderer", ["qwen3", "gpt_oss"])
+async def test_a_golden_episode_is_identical(
+    tmp_path: Path, provider: DockerSandboxes, scorer: Scorer, renderer: str
+) -> None:
+    path = await record(tmp_path, ARBITER, GoldenPolicy(), provider, scorer, renderer=renderer)
+    report = await again(path, provider, scorer)
+    assert report.identical, report.divergence
+    assert (report.compared_turns, report.score_compared, report.notes) == (4, True, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+async def test_every_bundled_golden_episode_is_identical(
+    tmp_path: Path, provider: DockerSandboxes, problem: Problem
+) -> None:
+    async with Scorer(provider) as scorer:  # both are graded for themselves, with no cache
+        path = await record(tmp_path, problem, GoldenPolicy(), provider, scorer)
+        report = await again(path, provider, scorer)
+    assert report.identical, report.divergence
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+async def test_random_episodes_are_identical(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer, seed: int
+) -> None:
+    problem = list(PROBLEMS.values())[seed]
+    path = await record(tmp_path, problem, RandomPolicy(turns=10), provider, static, seed=seed)
+    report = await again(path, provider, static)
+    assert report.identical, report.divergence
+    assert report.compared_turns >= 1
+    assert report.score_compared
+
+
+async def test_weights_are_those_of_the_record(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:
+    path = await record(tmp_path, ARBITER, RandomPolicy(turns=1), provider, static)
+    assert recorded_weights(read_transcript(path)) == RewardWeights.preset("proxy")
+
+
+async def test_limits_end_a_replay_where_they_ended_the_episode(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer
+) -> None:
+    path = await record(tmp_path, ARBITER, RandomPolicy(turns=9), provider, static, max_turns=2, command_timeout=5.0)
+    report = await again(path, provider, static)
+    assert (report.identical, report.compared_turns, report.score_compared) == (True, 2, True)
+
+
+async def test_the_first_divergence_is_shown_as_a_diff(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer
+) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("- {run: 'echo one; date'}\n- {run: 'echo two; echo 2.5; false'}\n- {run: 'echo three'}\n")
+    path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static)
+
+    def other_words(lines: list[dict[str, Any]]) -> None:
+        lines[2]["observation"] = lines[2]["observation"].replace("2.5", "3.5")
+        lines[3]["observation"] = "never reached"
+
+    report = await again(rewrite(path, other_words), provider, static)
+    assert report.divergence is not None
+    assert (report.divergence.turn, report.divergence.what, report.compared_turns) == (2, "observation", 2)
+    assert "--- recorded\n+++ replayed" in report.divergence.diff
+    assert "\n-3.5\n+2.5\n" in report.divergence.diff
+
+    def other_code(lines: list[dict[str, Any]]) -> None:
+        lines[2]["commands"][0]["exit_code"] = 0
+
+    report = await again(rewrite(path, other_code), provider, static)
+    assert report.divergence is not None
+    assert report.divergence.what == "exit"
+    assert '-  "exit_code": 0,\n+  "exit_code": 1,' in report.divergence.diff
+
+    def other_score(lines: list[dict[str, Any]]) -> None:
+        next(line for line in lines if line["event"] == "score")["score"]["syntax"] = 0.25
+
+    report = await again(rewrite(path, other_score), provider, static)
+    assert report.divergence is not None
+    assert (report.divergence.turn, report.divergence.what) == (None, "score")
+    assert '- "syntax": 0.25' in report.divergence.diff
+
+
+async def test_a_cut_off_file_is_compared_as_far_as_it_goes(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer
+) -> None:
+    path = await record(tmp_path, ARBITER, RandomPolicy(turns=3), provider, static, seed=5)
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join(lines[:3]) + b"\n" + lines[3][:40])
+    report = await again(path, provider, static)
+    assert (report.identical, report.compared_turns, report.score_compared) == (True, 2, False)
+    assert "cut off after turn 2" in report.notes[0]
+
+
+async def test_another_image_and_a_changed_problem_are_said(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer
+) -> None:
+    path = await record(tmp_path, ARBITER, RandomPolicy(turns=1), provider, static)
+
+    def other_image(lines: list[dict[str, Any]]) -> None:
+        lines[0]["image_digest"] = "sha256:" + "0" * 64
+
+    changed = ARBITER.model_copy(update={"prompt": ARBITER.prompt + " Now."})
+    report = await again(rewrite(path, other_image), provider, static, changed)
+    assert report.identical
+    assert "has changed since the recording" in report.notes[0]
+    assert "recorded on image sha256:000000000000" in report.notes[1]
+    with pytest.raises(UsageError, match="is an episode of"):
+        await again(path, provider, static, next(p for p in PROBLEMS.values() if p.id != ARBITER.id))
+
+
+async def test_a_newer_file_is_refused_with_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    path.write_text('{"event": "header", "schema_version": 999}\n')
+    with pytest.raises(TranscriptError, match="Update rtl-agent-gym"):
+        read_transcript(path)
+
+
+async def test_the_sandbox_is_handed_over_before_a_turn(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer
+) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("- {run: 'cd rtl; N=1'}\n- {run: N=2}\n- {run: N=3}\n")
+    transcript = read_transcript(await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static))
+    for turn, expected in ((1, "/code "), (3, "/code/rtl 2"), (5, "/code/rtl 3")):
+        parts = {"provider": provider, "grader": static, "renderer": get_renderer("qwen3")}
+        async with replayed_to(transcript, ARBITER, turn, **parts) as (report, sandbox):  # type: ignore[arg-type]
+            assert report.identical
+            assert (await sandbox.run('echo "$PWD $N"')).output == f"{expected}\n"
+    with pytest.raises(UsageError, match="give 1 to 5"):
+        async with replayed_to(transcript, ARBITER, 6, **parts):  # type: ignore[arg-type]
+            pass

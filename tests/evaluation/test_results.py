@@ -1,0 +1,206 @@
+"""Results on disk, their summary and the official runner's files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.errors import TranscriptError, UsageError
+from rtl_agent_gym.evaluation.official import raw_result, report, write_official
+from rtl_agent_gym.evaluation.results import (
+    EpisodeResult,
+    EvaluationConfig,
+    episode_seed,
+    read_results,
+    results_file,
+)
+from rtl_agent_gym.evaluation.summary import summarise
+from rtl_agent_gym.scoring.score import Score
+
+CONFIG = EvaluationConfig(
+    problems="bundled",
+    digests={"a": "1", "b": "2"},
+    policy="golden",
+    samples=2,
+    renderer="qwen3",
+    max_turns=50,
+    command_timeout=30.0,
+)
+WHOLE = {"format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0}
+
+
+def result(problem: str = "a", sample: int = 0, passed: bool = True, **values: Any) -> EpisodeResult:
+    stages = {name: values.pop(name) for name in list(values) if name in Score.model_fields}
+    score = Score(passed=passed, tests_passed=3 if passed else 1, tests_total=3, **{**WHOLE, **stages})
+    plain = {"category": 3, "difficulty": "easy", "seed": 1, "turns": 4, "stop_reason": "completed", "score": score}
+    return EpisodeResult(problem_id=problem, sample=sample, **{**plain, **values})
+
+
+def test_results_are_kept_and_a_cut_off_line_is_dropped(tmp_path: Path) -> None:
+    with results_file(tmp_path, CONFIG) as file:
+        file.append(result("a"))
+        file.append(result("b"))
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"problem_id": "a", "sam')
+    assert [found.key for found in read_results(tmp_path)] == [("a", 0), ("b", 0)]
+    with results_file(tmp_path, CONFIG) as file:
+        assert set(file.done) == {("a", 0), ("b", 0)}
+        file.append(result("a", 1))
+    assert [found.key for found in read_results(tmp_path)] == [("a", 0), ("b", 0), ("a", 1)]
+
+
+def test_a_later_result_replaces_a_fault(tmp_path: Path) -> None:
+    with results_file(tmp_path, CONFIG) as file:
+        file.append(result("a", score=None, fault="SandboxLost: gone"))
+        file.append(result("a"))
+    assert [found.passed for found in read_results(tmp_path)] == [True]
+
+
+def test_a_broken_line_in_the_middle_is_said(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").write_text('{"problem_id": 1}\n')
+    with pytest.raises(TranscriptError, match=r"results\.jsonl:1: not a result"):
+        read_results(tmp_path)
+
+
+def test_another_evaluation_is_refused(tmp_path: Path) -> None:
+    with results_file(tmp_path, CONFIG):
+        pass
+    other = CONFIG.model_copy(update={"policy": "random", "digests": {"a": "3"}})
+    refused = pytest.raises(UsageError, match=r"problems \(their content\), policy \('golden', now 'random'\)")
+    with refused, results_file(tmp_path, other):
+        pass
+
+
+def test_two_processes_at_one_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(CONFIG.model_dump_json())
+    program = (
+        "import fcntl, sys; file = open(sys.argv[1], 'a+b'); fcntl.flock(file, fcntl.LOCK_EX); "
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "results.jsonl")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(UsageError, match="another process"), results_file(tmp_path, CONFIG):
+            pass
+        other.kill()
+    with results_file(tmp_path, CONFIG):  # the lock ends with the process
+        pass
+
+
+def test_seeds_are_of_the_episode_alone() -> None:
+    seeds = {episode_seed(0, problem, sample) for problem in ("a", "b") for sample in range(50)}
+    assert len(seeds) == 100
+    assert all(0 <= seed < 1 << 31 for seed in seeds)
+    assert episode_seed(0, "a", 1) != episode_seed(1, "a", 1)
+
+
+@pytest.mark.parametrize(
+    ("cause", "values"),
+    [
+        ("machine", {"score": None, "fault": "DaemonError: gone"}),
+        ("malformed", {"passed": False, "stop_reason": "parse_error"}),
+        ("turns out", {"passed": False, "stop_reason": "max_turns", "syntax": 0.0}),
+        ("turns out", {"passed": False, "stop_reason": "max_tokens"}),
+        ("violation", {"passed": False, "violations": ["$system at rtl/a.sv:1"]}),
+        ("missing", {"passed": False, "format": 0.5, "syntax": 0.5}),
+        ("syntax", {"passed": False, "syntax": 0.0, "interface": 0.0}),
+        ("interface", {"passed": False, "interface": 0.8, "compile": 0.0}),
+        ("compile", {"passed": False, "compile": 0.0}),
+        ("tests", {"passed": False}),
+        (None, {"stop_reason": "max_turns"}),
+    ],
+)
+def test_the_cause_is_the_first_that_is_true(cause: str | None, values: dict[str, Any]) -> None:
+    assert result(**values).cause == cause
+
+
+def test_a_summary_counts_faults_apart() -> None:
+    results = [
+        result("a", 0, output_tokens=100, retries=1),
+        result("a", 1, passed=False, interface=0.5, turns=6, output_tokens=200),
+        result("b", 0, passed=False, category=16, difficulty="hard", format=0.0, malformed=2),
+        result("b", 1, category=16, difficulty="hard", score=None, fault="gone", retries=2),
+    ]
+    summary = summarise(results, episodes=4)
+    assert (summary.episodes, summary.finished, summary.passed, summary.faults, summary.retries) == (4, 3, 1, 1, 3)
+    assert summary.pass_at[1].value == pytest.approx((1 / 2 + 0) / 2)
+    assert (summary.pass_at[2].value, summary.pass_at[2].problems) == (1.0, 1)
+    assert summary.overall is not None
+    assert (summary.overall.passed, summary.overall.format, summary.overall.interface) == pytest.approx(
+        (1 / 3, 2 / 3, 2 / 3)
+    )
+    assert list(summary.by_category) == ["cid003", "cid016"]
+    assert list(summary.by_difficulty) == ["easy", "hard"]
+    assert summary.by_difficulty["hard"].episodes == 1
+    assert summary.causes == {"interface": 1, "missing": 1, "machine": 1}
+    assert summary.cost is not None
+    assert (summary.cost.output_tokens, summary.cost.tokens_per_turn) == (150, 30)
+    json.dumps(summary.as_json())
+
+
+def test_nothing_but_faults_has_no_rates() -> None:
+    summary = summarise([result(score=None, fault="gone")])
+    assert (summary.overall, summary.cost, summary.pass_at, summary.faults) == (None, None, {}, 1)
+
+
+def test_the_official_raw_result() -> None:
+    failed = result(
+        "b", passed=False, difficulty="hard", reason="2 of 3 tests failed", seconds=2.5, transcript="t/b.jsonl"
+    )
+    raw = raw_result([result("a"), failed, result("c", score=None, fault="gone")])
+    assert list(raw) == ["a", "b"]
+    assert raw["b"] == {
+        "category": "cid003",
+        "difficulty": "hard",
+        "tests": [{"result": 1, "log": "t/b.jsonl", "error_msg": "2 of 3 tests failed", "execution": 2.5}],
+        "errors": 1,
+    }
+    assert raw["a"]["tests"][0] | {"execution": 0} == {"result": 0, "log": None, "error_msg": None, "execution": 0}
+    assert raw["a"]["errors"] == 0
+
+
+def test_the_official_report() -> None:
+    raw = raw_result([result("a"), result("b", passed=False), result("c", difficulty="hard", category=16)])
+    content = report(raw, CONFIG, timestamp="2026-01-01 00:00:00")
+    assert set(content) == {"cid003", "cid016", "metadata", "test_details"}
+    assert content["cid003"]["easy"] == {
+        "Passed Tests": 1,
+        "Failed Tests": 1,
+        "Total Tests": 2,
+        "Passed Tests (%)": 50,
+        "Passed Problems": 1,
+        "Failed Problems": 1,
+        "Total Problems": 2,
+        "Passed Problems (%)": 50,
+    }
+    assert content["cid003"]["hard"]["Total Problems"] == 0
+    assert [entry["id"] for entry in content["cid003"]["logs"]] == ["a", "b"]
+    assert [test["test_id"] for test in content["test_details"]["failing_tests"]] == ["b"]
+    assert [test["difficulty"] for test in content["test_details"]["passing_tests"]] == ["easy", "hard"]
+    assert content["metadata"]["golden_mode"] is True
+
+
+def test_several_samples_make_a_composite_report(tmp_path: Path) -> None:
+    paths = write_official(tmp_path, [result("a", 0), result("a", 1, passed=False)], CONFIG)
+    assert [str(path.relative_to(tmp_path)) for path in paths] == [
+        "sample_1/report.json",
+        "sample_2/report.json",
+        "composite_report.json",
+    ]
+    composite = json.loads(paths[-1].read_text())
+    assert composite["metadata"]["composite"] is True
+    assert composite["metadata"]["n_samples"] == len(composite["samples"]) == 2
+    assert [sample["cid003"]["easy"]["Passed Problems"] for sample in composite["samples"]] == [1, 0]
+    assert json.loads((tmp_path / "sample_2/raw_result.json").read_text())["a"]["tests"][0]["result"] == 1
+
+
+def test_one_sample_stands_in_the_folder_itself(tmp_path: Path) -> None:
+    paths = write_official(tmp_path, [result("a")], CONFIG.model_copy(update={"samples": 1}))
+    assert paths == [tmp_path / "report.json"]
+    assert (tmp_path / "raw_result.json").is_file()

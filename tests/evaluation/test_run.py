@@ -1,0 +1,240 @@
+"""Evaluations on real containers: resuming, machine faults, a model behind a service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.envs.episode import EpisodeConfig
+from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
+from rtl_agent_gym.evaluation import Evaluation, Limits, Observer, summarise
+from rtl_agent_gym.evaluation.results import (
+    EpisodeResult,
+    EvaluationConfig,
+    ResultsFile,
+    episode_seed,
+    problem_digests,
+    read_results,
+)
+from rtl_agent_gym.evaluation.run import FAULTS_IN_A_ROW, scorable
+from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy
+from rtl_agent_gym.policies.chat import ChatPolicy
+from rtl_agent_gym.policies.wording import heredoc
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
+from rtl_agent_gym.scoring import RewardWeights, Scorer
+from rtl_agent_gym.transcripts import read_transcript
+from tests.policies.chat_server import ChatServer, call
+
+pytestmark = pytest.mark.docker
+
+STATIC = RewardWeights.preset("proxy")
+"""Scores without a simulation, where a test is not about scores."""
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[DockerSandboxes]:
+    async with DockerSandboxes() as made:
+        yield made
+
+
+def problems(count: int) -> list[Problem]:
+    return load_problems("bundled")[:count]
+
+
+def config(chosen: list[Problem], policy: Policy, samples: int) -> EvaluationConfig:
+    return EvaluationConfig(
+        problems="bundled",
+        digests=problem_digests(chosen),
+        policy=policy.name,
+        samples=samples,
+        renderer="qwen3",
+        max_turns=20,
+        command_timeout=30.0,
+    )
+
+
+async def evaluate(
+    folder: Path, chosen: list[Problem], policy: Policy, provider: Any, *, samples: int = 1, **options: Any
+) -> list[EpisodeResult]:
+    weights = options.pop("weights", STATIC)
+    file = ResultsFile(folder, config(chosen, policy, samples))
+    try:
+        async with Scorer(provider, weights=weights) as scorer:
+            evaluation = Evaluation(
+                chosen,
+                policy,
+                get_renderer("qwen3"),
+                provider=provider,
+                grader=scorer,
+                file=file,
+                samples=samples,
+                rules=EpisodeConfig(max_turns=20, start_attempts=1),
+                **options,
+            )
+            return await evaluation.run()
+    finally:
+        file.close()
+
+
+def outcome(results: list[EpisodeResult]) -> list[tuple[Any, ...]]:
+    """What two runs of one evaluation must agree in."""
+    found = []
+    for result in sorted(results, key=lambda result: result.key):
+        assert result.score is not None
+        score = result.score.model_dump(exclude={"seconds", "cached"})
+        found.append((result.key, result.seed, result.turns, result.malformed, result.stop_reason, score))
+    return found
+
+
+async def test_an_interrupted_run_goes_on_to_the_same_results(tmp_path: Path, provider: DockerSandboxes) -> None:
+    chosen, policy = problems(2), RandomPolicy(turns=2)
+    whole = await evaluate(tmp_path / "whole", chosen, policy, provider, samples=3, limits=Limits(concurrency=3))
+    kept = asyncio.Event()
+    cut = asyncio.ensure_future(
+        evaluate(
+            tmp_path / "cut",
+            chosen,
+            policy,
+            provider,
+            samples=3,
+            limits=Limits(concurrency=2),
+            observer=Observer(finished=lambda result: kept.set()),
+        )
+    )
+    await kept.wait()
+    cut.cancel()
+    await asyncio.gather(cut, return_exceptions=True)
+    before = read_results(tmp_path / "cut")
+    assert 1 <= len(before) < 6
+    played: list[tuple[str, int]] = []
+    resumed = await evaluate(
+        tmp_path / "cut",
+        chosen,
+        policy,
+        provider,
+        samples=3,
+        observer=Observer(begun=lambda problem, sample: played.append((problem.id, sample))),
+    )
+    assert not set(played) & {result.key for result in before}
+    assert outcome(resumed) == outcome(whole)
+    assert [result.key for result in whole[:2]] != []
+    assert {result.seed for result in whole} == {episode_seed(0, p.id, n) for p in chosen for n in range(3)}
+
+
+class Flaky:
+    """A provider whose machine fails at first: no daemon, then a container that dies in use."""
+
+    def __init__(self, provider: DockerSandboxes, faults: list[str]) -> None:
+        self.provider, self.faults = provider, faults
+
+    async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+        if spec is not None and spec.role == "agent" and self.faults:
+            fault = self.faults.pop(0)
+            if fault == "daemon":
+                raise DaemonError("no daemon answers")
+            sandbox = await self.provider.create(spec)
+            real = sandbox.run
+
+            async def run(command: str, **options: Any) -> Any:
+                if command.startswith("ls -R"):
+                    client = self.provider.client()
+                    await asyncio.to_thread(client.kill, sandbox.id)
+                return await real(command, **options)
+
+            sandbox.run = run  # type: ignore[method-assign]
+            return sandbox
+        return await self.provider.create(spec)
+
+    async def close(self) -> None:
+        await self.provider.close()
+
+
+async def test_a_machine_that_recovers_costs_retries_and_no_score(tmp_path: Path, provider: DockerSandboxes) -> None:
+    faults: list[SandboxError] = []
+    (result,) = await evaluate(
+        tmp_path,
+        problems(1),
+        GoldenPolicy(),
+        Flaky(provider, ["daemon", "killed"]),
+        limits=Limits(attempts=3, longest_pause=0.1),
+        observer=Observer(faulted=lambda problem, sample, error: faults.append(error)),
+    )
+    assert [type(fault).__name__ for fault in faults] == ["DaemonError", "SandboxLost"]
+    assert (result.retries, result.fault) == (2, None)
+    assert result.score is not None
+    assert result.score.syntax == 1.0
+
+
+async def test_a_machine_that_does_not_is_reported_apart_and_tried_again_later(
+    tmp_path: Path, provider: DockerSandboxes
+) -> None:
+    limits = Limits(concurrency=1, attempts=2, longest_pause=0.1)
+    chosen = problems(2)
+    results = await evaluate(tmp_path, chosen, GoldenPolicy(), Flaky(provider, ["daemon"] * 2), limits=limits)
+    summary = summarise(results)
+    assert (summary.faults, summary.finished) == (1, 1)
+    faulted = next(result for result in results if result.score is None)
+    assert (faulted.cause, faulted.retries) == ("machine", 1)
+    assert "no daemon answers" in str(faulted.fault)
+    later = await evaluate(tmp_path, chosen, GoldenPolicy(), provider, limits=limits)
+    assert summarise(later).faults == 0
+
+
+async def test_a_dead_machine_ends_the_run(tmp_path: Path, provider: DockerSandboxes) -> None:
+    limits = Limits(concurrency=2, attempts=1)
+    with pytest.raises(DaemonError, match="episodes in a row failed by the machine.*the same command goes on"):
+        await evaluate(tmp_path, problems(14), GoldenPolicy(), Flaky(provider, ["daemon"] * 99), limits=limits)
+    assert len(read_results(tmp_path)) == FAULTS_IN_A_ROW - 1
+
+
+async def test_a_policy_that_cannot_play_is_said_before_anything_runs(
+    tmp_path: Path, provider: DockerSandboxes
+) -> None:
+    first, second = problems(2)
+    with pytest.raises(UsageError, match="without a reference solution"):
+        await evaluate(
+            tmp_path, [first, second.model_copy(update={"golden": None})], GoldenPolicy(), provider, samples=1
+        )
+    assert read_results(tmp_path) == []
+
+
+def test_problems_that_cannot_be_scored_are_told_apart() -> None:
+    good, other, broken = problems(3)
+    hidden = other.model_copy(update={"unscorable": "needs a commercial simulator"})
+    empty = broken.model_copy(update={"harness": {}})
+    kept, left = scorable([good, hidden, empty])
+    assert kept == [good]
+    assert [problem.id for problem, _ in left] == [other.id, broken.id]
+    assert left[0][1] == "needs a commercial simulator"
+
+
+async def test_a_chat_model_solves_a_problem(tmp_path: Path, provider: DockerSandboxes) -> None:
+    problem = next(p for p in load_problems("bundled") if "fixed_priority_arbiter" in p.id)
+    assert problem.golden is not None
+    writes = [heredoc(path, text) for path, text in problem.golden.items()]
+    script = [
+        {"content": "", "calls": [("execute_bash", '{"command": ')]},  # broken: it is told, and mends it
+        call("cd rtl", "pwd"),
+        call("cd /code; " + "\n".join(writes)),
+        {"content": "The arbiter is written."},
+    ]
+    with ChatServer(script, refusals=1) as server:
+        policy = ChatPolicy("local/model", ModelOptions(base_url=server.url))
+        try:
+            (result,) = await evaluate(tmp_path, [problem], policy, provider, weights=RewardWeights())
+        finally:
+            await policy.close()
+    assert result.passed, result.score
+    assert (result.turns, result.malformed, result.output_tokens, result.prompt_tokens) == (4, 1, 80, 400)
+    assert server.refused == 4
+    transcript = read_transcript(tmp_path / str(result.transcript))
+    assert [turn.action for turn in transcript.turns] == ["malformed", "command", "command", "final"]
+    assert [command.command for command in transcript.turns[1].commands] == ["cd rtl", "pwd"]
+    answers = [message for message in server.requests[2]["messages"] if message["role"] == "tool"]
+    assert "/code/rtl" in answers[-1]["content"]

@@ -1,0 +1,65 @@
+"""What a comparison leaves out, and what it must never leave out."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtl_agent_gym.evaluation.volatile import VOLATILE, Volatile, settle
+
+
+@pytest.mark.parametrize("kind", VOLATILE, ids=lambda kind: f"{kind.name}-{kind.example[:16]}")
+def test_each_kind_finds_its_example(kind: Volatile) -> None:
+    assert kind.pattern.search(kind.example)
+    assert kind.placeholder in settle(kind.example)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Sat Nov 21 01:26:00 UTC 2026", "Sun Nov 22 11:02:59 UTC 2026"),
+        ("-rw-r--r-- 1 agent agent 12 Nov  1 01:26 x.sv", "-rw-r--r-- 1 agent agent 12 Dec 21 23:59 x.sv"),
+        ("2026-11-21T01:26:00.1234Z x", "2027-01-02 03:04:05 +0100 x"),
+        ("real\t0m0.053s\nuser\t0m0.001s", "real\t1m2.100s\nuser\t0m9.000s"),
+        ("===== 3 passed in 0.12s =====", "===== 3 passed in 11.02s ====="),
+        ("** t.a  PASS  120.00  0.01  12000.00  **", "** t.a  PASS  120.00  0.00  -.--  **"),
+        ("- Verilator: cpu 0.010 s; alloced 11.234 MB", "- Verilator: cpu 0.020 s; alloced 9.1 MB"),
+        ("<object at 0x7f3a5c0d1e90>", "<object at 0x7fffa0b1c2d0>"),
+        ("[1] 4711", "[1] 12"),
+        ("bash: line 3:   812 Killed   sleep 9", "bash: line 3: 90 Killed   sleep 9"),
+        ("/tmp/tmp.Qx3vK2a8Zd/a", "/tmp/tmp.aaaaaaaaaa/a"),
+        ("['/tmp/tmpab12cd_9']", "['/tmp/tmpzzzzzzz0']"),
+    ],
+)
+def test_two_runs_settle_to_the_same(one: str, other: str) -> None:
+    assert one != other
+    assert settle(one) == settle(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("count = 12", "count = 13"),
+        ("q = 0x1f", "q = 0x2f"),
+        ("data 0xdeadbeef00", "data 0xdeadbeef01"),
+        ("$finish called at 1650000000 (1ps)", "$finish called at 1650000001 (1ps)"),
+        ("3 passed in 0.12s", "2 passed in 0.12s"),
+        ("** t.a  PASS  120.00  0.01  1.00  **", "** t.a  FAIL  120.00  0.01  1.00  **"),
+        ("** t.a  PASS  120.00  0.01  1.00  **", "** t.a  PASS  130.00  0.01  1.00  **"),
+        ("at 120 ns", "at 130 ns"),
+        ("display shows 12:34:56", "display shows 12:34:57"),
+        ("/tmp/sim_output.vvp", "/tmp/sim_results.vvp"),
+        ("rtl/a.sv:12: syntax error", "rtl/a.sv:13: syntax error"),
+        ("-rw-r--r-- 1 agent agent 12 Nov 21 01:26 x.sv", "-rw-r--r-- 1 agent agent 13 Nov 21 01:26 x.sv"),
+        ("[1]+ Done sleep", "[2]+ Done sleep"),
+    ],
+)
+def test_what_a_design_says_is_always_compared(one: str, other: str) -> None:
+    assert settle(one) != settle(other)
+
+
+def test_the_documentation_lists_every_kind() -> None:
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    for kind in VOLATILE:
+        assert kind.example.replace("\t", " ") in page, kind

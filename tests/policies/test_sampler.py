@@ -1,0 +1,123 @@
+"""The token sampler: what is sampled is never re-rendered. Its sampler is scripted, as Tinker's service is not here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tinker
+
+from rtl_agent_gym.errors import ModelError, UsageError
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy
+from rtl_agent_gym.policies.samplers import local_policy, tinker_policy
+from rtl_agent_gym.policies.wording import write_turn
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
+
+
+@dataclass
+class ScriptedSampler:
+    """Says prepared texts, stop token included."""
+
+    texts: Sequence[str]
+    error: Exception | None = None
+    prompts: list[list[int]] = field(default_factory=list)
+    parameters: list[tinker.SamplingParams] = field(default_factory=list)
+
+    async def _answer(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        ids = qwen3_tokenizer().encode(self.texts[len(self.prompts) - 1], add_special_tokens=False).ids
+        ids = ids[: self.parameters[-1].max_tokens]
+        stop = "stop" if ids and ids[-1] in self.parameters[-1].stop else "length"  # type: ignore[operator]
+        sequence = SimpleNamespace(tokens=ids, logprobs=[-0.5] * len(ids), stop_reason=stop)
+        return SimpleNamespace(sequences=[sequence])
+
+    def sample(self, prompt: tinker.ModelInput, num_samples: int, sampling_params: tinker.SamplingParams) -> Any:
+        self.prompts.append(prompt.to_ints())
+        self.parameters.append(sampling_params)
+        return self._answer()
+
+    def get_tokenizer(self) -> Any:
+        return qwen3_tokenizer()
+
+
+def opened(sampler: ScriptedSampler, seed: int | None = 5, **options: Any) -> TokenSamplerPlayer:
+    policy = TokenSamplerPolicy(sampler, name="test", options=ModelOptions(**options))  # type: ignore[arg-type]
+    player = policy.player(load_problems("bundled")[0], get_renderer("qwen3", policy.tokenizer), seed)
+    player.opened("be an engineer", "design it")
+    return player
+
+
+async def test_each_prompt_is_the_last_one_plus_what_was_sampled_plus_the_answer() -> None:
+    renderer = get_renderer("qwen3", qwen3_tokenizer())
+    odd = "<think>\n\nhm</think>" + write_turn(renderer, "é  ", ["ls  -la"]) + "<|im_end|>"
+    sampler = ScriptedSampler([odd, "All done.<|im_end|>"])
+    player = opened(sampler, temperature=0.7, max_tokens=200)
+    first = await player.act([])
+    assert first is not None
+    action = renderer.parse_ids(list(first.token_ids or []))
+    assert (action.kind, action.commands) == ("command", ("ls  -la",))
+    assert first.text == odd
+    assert first.logprobs == [-0.5] * len(first.token_ids or [])
+    player.answered(action, ["docs <|im_end|>"])
+    second = await player.act([])
+    assert second is not None
+    start = sampler.prompts[0] + list(first.token_ids or [])
+    assert sampler.prompts[1][: len(start)] == start
+    assert sampler.prompts[1][len(start) :] == renderer.observation_ids(["docs <|im_end|>"], first.token_ids or [])
+    assert (second.prompt_tokens, second.cut_off) == (len(sampler.prompts[1]), False)
+    seeds = [parameters.seed for parameters in sampler.parameters]
+    assert seeds == [6, 7]
+    assert sampler.parameters[0].temperature == 0.7
+    assert sampler.parameters[0].stop == renderer.stop
+
+
+async def test_a_correction_is_appended_too() -> None:
+    renderer = get_renderer("qwen3", qwen3_tokenizer())
+    sampler = ScriptedSampler(['<tool_call>\n{"name": <|im_end|>', "ok<|im_end|>"])
+    player = opened(sampler)
+    completion = await player.act([])
+    assert completion is not None
+    action = renderer.parse_ids(list(completion.token_ids or []))
+    assert action.kind == "malformed"
+    player.answered(action, [])
+    await player.act([])
+    appended = sampler.prompts[1][len(sampler.prompts[0]) + len(completion.token_ids or []) :]
+    assert appended == renderer.correction_ids(action.correction or "", completion.token_ids or [])
+
+
+async def test_turns_shrink_to_the_context_and_then_end() -> None:
+    sampler = ScriptedSampler(["word " * 500, "word"])
+    room = len(get_renderer("qwen3", qwen3_tokenizer()).initial_ids("be an engineer", "design it"))
+    player = opened(sampler, max_tokens=300, max_context=room + 100)
+    completion = await player.act([])
+    assert completion is not None
+    assert sampler.parameters[0].max_tokens == 100
+    assert completion.cut_off
+    player.answered(get_renderer("qwen3").parse_text(completion.text, truncated=True), [])
+    assert await player.act([]) is None
+
+
+async def test_a_renderer_without_vocabulary_is_refused() -> None:
+    policy = TokenSamplerPolicy(ScriptedSampler([]), name="test")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="without a vocabulary"):
+        policy.player(load_problems("bundled")[0], get_renderer("qwen3"), 0)
+
+
+async def test_a_failing_service_is_a_fault() -> None:
+    with pytest.raises(ModelError, match="did not answer: gone"):
+        await opened(ScriptedSampler([""], tinker.TinkerError("gone"))).act([])
+
+
+def test_missing_key_and_folder_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    with pytest.raises(UsageError, match="TINKER_API_KEY"):
+        tinker_policy("Qwen/Qwen3-8B", ModelOptions())
+    with pytest.raises(UsageError, match="no such folder"):
+        local_policy("/nowhere/at/all", ModelOptions())
