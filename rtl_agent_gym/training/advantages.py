@@ -32,6 +32,9 @@ class CreditConfig:
     """With g > 0, a token is also charged for later ones: Σ g^k · KL_{t+k}, k counted in sampled tokens."""
     kl_clip: float | None = None
     """Bound on each token's |λ · KL|, before discounting."""
+    kl_budget: float | None = None
+    """Nats of |KL| that an episode may gather; the tokens behind that are not judged. Where a slip has led off every
+    path that the teacher knows, its opinions are noise, and there is more of that than of anything else."""
     baseline: BaselineName = "group"
 
     def __post_init__(self) -> None:
@@ -39,6 +42,8 @@ class CreditConfig:
             raise UsageError(f"kl_discount_factor is between 0 and 1, got {self.kl_discount_factor}")
         if self.kl_clip is not None and self.kl_clip <= 0:
             raise UsageError(f"kl_clip is greater than 0, or None for no bound; got {self.kl_clip}")
+        if self.kl_budget is not None and self.kl_budget <= 0:
+            raise UsageError(f"kl_budget is greater than 0, or None for no bound; got {self.kl_budget}")
 
 
 @dataclass
@@ -117,9 +122,9 @@ def token_advantages(
     share = centred * config.reward_coef
     if kl_T is None or config.kl_penalty_coef == 0:
         return [share if sampled else 0.0 for sampled in mask_T]
-    out = [0.0] * len(mask_T)
+    out = [share if sampled else 0.0 for sampled in mask_T]
     later = 0.0
-    for t in range(len(mask_T) - 1, -1, -1):
+    for t in range(_judged(kl_T, config.kl_budget) - 1, -1, -1):
         if not mask_T[t]:
             continue  # nobody chose it, and it takes no time
         credit = -config.kl_penalty_coef * kl_T[t]
@@ -128,3 +133,15 @@ def token_advantages(
         later = credit + config.kl_discount_factor * later
         out[t] = share + later
     return out
+
+
+def _judged(kl_T: Sequence[float], budget: float | None) -> int:
+    """The tokens up to and with the one that uses up the budget."""
+    if budget is None:
+        return len(kl_T)
+    spent = 0.0
+    for t, kl in enumerate(kl_T):
+        spent += abs(kl)
+        if spent > budget:
+            return t + 1
+    return len(kl_T)

@@ -35,6 +35,8 @@ TINY_DEFAULTS: dict[str, Any] = {
     "lora_rank": 0,
     "kl_penalty_coef": 1.0,
     "kl_clip": 0.5,
+    "kl_budget": 6.0,
+    "loss_reduction": "mean",
     "reward_coef": 0.0,
     "grad_clip_norm": 1.0,
     "adam_beta2": 0.999,
@@ -78,7 +80,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False) -> Plan:
     base: dict[str, Any] = {}
     if no_service(given) and given.get("student_model", TINY) == TINY:
         base = dict(TINY_DEFAULTS)
-        if given.get("cvdp_jsonl_path", "bundled") != "bundled" or "problem_ids" in given:
+        if given.get("cvdp_jsonl_path", "bundled") != "bundled":
             base.pop("problem_ids")
     elif not rl:
         base = dict(KEYED_DEFAULTS)

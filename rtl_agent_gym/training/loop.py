@@ -209,7 +209,7 @@ class Loop:
         self._reward(batch)
         made = await prepare(batch.groups, batch.problems, parts.teacher, o.credit(), self.running)
         judged = time.monotonic()
-        config = StepConfig(o.loss_fn, o.num_substeps, o.adam_beta2, o.grad_clip_norm)
+        config = StepConfig(o.loss_fn, o.num_substeps, o.loss_reduction, o.adam_beta2, o.grad_clip_norm)
         metrics = await optimize(parts.trainer, made.data, o.learning_rate_at(step), config) if made.data else {}
         return made.metrics | metrics | {"time/teacher": judged - begun, "time/train": time.monotonic() - judged}
 

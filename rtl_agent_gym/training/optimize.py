@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import tinker
 import torch
@@ -101,6 +101,7 @@ class StepConfig:
 
     loss_fn: Any = "importance_sampling"
     num_substeps: int = 1
+    reduction: Literal["sum", "mean"] = "sum"
     beta2: float = 0.95
     grad_clip_norm: float = 0.0
 
@@ -115,7 +116,7 @@ async def optimize(
     adam = tinker.AdamParams(
         learning_rate=learning_rate, beta1=0.9, beta2=config.beta2, eps=1e-8, grad_clip_norm=config.grad_clip_norm
     )
-    parts = _split(list(data), config.num_substeps)
+    parts = _split(_averaged(data) if config.reduction == "mean" else list(data), config.num_substeps)
     asked = []
     for part in parts:
         asked.append(
@@ -131,6 +132,17 @@ async def optimize(
     if any(float(datum.loss_fn_inputs["mask"].to_torch().sum()) for datum in data):
         metrics |= {name: float(value) for name, value in compute_kl_sample_train(list(data), logprobs).items()}
     return metrics
+
+
+def _averaged(data: Sequence[tinker.Datum]) -> list[tinker.Datum]:
+    """The data with advantages over the number of sampled tokens: engines sum over tokens."""
+    sampled = max(1.0, sum(float(datum.loss_fn_inputs["mask"].to_torch().sum()) for datum in data))
+    made = []
+    for datum in data:
+        advantages = tinker.TensorData.from_torch(datum.loss_fn_inputs["advantages"].to_torch() / sampled)
+        inputs = {**datum.loss_fn_inputs, "advantages": advantages}
+        made.append(tinker.Datum(model_input=datum.model_input, loss_fn_inputs=inputs))
+    return made
 
 
 def _named(name: str) -> str:

@@ -102,6 +102,8 @@ class TrainOptions(BaseModel):
     kl_discount_factor: float = Field(0.0, ge=0, le=1)
     kl_clip: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
     """Bound on the advantage that the KL gives a token."""
+    kl_budget: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
+    """Nats of |KL| after which the rest of an episode is not judged any more."""
     reward_coef: float = Field(1.0, ge=0)
     baseline: BaselineName = "group"
 
@@ -120,6 +122,8 @@ class TrainOptions(BaseModel):
     lora_rank: int = Field(32, ge=0)
     """0 trains all weights; the local engine alone can."""
     loss_fn: Literal["importance_sampling", "ppo"] = "importance_sampling"
+    loss_reduction: Literal["sum", "mean"] = "sum"
+    """Whether the loss is summed over the sampled tokens, or averaged; then ``grad_clip_norm`` bounds outliers alone."""
     num_substeps: int = Field(1, ge=1)
     """Optimizer steps that a batch is divided into."""
     adam_beta2: float = Field(0.95, ge=0, lt=1)
@@ -173,6 +177,7 @@ class TrainOptions(BaseModel):
             kl_penalty_coef=self.kl_penalty_coef if self.distils else 0.0,
             kl_discount_factor=self.kl_discount_factor,
             kl_clip=self.kl_clip,
+            kl_budget=self.kl_budget,
             baseline=self.baseline,
         )
 
