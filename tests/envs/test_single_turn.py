@@ -75,7 +75,8 @@ def test_the_contract_of_reset_and_step(env: gym.Env[str, str], arbiter: Problem
     assert arbiter.golden
     answer = f"<think>\n```verilog rtl/fixed_priority_arbiter.sv\nnot this\n```\n</think>\n\n{fenced(arbiter.golden)}"
     observation, reward, terminated, truncated, info = env.step(answer)
-    assert (observation, reward, terminated, truncated) == ("", pytest.approx(1.4), True, False)
+    assert reward == pytest.approx(1.4)
+    assert (observation, terminated, truncated) == ("", True, False)
     assert (info["action"], info["stop_reason"], info["files"]) == ("final", "completed", list(arbiter.targets))
     assert info["score"]["passed"]
     with pytest.raises(gym.error.ResetNeeded):
@@ -108,7 +109,8 @@ def test_a_given_file_that_was_not_answered_earns_nothing() -> None:
 def test_code_with_a_syntax_error_earns_the_format_alone(env: gym.Env[str, str]) -> None:
     env.reset()
     _, reward, *_, info = env.step("```verilog\nmodule fixed_priority_arbiter (input clk;\nendmodule\n```")
-    assert (reward, info["score"]["format"], info["score"]["syntax"]) == (pytest.approx(0.1), 1.0, 0.0)
+    assert reward == pytest.approx(0.1)
+    assert (info["score"]["format"], info["score"]["syntax"]) == (1.0, 0.0)
 
 
 @pytest.mark.docker
@@ -221,11 +223,11 @@ async def test_an_episode_takes_one_completion(arbiter: Problem) -> None:
 @pytest.mark.docker
 async def test_the_tinker_twin(arbiter: Problem, tmp_path: Path) -> None:
     pytest.importorskip("tinker")
-    from scripted_tinker import END, Script, decode
     from tinker_cookbook.rl.data_processing import trajectory_to_data
     from tinker_cookbook.rl.rollouts import do_group_rollout
 
     from rtl_agent_gym.envs.tinker_data import CVDPDatasetBuilder
+    from tests.envs.scripted_tinker import END, Script, decode
 
     assert arbiter.golden
     builder = CVDPDatasetBuilder(ids=[ARBITER], single_turn=True, group_size=2, transcript_dir=str(tmp_path))
@@ -245,12 +247,12 @@ async def test_the_tinker_twin(arbiter: Problem, tmp_path: Path) -> None:
 @pytest.mark.docker
 async def test_the_tinker_twin_shortens_files_and_says_when_an_answer_was_cut(arbiter: Problem) -> None:
     pytest.importorskip("tinker")
-    from scripted_tinker import END, Script, decode
     from tinker_cookbook.rl.rollouts import do_group_rollout
 
     from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
     from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder
     from rtl_agent_gym.scoring import RewardWeights
+    from tests.envs.scripted_tinker import END, Script, decode
 
     table = "\n".join(f"  8'd{i}: q = {i * 7 % 256};" for i in range(256))
     problem = arbiter.model_copy(

@@ -109,7 +109,7 @@ async def test_what_cannot_be_scored_is_left_out_and_said(cvdp_data: Path, caplo
 @pytest.mark.parametrize("name", ["batch_size", "group_size", "epochs"])
 async def test_counts_must_be_positive(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} must be at least 1"):
-        await CVDPDatasetBuilder(**{name: 0})()
+        await CVDPDatasetBuilder(**{name: 0})()  # type: ignore[arg-type]
 
 
 async def test_bad_options_are_said() -> None:

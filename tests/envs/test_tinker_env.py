@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 tinker = pytest.importorskip("tinker")
-from scripted_tinker import END, Script, call, decode, encode, solution  # noqa: E402
+from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs  # noqa: E402
 from tinker_cookbook.rl.data_processing import trajectory_to_data  # noqa: E402
 from tinker_cookbook.rl.rollout_strategy import FailFast, MinViableGroup, RetryOnFailure  # noqa: E402
 from tinker_cookbook.rl.rollouts import do_group_rollout  # noqa: E402
@@ -27,10 +27,14 @@ from rtl_agent_gym.envs import tinker_env as face  # noqa: E402
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig  # noqa: E402
 from rtl_agent_gym.envs.tinker_env import CVDPEnv, CVDPEnvGroupBuilder  # noqa: E402
 from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError  # noqa: E402
+from rtl_agent_gym.policies.wording import write_turn  # noqa: E402
 from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
+from rtl_agent_gym.renderers import get_renderer  # noqa: E402
+from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
 from rtl_agent_gym.sandboxes.docker import OWNER_LABEL  # noqa: E402
 from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
 from rtl_agent_gym.transcripts import read_transcript  # noqa: E402
+from tests.envs.scripted_tinker import END, Script, call, decode, encode, solution  # noqa: E402
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 STATIC = RewardWeights(simulate=False)
@@ -105,6 +109,35 @@ async def test_an_episode_is_one_datum_of_exactly_the_sampled_ids(arbiter: Probl
     assert containers() == set()
 
 
+class HarmonyScript(TokenCompleter):
+    """Says one text a turn in gpt-oss's vocabulary."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.said = [list(harmony_encoding().encode(text, allowed_special="all")) for text in texts]
+        self.turn = -1
+
+    async def __call__(self, model_input: Any, stop: Any, *, max_tokens: int | None = None) -> TokensWithLogprobs:
+        assert stop == [200012, 200002]
+        self.turn += 1
+        return TokensWithLogprobs(self.said[self.turn], [-0.5] * len(self.said[self.turn]))
+
+
+@pytest.mark.docker
+async def test_gpt_oss_too_is_one_datum(arbiter: Problem, quick: TinkerEnvConfig, tmp_path: Path) -> None:
+    config = replace(quick, model_name="openai/gpt-oss-20b", episode=EpisodeConfig(transcript_dir=tmp_path))
+    gpt_oss = get_renderer("gpt_oss")
+    odd = 'to=functions.execute_bash<|channel|>commentary json<|message|>{"command":  "echo \\u00e9"}<|call|>'
+    script = HarmonyScript([odd, "no header at all", write_turn(gpt_oss, "hm", ["pwd"]), write_turn(gpt_oss, "Done.")])
+    trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script))
+    assert (trajectory.stop_reason, len(trajectory.transitions)) == ("completed", 4)
+    (datum,) = trajectory_to_data(trajectory, 1.0)
+    targets, mask = (datum.loss_fn_inputs[name].to_torch().tolist() for name in ("target_tokens", "mask"))
+    assert [id_ for id_, one in zip(targets, mask, strict=True) if one] == list(itertools.chain(*script.said))
+    recorded = read_transcript(str(trajectory.transitions[-1].logs["transcript"]))
+    assert [turn.action for turn in recorded.turns] == ["command", "malformed", "command", "final"]
+    assert recorded.turns[0].completion == odd
+
+
 @pytest.mark.docker
 async def test_a_group_starts_together_and_shares_one_provider(arbiter: Problem, quick: TinkerEnvConfig) -> None:
     builders = [CVDPEnvGroupBuilder(arbiter, quick, group_size=3) for _ in range(2)]
@@ -112,9 +145,9 @@ async def test_a_group_starts_together_and_shares_one_provider(arbiter: Problem,
     try:
         assert len({id(env._provider) for env in envs}) == 1
         assert containers() == set()  # an environment that nobody rolls out costs nothing
-        opened = await asyncio.gather(*(env.initial_observation() for env in envs))
+        openings: list[Any] = await asyncio.gather(*(env.initial_observation() for env in envs))
         assert len(containers()) == 6
-        assert len({tuple(ob.to_ints()) for ob, _ in opened}) == 1
+        assert len({tuple(prompt.to_ints()) for prompt, _ in openings}) == 1
     finally:
         await asyncio.gather(*(builder.cleanup() for builder in builders))
     assert containers() == set()

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 tinker = pytest.importorskip("tinker")
-from scripted_tinker import END, Sampling, Service, call, encode, solution  # noqa: E402
 from tinker_cookbook import tokenizer_utils  # noqa: E402
 from tinker_cookbook.distillation import train_on_policy  # noqa: E402
 from tinker_cookbook.distillation.datasets import DistillationDatasetConfig, TeacherConfig  # noqa: E402
@@ -28,6 +27,7 @@ from rtl_agent_gym.envs.tinker_data import CVDPDatasetBuilder  # noqa: E402
 from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer  # noqa: E402
 from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
+from tests.envs.scripted_tinker import END, Sampling, Service, call, encode, solution  # noqa: E402
 
 pytestmark = [
     pytest.mark.docker,
@@ -171,7 +171,7 @@ async def test_rollouts_in_an_executor(executor: Executor, arbiter: Problem) -> 
     for i in range(2):
         (group,) = train_set.get_batch(i)
         done = await do_group_rollout_and_filter_constant_reward(
-            Sampling([solution(arbiter), f"Done.{END}"]),  # type: ignore[arg-type]
+            Sampling([solution(arbiter), f"Done.{END}"]),
             group,
             max_tokens=2_000,
             temperature=1.0,
