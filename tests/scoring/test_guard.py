@@ -16,7 +16,7 @@ from rtl_agent_gym.sandboxes.image import CONTEXT
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.harness import Defences
 
-from .conftest import EMPTY, GOLDEN, HEADER, TARGET, make_problem
+from .conftest import EMPTY, ENV, GOLDEN, HEADER, TARGET, make_problem
 
 FORGED = "<testsuites><testsuite name='all' package='all'><testcase name='a' classname='b'/></testsuite></testsuites>"
 
@@ -224,3 +224,61 @@ async def test_compiled_designs_are_guarded_however_they_are_started(scorer: Sco
         score = await scorer.score(make_problem(harness={"docker-compose.yml": text}), {TARGET: design})
         assert not score.passed, start
         assert score.violations == ["rtl/adder.sv:1: $fopen opens '/code/rundir/stolen' for writing"]
+
+
+VERILATOR = {"src/.env": ENV.replace("icarus", "verilator")}
+OUTSIDE = {
+    "$c": ('initial $c("system(\\"true\\");");', "rtl/adder.sv:2: $c puts C++ of its own into the simulator"),
+    "a macro": (
+        '`define ESCAPE(x) $``x\ninitial `ESCAPE(system)("true");',
+        "rtl/adder.sv:3: $system reaches out of the simulation",
+    ),
+    "DPI": (
+        'import "DPI-C" function int system(input string command);\ninitial void\'(system("true"));',
+        "rtl/adder.sv:2: import of a foreign function reaches out of the simulation",
+    ),
+    "$fopen": (
+        'integer f;\ninitial f = $fopen("results.xml", "w");',
+        "rtl/adder.sv:3: $fopen opens 'results.xml' for writing",
+    ),
+    "$writememh": (
+        'reg [7:0] m [0:1];\ninitial $writememh("results.xml", m);',
+        "rtl/adder.sv:3: $writememh writes a file",
+    ),
+    "systemc": (
+        "`systemc_header\n#include <cstdlib>\n`verilog",
+        "rtl/adder.sv:2: `systemc_header puts text of its own into the simulator",
+    ),
+    "hidden": (
+        'reg [7:0] m [0:1];\ninitial $readmemh("/src/test_adder.py", m);',
+        "rtl/adder.sv:3: $readmemh reads '/src/test_adder.py', which is none of the problem's files",
+    ),
+    "include": (
+        '`include "/src/answer.svh"',
+        "rtl/adder.sv:2: `include reads '/src/answer.svh', which is none of the problem's files",
+    ),
+}
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("name", OUTSIDE)
+async def test_under_verilator_nothing_reaches_out(scorer: Scorer, name: str) -> None:
+    body, expected = OUTSIDE[name]
+    problem = make_problem(harness=VERILATOR | {"src/answer.svh": "// the answer\n"})
+    score = await scorer.score(problem, {TARGET: EMPTY.replace("endmodule", f"{body}\nendmodule")})
+    assert not score.passed
+    assert score.violations == [expected]
+
+
+@pytest.mark.docker
+async def test_an_honest_design_passes_under_verilator(scorer: Scorer) -> None:
+    honest = """
+        reg [7:0] m [0:1];
+        initial begin $readmemh("/code/rtl/zero.hex", m); $display("$c(1) /* $system */ \\"$fopen"); end // $system
+        localparam W = $clog2(8);  /* $c("x") */
+    """
+    problem = make_problem(harness=VERILATOR, context={"rtl/zero.hex": "00 00\n"})
+    score = await scorer.score(problem, {TARGET: GOLDEN.replace("endmodule", f"{honest}\nendmodule")})
+    assert score.passed, score.reason
+    assert score.violations == []
+    assert score.compile == 1.0

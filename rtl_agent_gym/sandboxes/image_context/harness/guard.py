@@ -88,6 +88,28 @@ def run_iverilog(arguments: list[str], supervisor: Supervisor) -> None:
     sys.exit(code if code >= 0 else 128 - code)
 
 
+def run_verilator(arguments: list[str], supervisor: Supervisor) -> None:
+    """Judge the text that Verilator is asked to turn into a program, then let it."""
+    if not {"--lint-only", "--version", "-V", "-E", "--getenv"}.isdisjoint(arguments):
+        os.execv(f"{REAL}/verilator", ["verilator", *arguments])
+    import subprocess
+
+    from verilated import check_preprocessed
+
+    if supervisor.settings.get("simulation", True):
+        command = [f"{REAL}/verilator", *(word for word in arguments if word not in ("--build", "--exe")), "-E"]
+        text = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        violations = check_preprocessed(text.decode("utf-8", errors="surrogateescape"), arguments)
+        if violations:
+            supervisor.report(tool="verilator", violations=violations)
+            refuse(violations)
+    done = subprocess.run([f"{REAL}/verilator", *arguments], stderr=subprocess.PIPE)
+    os.write(2, done.stderr)
+    said = done.stderr[:4096].decode("utf-8", errors="replace")
+    supervisor.report(tool="verilator", code=done.returncode, said=said, violations=[])
+    sys.exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
+
+
 def _pass_on(path: str) -> str:
     """Copy a file to stderr; return its beginning."""
     with open(path, "rb") as stream:
@@ -157,8 +179,7 @@ def main() -> None:
     elif name == "iverilog":
         run_iverilog(arguments, supervisor)
     else:
-        supervisor.report(tool=name, violations=[])
-        os.execv(f"{REAL}/{name}", [name, *arguments])
+        run_verilator(arguments, supervisor)
 
 
 if __name__ == "__main__":
