@@ -280,7 +280,9 @@ class LocalServiceClient:
         self.close()
 
     def close(self) -> None:
-        """Finish what was asked for, but not the sampling, and end the thread. Idempotent."""
+        """Do what was asked for, fail the sampling that is under way, and end the thread. Idempotent."""
+        if not self._engine.worker.closed:
+            self._engine.worker.submit(self._engine.scheduler.abandon)
         self._engine.worker.close()
 
     def create_lora_training_client(

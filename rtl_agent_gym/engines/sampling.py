@@ -128,18 +128,22 @@ class Scheduler:
         self._running = [one for one in self._running if one.stop_reason is None and one.slot is not None]
         return bool(self._running or self._waiting)
 
+    def abandon(self) -> None:
+        """Fail all requests that are not answered, because the engine closes."""
+        left = [*self._running, *self._waiting]
+        self._fail(left, UsageError("the engine was closed before this request was answered"))
+
     def _admit(self) -> None:
         while self._waiting:
             one = self._waiting[0]
             request = one.request
             table = self._table(request.weights)
-            slot = table.take(request.weights, request.prompt)
-            if slot is None:
-                return
-            self._waiting.popleft()
-            one.slot = slot
             try:
-                table.prefill(request.weights, slot, request.prompt)
+                one.slot = table.take(request.weights, request.prompt)
+                if one.slot is None:
+                    return
+                self._waiting.popleft()
+                table.prefill(request.weights, one.slot, request.prompt)
             except (RuntimeError, ValueError, TypeError, IndexError) as error:  # what torch raises
                 self._fail([one], error)
                 continue

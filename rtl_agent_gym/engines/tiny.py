@@ -70,12 +70,12 @@ class TinyRecipe:
     batch: int = 2
     """Episodes a step, right and wrong by turns."""
     student: tuple[Phase, ...] = (
-        Phase(280, 4e-3, 1e-3, right=0.2, noise=0.03),
-        Phase(70, 1e-3, 1e-3, right=0.2, noise=0.005),
+        Phase(260, 4e-3, 1e-3, right=0.2, noise=0.03),
+        Phase(120, 1e-3, 5e-5, right=0.2, noise=0.015),
     )
     teacher: tuple[Phase, ...] = (
-        Phase(110, 1.5e-3, 1.5e-3, right=0.99, noise=0.01),
-        Phase(110, 1e-3, 1e-4, right=0.99, noise=0.0),
+        Phase(100, 1.5e-3, 1e-3, right=0.99, noise=0.015),
+        Phase(120, 1e-3, 5e-5, right=0.99, noise=0.005),
     )
     """After the student's."""
     versions: dict[str, str] = field(

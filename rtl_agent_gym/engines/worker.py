@@ -82,9 +82,10 @@ class Worker:
         self._jobs.put(run)
         return Later(future)
 
-    def wake(self) -> None:
-        """Have the step looked at again, after something was put before it."""
-        self._jobs.put(lambda: None)
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more jobs."""
+        return self._closed
 
     def close(self) -> None:
         """Finish the jobs submitted so far and end the thread. Idempotent."""

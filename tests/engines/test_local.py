@@ -229,6 +229,19 @@ async def test_a_request_that_is_given_up_frees_its_slot(service: LocalServiceCl
     assert not any(slot.busy for table in scheduler._tables.values() for slot in table._slots)
 
 
+async def test_closing_fails_what_is_not_answered_and_can_be_done_twice(model_path: Path) -> None:
+    service = LocalServiceClient()
+    sampler = await service.create_sampling_client(base_model=str(model_path))
+    prompt = tinker.ModelInput.from_ints(prompt_of(5))
+    pending = sampler.sample(prompt, 20, tinker.SamplingParams(max_tokens=1000, stop=[]))
+    scoring = sampler.compute_logprobs(prompt)
+    await asyncio.to_thread(service.close)
+    service.close()
+    assert len(await scoring) == 5
+    with pytest.raises(UsageError, match="closed before this request"):
+        await pending
+
+
 async def test_sampling_training_and_scoring_go_on_side_by_side(service: LocalServiceClient, model_path: Path) -> None:
     trainer = await service.create_lora_training_client(str(model_path), rank=4)
     sampler = await trainer.save_weights_and_get_sampling_client()
