@@ -17,6 +17,7 @@ from .export import export_command
 from .image import image_app
 from .problems import problems_app
 from .replay import replay_command
+from .report import report_command
 from .run import run_command
 from .score import score_command
 from .shell import shell_command
@@ -36,6 +37,7 @@ app.command("score")(score_command)
 app.command("eval")(eval_command)
 app.command("replay")(replay_command)
 app.command("view")(view_command)
+app.command("report")(report_command)
 app.command("export")(export_command)
 app.add_typer(image_app, name="image")
 app.add_typer(problems_app, name="problems")

@@ -1,5 +1,6 @@
 """The record of an episode: JSON Lines, one event a line, written as it happens."""
 
+from .annotate import TokenRecord, add_tokens
 from .events import SCHEMA_VERSION, CommandRecord, End, Event, Header, ScoreRecord, TurnRecord
 from .record import Transcript, TranscriptWriter, read_events, read_transcript
 
@@ -10,9 +11,11 @@ __all__ = [
     "Event",
     "Header",
     "ScoreRecord",
+    "TokenRecord",
     "Transcript",
     "TranscriptWriter",
     "TurnRecord",
+    "add_tokens",
     "read_events",
     "read_transcript",
 ]

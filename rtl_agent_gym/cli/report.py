@@ -1,0 +1,35 @@
+"""``rtl-agent-gym report``: what came of runs."""
+
+from __future__ import annotations
+
+import json
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..evaluation.report import write_report
+from .options import JsonOption
+from .show import stderr_console
+
+
+def report_command(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN…", help="Folders of runs; several are set against the first.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder, or path of the page (….html); the first run's folder without it.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Write report.html and report.md: curves, rates before and after, flipped problems, failures, cost and time."""
+    console = stderr_console()
+    with console.status("reading the runs"):
+        page = write_report(runs, out)
+    console.print(f"report: {page} (and {page.with_suffix('.md').name})", markup=False, soft_wrap=True)
+    if json_:
+        print(json.dumps({"html": str(page), "markdown": str(page.with_suffix(".md"))}))
+    if browser:
+        webbrowser.open(page.resolve().as_uri())
