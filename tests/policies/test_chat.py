@@ -93,7 +93,7 @@ async def test_a_service_that_is_gone_is_a_fault(policies: MakePolicy) -> None:
 async def test_a_refusal_that_nothing_will_change_is_said_at_once(policies: MakePolicy, status: int, kind: str) -> None:
     error = {"message": "we do not like it", "type": kind}
     with ChatServer([{"status": status, "error": error}]) as server:
-        with pytest.raises(UsageError, match="refused the request.*we do not like it"):
+        with pytest.raises(UsageError, match=r"refused the request.*we do not like it"):
             await said(opened(policies(server)))
         assert len(server.requests) == 1
 

@@ -1,0 +1,134 @@
+"""``rtl-agent-gym eval`` as a person calls it, and as a machine kills it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from rtl_agent_gym.evaluation import read_results
+from tests.policies.chat_server import ChatServer, call
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+COUNTER = "cvdp_agentic_rtlgym_gray_counter_0001"
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-c", "from rtl_agent_gym.cli import main; main()", "eval"]
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, "--out", str(folder / "run"), *arguments]
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=200, env=environment)
+
+
+def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.docker
+def test_golden_passes_and_is_reported(tmp_path: Path) -> None:
+    done = run(tmp_path, "--problem", ARBITER, "--policy", "golden", "-n", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    found = summary(done)
+    assert (found["episodes"], found["finished"], found["passed"], found["faults"]) == (2, 2, 2, 0)
+    assert found["pass_at"]["2"]["value"] == 1.0
+    assert found["by_difficulty"]["easy"]["reward"] == pytest.approx(1.4)
+    assert "pass@k" in done.stderr
+    folder = Path(found["folder"])
+    assert json.loads((folder / "summary.json").read_text())["passed"] == 2
+    assert json.loads((folder / "composite_report.json").read_text())["metadata"]["n_samples"] == 2
+    again = run(tmp_path, "--problem", ARBITER, "--policy", "golden", "-n", "2")
+    assert "2 of 2 episodes are there already" in again.stdout
+    assert len(read_results(folder)) == 2
+
+
+@pytest.mark.docker
+def test_a_killed_run_goes_on_to_the_same_result(tmp_path: Path) -> None:
+    options = ["--problem", ARBITER, "--problem", COUNTER, "--policy", "random", "--weights", "proxy", "-n", "3"]
+    options += ["--max-turns", "3", "--concurrency", "2", "--json"]
+    whole = run(tmp_path / "whole", *options)
+    assert whole.returncode == 0, whole.stderr
+    folder = tmp_path / "cut" / "run"
+    with subprocess.Popen([*COMMAND, "--out", str(folder), *options], cwd=ROOT, stdout=-3, stderr=-3) as killed:
+        results = folder / "results.jsonl"
+        deadline = time.monotonic() + 100
+        while not (results.exists() and results.read_bytes().count(b"\n") >= 2) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        killed.send_signal(signal.SIGKILL)
+    before = read_results(folder)
+    assert 2 <= len(before) < 6
+    resumed = run(tmp_path / "cut", *options)
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"{len(before)} of 6 episodes are there already" in resumed.stderr
+
+    def verdicts(path: Path) -> list[tuple[Any, ...]]:
+        found = sorted(read_results(path), key=lambda result: result.key)
+        return [
+            (r.key, r.seed, r.turns, r.malformed, r.stop_reason, r.cause, r.score and r.score.reward) for r in found
+        ]
+
+    assert verdicts(folder) == verdicts(tmp_path / "whole" / "run")
+    for name in ("pass_at", "overall", "by_category", "causes"):
+        assert summary(resumed)[name] == summary(whole)[name]
+
+
+@pytest.mark.docker
+def test_a_chat_model_behind_an_own_server(tmp_path: Path) -> None:
+    with ChatServer([call("ls", "pwd"), {"content": "I give up."}], refusals=1) as server:
+        options = ["--policy", "chat:org/model", "--base-url", server.url, "--weights", "proxy", "--json"]
+        done = run(tmp_path, "--problem", ARBITER, *options, "-n", "2")
+    assert done.returncode == 0, done.stderr
+    found = summary(done)
+    assert (found["finished"], found["passed"]) == (2, 0)
+    assert found["causes"] == {"missing": 2}
+    assert (found["cost"]["output_tokens"], found["cost"]["turns"]) == (40, 2)
+    assert "Unclosed" not in done.stderr
+    system = server.requests[0]["messages"][0]["content"]
+    assert "tool_call" not in system  # the service teaches its own form of calls
+    assert len({request["seed"] for request in server.requests}) == 2
+
+
+def test_a_model_that_nobody_knows_is_wrong_usage(tmp_path: Path) -> None:
+    done = run(tmp_path, "--policy", "chat:", "--problem", ARBITER)
+    assert done.returncode == 2
+    assert "there are: golden" in done.stderr
+
+
+def test_another_evaluation_in_the_folder_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    done = run(tmp_path, "--policy", "golden", "--problem", ARBITER)
+    assert done.returncode == 1
+    assert "not the configuration of an evaluation" in done.stderr
+
+
+@pytest.mark.docker
+def test_a_person_plays(tmp_path: Path) -> None:
+    options = ["--out", str(tmp_path), "--policy", "human", "--problem", ARBITER, "--weights", "proxy"]
+    child = pexpect.spawn(
+        COMMAND[0], [*COMMAND[1:], *options], cwd=str(ROOT), timeout=60, encoding="utf-8", dimensions=(40, 120)
+    )
+    try:
+        child.expect_exact("agent$ ")
+        child.sendline("for x in 4 2; do")
+        child.expect_exact("     > ")
+        child.sendline('echo "answer $x"; done')
+        child.expect_exact("answer 4\r\nanswer 2")
+        child.expect_exact("agent$ ")
+        child.sendline("/done")
+        child.expect_exact("failed (missing)")
+        child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == 0
+    finally:
+        child.close(force=True)

@@ -1,0 +1,105 @@
+"""``rtl-agent-gym replay`` as a person calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-c", "from rtl_agent_gym.cli import main; main()"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=200)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    script = folder / "script.yaml"
+    script.write_text(
+        "- {run: \"cd rtl; LIST=(a 'b c'); greet() { echo hello $1; }; export KEPT=1; readonly FIXED=2; date\"}\n"
+        "- {run: 'echo 2.5 > made; cat made'}\n"
+        "- {run: 'rm made'}\n"
+    )
+    done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", "--transcript-dir", str(folder / "out"))
+    assert done.returncode == 1, done.stderr
+    (path,) = (folder / "out").iterdir()
+    return path
+
+
+@pytest.mark.docker
+def test_identical_ends_with_0(recorded: Path) -> None:
+    done = run("replay", str(recorded), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["identical"], found["compared_turns"], found["score_compared"]) == (True, 4, True)
+    assert "identical" in done.stderr
+
+
+@pytest.mark.docker
+def test_a_divergence_ends_with_1_and_a_diff(recorded: Path, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in recorded.read_text().splitlines()]
+    lines[2]["observation"] = lines[2]["observation"].replace("2.5", "2.75")
+    changed = tmp_path / "changed.jsonl"
+    changed.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = run("replay", str(changed))
+    assert done.returncode == 1, done.stderr
+    assert "diverged at turn 2 (observation)" in done.stdout
+    assert "\n-2.75\n+2.5\n" in done.stdout
+
+
+@pytest.mark.docker
+def test_the_shell_before_a_turn_is_handed_over(recorded: Path) -> None:
+    child = pexpect.spawn(
+        COMMAND[0],
+        [*COMMAND[1:], "replay", str(recorded), "--to-turn", "3", "--shell"],
+        cwd=str(ROOT),
+        timeout=60,
+        encoding="utf-8",
+        dimensions=(40, 120),
+    )
+    try:
+        child.expect_exact("before turn 3")
+        child.expect_exact("/code/rtl $ ")
+        child.sendline('greet you; echo "${LIST[1]}-$(cat made)"; env | grep KEPT')
+        child.expect_exact("hello you\r\nb c-2.5\r\nKEPT=1")
+        child.sendline("exit")
+        child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == 0
+    finally:
+        child.close(force=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        ("", 1, "no whole line"),
+        ('{"event": "header", "schema_version": 999}\n', 1, "Update rtl-agent-gym"),
+        ("not json\n{}\n", 1, "not an event"),
+        (
+            '{"event": "header", "problem_id": "elsewhere", "problem_digest": "", "renderer": "qwen3"}\n',
+            2,
+            "name their source with --problems",
+        ),
+    ],
+)
+def test_files_that_cannot_be_replayed_are_said(tmp_path: Path, content: str, code: int, words: str) -> None:
+    path = tmp_path / "file.jsonl"
+    path.write_text(content)
+    done = run("replay", str(path))
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+
+
+def test_to_turn_and_shell_go_together(tmp_path: Path) -> None:
+    done = run("replay", str(tmp_path / "x"), "--shell")
+    assert done.returncode == 2
+    assert "go together" in done.stderr
