@@ -1,0 +1,207 @@
+"""Reports of runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from typer.testing import CliRunner
+
+from rtl_agent_gym.cli import app
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation.report import side_by_side, write_report
+from rtl_agent_gym.evaluation.report_data import changes, flips, parts, read_run, telling_failures
+from rtl_agent_gym.evaluation.results import EpisodeResult
+from rtl_agent_gym.scoring.score import Score
+
+from .recording import command_turn, final_turn, record, score
+
+HOSTILE = "<script>window.pwned = 1</script><img src=x onerror=window.pwned=2> | **b** $x_1$ \u202e"
+
+
+def training_run(folder: Path, steps: int = 30, **config: Any) -> Path:
+    """A run that learns, with a line of the metrics cut off and one number that is none."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"learning_rate": 1e-4, "student_model": "small", **config}))
+    rows = []
+    for step in range(steps):
+        share = step / (steps - 1)
+        row = {
+            "step": step,
+            "pass_rate": share,
+            "env/all/reward/total": 0.4 + share,
+            "env/all/syntax_valid": 1.0,
+            "env/all/total_ac_tokens": 1000,
+            "teacher_kl": 0.5 * (1 - share),
+            "optim/entropy": math.nan if step == 3 else 1.0 - share / 2,
+            "time/sample": 50.0,
+            "time/wait": 6.0,
+            "time/teacher": 1.0,
+            "time/train": 2.0,
+            "time/total": 10.0,
+        }
+        if step == 0:
+            row |= {"test_before/pass_rate": 0.25, "test_before/reward": 0.5}
+        if step in (14, 29):
+            row |= {"test/pass_rate": 0.5 + step / 100, "test/reward": 1.0}
+        rows.append(json.dumps(row))
+    (folder / "metrics.jsonl").write_text("\n".join(rows) + '\n{"step": 30, "pass')
+    return folder
+
+
+def evaluation(folder: Path, passes: dict[str, int], samples: int = 2, **more: Any) -> Path:
+    """An evaluation's folder: for each problem how many of its samples pass."""
+    (folder / "transcripts").mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"policy": folder.name, "samples": samples}))
+    lines = []
+    for problem, passed in passes.items():
+        for sample in range(samples):
+            graded = score(sample < passed, **more)
+            turns = [command_turn(1, "ls", "x"), final_turn(2, "done")]
+            path = record(folder / "transcripts", turns, problem=problem, graded=graded)
+            result = EpisodeResult(
+                problem_id=problem, sample=sample, category=3, difficulty="easy", seed=1, score=graded,
+                stop_reason="completed", turns=2, output_tokens=100, seconds=8.0, acting_seconds=2.0,
+                transcript=f"transcripts/{path.name}",
+            )  # fmt: skip
+            lines.append(result.model_dump_json())
+    (folder / "results.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_before_and_after_come_from_evaluations_first(tmp_path: Path) -> None:
+    found = changes(read_run(training_run(tmp_path / "run")))
+    first = found[0]
+    assert (first.name, first.before, first.after) == ("pass rate", 0.25, pytest.approx(0.79))
+    own = next(change for change in found if change.name == "pass rate" and "training episodes" in change.how)
+    assert own.before == pytest.approx((0 + 1 + 2) / 29 / 3)
+    assert own.after == pytest.approx((27 + 28 + 29) / 29 / 3)
+    entropy = next(change for change in found if change.name.startswith("entropy"))
+    assert math.isfinite(entropy.before)
+
+
+def test_the_time_of_training_by_part(tmp_path: Path) -> None:
+    found = {part.name: part for part in parts(read_run(training_run(tmp_path / "run")))}
+    assert found["waiting for episodes"].value == pytest.approx(180)
+    assert found["waiting for episodes"].share == pytest.approx(0.6)
+    assert "sampling episodes" not in found  # it went on while the last step was trained on
+    assert found["the rest"].share == pytest.approx(0.1)
+    assert found["tokens sampled"].value == 30_000
+
+
+def test_the_time_of_an_evaluation_by_part(tmp_path: Path) -> None:
+    found = {part.name: part.value for part in parts(read_run(evaluation(tmp_path / "ev", {"a": 1}, seconds=3.0)))}
+    assert found["waiting for the policy"] == pytest.approx(4)
+    assert found["grading"] == pytest.approx(6)
+    assert found["shell and sandbox"] == pytest.approx(6)
+    assert found["tokens written"] == 200
+
+
+def test_flipped_problems(tmp_path: Path) -> None:
+    student = read_run(evaluation(tmp_path / "student", {"a": 0, "b": 2, "c": 1, "only_here": 0}))
+    teacher = read_run(evaluation(tmp_path / "teacher", {"a": 2, "b": 0, "c": 2}))
+    found = [(flip.problem_id, flip.first, flip.other, flip.gained) for flip in flips(student, teacher)]
+    assert found == [("a", (0, 2), (2, 2), True), ("b", (2, 2), (0, 2), False)]
+
+
+def test_telling_failures_begin_with_forgeries_and_near_misses(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    record(
+        folder / "transcripts", [final_turn(1, "x")], problem="far", graded=score(False, tests_passed=0, compile=0.0)
+    )
+    record(folder / "transcripts", [final_turn(1, "x")], problem="near", graded=score(False, tests_passed=3))
+    record(
+        folder / "transcripts", [final_turn(1, "x")], problem="cheat", graded=score(False, violations=["wrote a log"])
+    )
+    record(folder / "transcripts", [final_turn(1, "x")], problem="near", graded=score(False, tests_passed=2))
+    record(folder / "transcripts", [final_turn(1, "x")], problem="fine", graded=score(True))
+    found = telling_failures(read_run(folder))
+    assert [failure.result.problem_id for failure in found] == ["cheat", "near", "far"]
+    assert found[0].why == "violation: wrote a log"
+    assert found[1].why.startswith("3 of 4 tests pass")
+    assert all(failure.transcript is not None and failure.transcript.is_file() for failure in found)
+
+
+def test_rates_side_by_side(tmp_path: Path) -> None:
+    runs = [read_run(evaluation(tmp_path / "student", {"a": 1, "b": 0})), read_run(training_run(tmp_path / "train"))]
+    rows = dict(side_by_side(runs))
+    assert rows["pass@1"][0].startswith("25.0% (")
+    assert rows["pass@1"][1] == "–"
+    assert rows["passed"] == ["25.0%", "–"]
+    assert rows["tokens written an episode"] == ["100", "–"]
+    assert rows["failed: tests"] == ["3", "–"]
+
+
+def test_the_report_of_two_runs(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    student = evaluation(tmp_path / "student", {"a": 0, "b": 2}, reason=HOSTILE)
+    teacher = evaluation(tmp_path / "teacher <b>$", {"a": 2, "b": 2})
+    page = write_report([student, teacher], tmp_path / "out" / "both.html")
+    assert page == tmp_path / "out" / "both.html"
+    browser.get(page.as_uri())
+    text = browser.find_element(By.TAG_NAME, "body").text
+    assert "student against teacher <b>$" in text
+    assert "1 gained and 0 lost" in text
+    assert "<script>window.pwned = 1</script>" in text
+    assert browser.execute_script("return window.pwned") is None
+    images = browser.find_elements(By.TAG_NAME, "img")
+    assert [browser.execute_script("return arguments[0].naturalWidth > 300", image) for image in images] == [True]
+    link = browser.find_element(By.LINK_TEXT, "transcript")
+    link.click()
+    assert browser.find_element(By.TAG_NAME, "h1").text == "a"
+    assert "not" not in browser.find_element(By.ID, "count").text
+
+
+def test_markdown_says_the_same(tmp_path: Path) -> None:
+    student = evaluation(tmp_path / "student", {"a": 0, "b": 2}, reason=HOSTILE)
+    page = write_report([student, training_run(tmp_path / "train")], tmp_path / "out")
+    text = page.with_suffix(".md").read_text()
+    for heading in ("Before and after: train", "Curves", "Side by side", "The most telling failures", "Cost and time"):
+        assert f"## {heading}" in text
+    assert "<script>" not in text
+    assert "\\| \\*\\*b\\*\\*" in text
+    for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text):
+        assert (page.parent / name).read_bytes().startswith(b"<?xml")
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(line.endswith("|") for line in tables)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    run = training_run(tmp_path / "run")
+    done = CliRunner().invoke(app, ["report", str(run), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"html": str(run / "report.html"), "markdown": str(run / "report.md")}
+    assert "data:image/svg+xml" in (run / "report.html").read_text()
+
+
+def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    page = write_report(
+        [evaluation(tmp_path / "x" / "run", {"a": 0}), evaluation(tmp_path / "y" / "run", {"a": 2})], tmp_path
+    )
+    assert "x/run against y/run" in page.read_text()
+
+
+@pytest.mark.parametrize(("folder", "message"), [("none", "no such folder"), (".", "there is no run")])
+def test_what_is_no_run(tmp_path: Path, folder: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        write_report([tmp_path / folder])
+
+
+def test_a_run_without_a_verdict(tmp_path: Path) -> None:
+    result = EpisodeResult(problem_id="a", sample=0, category=3, difficulty="easy", seed=1, fault="SandboxLost: gone")
+    (tmp_path / "results.jsonl").write_text(result.model_dump_json() + "\n")
+    page = write_report([tmp_path])
+    assert "SandboxLost: gone" in page.read_text()
+
+
+def test_scores_of_transcripts_are_scores(tmp_path: Path) -> None:
+    record(tmp_path / "transcripts", [final_turn(1, "x")], graded=score(True), category=16)
+    record(tmp_path / "transcripts", [final_turn(1, "x")])  # cut off: no result
+    [result] = read_run(tmp_path).results
+    assert isinstance(result.score, Score)
+    assert (result.category, result.difficulty, result.passed) == (16, "easy", True)
