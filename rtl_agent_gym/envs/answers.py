@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,23 +19,25 @@ from markdown_it import MarkdownIt
 
 from ..problems import Problem, editable
 
-_markdown = MarkdownIt("commonmark", {"html": False})
+_markdown = MarkdownIt("commonmark", {"html": False}).disable("inline")
 
+# Sampled text can be anything, a hundred thousand characters of one line over and over included. So nothing below looks
+# at a text more than a few times: patterns for names see short lines only, and units are paired in one pass.
+_LONGEST_NAME_LINE = 300
 _PATH = r"(?:\.{0,2}/)?[\w./+-]*\w\.(?:svh|sv|vh|v|md|txt|py)"
 _NAMED = re.compile(
     rf"^[\s#>*`_/\\(\[-]*(?:file\s*(?:name|path)?|path|name|title)?[\s:=*`_]*(?P<path>{_PATH})[\s:*`_)\]]*(?:\*/)?\s*$",
     re.IGNORECASE,
 )
 _IN_INFO = re.compile(rf"(?<![\w./+-]){_PATH}(?![\w.])")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_DESIGN_UNIT = re.compile(
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_UNIT_START = re.compile(
     r"^[ \t]*(?:macro)?(?P<kind>module|interface|package|program)\s+(?:(?:automatic|static)\s+)?(?P<name>\w+)"
-    r"(?=\s*(?:[(#;]|import\b)).*?\bend(?P=kind)\b(?:[ \t]*:[ \t]*\w+)?",
-    re.DOTALL | re.MULTILINE,
+    r"(?=\s*(?:[(#;]|import\b))",
+    re.MULTILINE,
 )
-_DIRECTIVES = re.compile(
-    r"(?:^[ \t]*`(?:timescale|default_nettype|include|define|resetall)\b[^\n]*\n\s*)+\Z", re.MULTILINE
-)
+_UNIT_END = re.compile(r"\bend(?P<kind>module|interface|package|program)\b(?:[ \t]*:[ \t]*\w+)?")
+_DIRECTIVE = re.compile(r"[ \t]*`(?:timescale|default_nettype|include|define|resetall)\b")
 _OTHER_LANGUAGES = re.compile(
     r"bash|sh|shell|console|zsh|powershell|python|py|json|ya?ml|toml|ini|make|makefile|tcl|xdc|sdc|c|cpp|c\+\+|java|rust"
     r"|vhdl|mermaid|wavedrom|csv|diff|patch|html|xml|latex"
@@ -100,49 +103,73 @@ def read_answer(text: str, problem: Problem) -> Answer:
 
 
 def read_blocks(text: str) -> list[Block]:
-    """The blocks of code in a text: fenced ones, then design units outside any fence, in their order."""
-    lines = text.splitlines(keepends=True)
-    blocks: list[Block] = []
+    """The blocks of code in a text, in order: fenced ones, and design units outside any fence."""
+    lines = re.sub(r"\r\n?", "\n", text).split("\n")
+    placed: list[tuple[int, Block]] = []
     outside = list(lines)
-    for token in _markdown.parse(text):
+    for token in _markdown.parse("\n".join(lines)):
         if token.type != "fence" or token.map is None:
             continue
         start, end = token.map
-        outside[start:end] = ["\n"] * (end - start)
+        outside[start:end] = [""] * (end - start)
         language = re.sub(r"[^\w+#-].*", "", token.info.strip(), flags=re.DOTALL).lower()
         if language in ("markdown", "md") and "```" in token.content:
-            blocks += read_blocks(token.content)
-            continue
-        blocks.append(Block(token.content, language, _name(token.info, token.content, lines[:start])))
-    loose = "".join(outside)
+            placed += [(start, block) for block in read_blocks(token.content)]
+        else:
+            placed.append((start, Block(token.content, language, _name(token.info, token.content, lines, start))))
+    loose = "\n".join(outside)
     last = 0
     for unit in _units(loose):
-        lead = _DIRECTIVES.search(loose[last : unit.start])
+        line = loose.count("\n", 0, unit.start)
+        placed.append((line, Block(f"{_directives_above(loose[last : unit.start])}{unit.text}\n")))
         last = unit.end
-        blocks.append(Block((lead[0] if lead else "") + unit.text + "\n"))
-    return blocks
+    return [block for _, block in sorted(placed, key=lambda item: item[0])]
 
 
 def _units(code: str) -> Iterator[_Unit]:
     """The design units of a code. Comments are not read, but stay in the text."""
     blank = _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), code)
-    for match in _DESIGN_UNIT.finditer(blank):
-        yield _Unit(match["name"], code[match.start() : match.end()], match.start(), match.end())
+    ends: dict[str, list[re.Match[str]]] = {}
+    for match in _UNIT_END.finditer(blank):
+        ends.setdefault(match["kind"], []).append(match)
+    position = 0
+    for start in _UNIT_START.finditer(blank):
+        candidates = ends.get(start["kind"], [])
+        index = bisect_left(candidates, start.end(), key=lambda match: match.start())
+        if start.start() < position or index == len(candidates):
+            continue
+        position = candidates[index].end()
+        yield _Unit(start["name"], code[start.start() : position], start.start(), position)
 
 
-def _name(info: str, code: str, before: Sequence[str]) -> str:
-    """The file name that a fence came with."""
-    in_info = _IN_INFO.search(info.replace(":", " "))
+def _directives_above(code: str) -> str:
+    """The compiler directives that a code ends in, as they stand."""
+    lines = code.splitlines(keepends=True)
+    first = len(lines)
+    for index in reversed(range(len(lines))):
+        if _DIRECTIVE.match(lines[index]):
+            first = index
+        elif lines[index].strip():
+            break
+    return "".join(lines[first:])
+
+
+def _name(info: str, code: str, lines: Sequence[str], start: int) -> str:
+    """The file name that the fence at line `start` came with."""
+    in_info = _IN_INFO.search(info[:_LONGEST_NAME_LINE].replace(":", " "))
     if in_info:
         return in_info[0]
-    for line in code.splitlines()[:5]:
+    for line in code[: 5 * _LONGEST_NAME_LINE].split("\n")[:5]:
         if not line.strip().startswith(("//", "/*", "*", "#", "--")):
             break
-        named = _NAMED.match(line.strip().removeprefix("--"))
-        if named:
-            return named["path"]
-    above = next((line for line in reversed(before) if line.strip()), "")
-    named = _NAMED.match(above)
+        if named := _named(line.strip().removeprefix("--")):
+            return named
+    return _named(next((lines[i] for i in range(start - 1, max(-1, start - 4), -1) if lines[i].strip()), ""))
+
+
+def _named(line: str) -> str:
+    """The path that is all a line says; empty where it says more, or none."""
+    named = _NAMED.match(line) if len(line) <= _LONGEST_NAME_LINE else None
     return named["path"] if named else ""
 
 
@@ -157,7 +184,7 @@ def _place(block: Block, problem: Problem) -> dict[str, str]:
     if len(targets) <= 1:
         return dict.fromkeys(targets, block.code)
     files = dict.fromkeys(targets, "")
-    lead = _leading_directives(block.code)
+    lead = _directives_above(block.code[: next(_units(block.code)).start])
     for name, text in units.items():
         files[wanted.get(name, targets[0])] += f"{text}\n\n"
     return {target: lead + text for target, text in files.items()}
@@ -183,12 +210,6 @@ def _modules_of(target: str, problem: Problem) -> list[str]:
     return list(dict.fromkeys([stem, *given]))
 
 
-def _leading_directives(code: str) -> str:
-    first = next(iter(_units(code)), None)
-    lead = _DIRECTIVES.search(code[: first.start]) if first is not None else None
-    return lead[0] if lead else ""
-
-
 def _place_last_resort(files: dict[str, str], spare: list[Block], problem: Problem) -> None:
     """Where one target alone has no code yet, a block that could only be meant for it is its code."""
     missing = [target for target in problem.targets if target not in files]
@@ -207,11 +228,11 @@ def _add_helpers(files: dict[str, str], spare: Sequence[Block], problem: Problem
     """Modules that belong to no file, but that a file uses, are put behind it."""
     defined = {name for text in [*files.values(), *problem.context.values()] for name in Block(text).units}
     helpers = {name: text for block in spare for name, text in block.units.items() if name not in defined}
-    added = True
-    while added:
-        added = False
-        for name in list(helpers):
-            user = next((path for path in problem.targets if re.search(rf"\b{name}\b", files.get(path, ""))), None)
-            if user is not None:
-                files[user] = f"{files[user].rstrip()}\n\n{helpers.pop(name)}\n"
-                added = True
+    for path in problem.targets:
+        unread = [files.get(path, "")]
+        while unread and helpers:
+            words = dict.fromkeys(re.findall(r"\w+", unread.pop()))
+            used = [helpers.pop(name) for name in words if name in helpers]
+            if used:
+                files[path] = "\n\n".join([files[path].rstrip(), *used]) + "\n"
+                unread += used

@@ -56,7 +56,8 @@ class TinkerEnvConfig:
     @property
     def fewest_tokens(self) -> int:
         """Tokens that must be left for a turn to be begun at all."""
-        return min(self.max_tokens or MIN_TURN_TOKENS, MIN_TURN_TOKENS)
+        # The cookbook's rollout loop ends an episode itself, ungraded, when a single token is left.
+        return max(2, min(self.max_tokens or MIN_TURN_TOKENS, MIN_TURN_TOKENS))
 
     @property
     def prompt_limit(self) -> int | None:

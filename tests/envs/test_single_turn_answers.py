@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,52 @@ def test_the_last_block_for_a_file_counts() -> None:
     assert (
         read_answer(f"Draft:\n```verilog\n{FOO}```\nBetter:\n```verilog\n{final}```", ONE).files["rtl/foo.sv"] == final
     )
+
+
+def test_the_last_one_counts_outside_a_fence_too() -> None:
+    draft = FOO.replace("= a", "= 1'b0")
+    assert read_answer(f"{draft}\nNow properly:\n\n```verilog\n{FOO}```", ONE).files["rtl/foo.sv"] == FOO
+    assert read_answer(f"```verilog\n{draft}```\nNow properly:\n\n{FOO}", ONE).files["rtl/foo.sv"] == FOO
+
+
+@pytest.mark.parametrize("break_", ["\x0b", "\x0c", "\u2028", "\x85", "\r"])
+def test_odd_line_breaks_shift_nothing(break_: str) -> None:
+    text = f"one{break_}two{break_}three\n\n```verilog\n{BAR}```\n{FOO}"
+    assert read_answer(text, ONE).files == {"rtl/foo.sv": FOO}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "module foo (\n",
+        "`define A 1\n\n",
+        "/* ",
+        "```verilog\nmodule foo (",
+        "* ",
+        "> ",
+        "// foo.sv ",
+        "`",
+        "endmodule ",
+        "module foo;",
+    ],
+)
+@pytest.mark.parametrize("fenced", [False, True])
+def test_a_model_that_repeats_itself_costs_no_time(unit: str, fenced: bool) -> None:
+    begun = time.process_time()
+    read_answer(("```verilog\n" if fenced else "") + unit * (200_000 // len(unit)), TWO)
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.timeout(20)
+def test_thousands_of_modules_cost_no_time() -> None:
+    begun = time.process_time()
+    calls = "".join(f"  m{i} u{i} ();\n" for i in range(4_000))
+    helpers = "".join(f"```verilog\nmodule m{i} ();\nendmodule\n```\n" for i in range(4_000))
+    answer = read_answer(f"{helpers}```verilog\nmodule foo ();\n{calls}endmodule\n```", ONE)
+    assert answer.files["rtl/foo.sv"].count("endmodule") == 4_001
+    read_answer("module foo ();\nendmodule\n" * 8_000, TWO)
+    assert time.process_time() - begun < 5
 
 
 def test_a_helper_module_goes_to_the_file_that_uses_it() -> None:
