@@ -99,7 +99,9 @@ def episode_watching(console: Console) -> Observer:
     return Observer(
         watcher=Watcher(opening=printer.opening, turn=printer.turn),
         output=printer.output,
-        finished=lambda result: console.print(f"{result.problem_id}: {_verdict(result)}", markup=False),
+        finished=lambda result: console.print(
+            f"{result.problem_id}: {_verdict(result)}", markup=False, highlight=False
+        ),
     )
 
 
@@ -134,7 +136,7 @@ def print_summary(console: Console, summary: Summary) -> None:
 
 
 def _rates_table(summary: Summary) -> Table:
-    table = Table(title="episodes", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title="episodes", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("")
     for name in ("problems", "episodes", "format", "syntax", "interface", "tests", "passed", "reward"):
         table.add_column(name, justify="right")
@@ -153,7 +155,13 @@ def _cells(rates: Rates) -> list[str]:
 
 
 def _pass_table(summary: Summary) -> Table:
-    table = Table(title="pass@k, unbiased, with 95 % intervals", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(
+        title="pass@k, unbiased, with 95 % intervals",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+    )
     for name in ("k", "pass@k", "interval", "problems"):
         table.add_column(name, justify="right")
     for k, estimate in summary.pass_at.items():

@@ -17,6 +17,7 @@ import pexpect
 import typer
 from rich.console import Console
 from rich.syntax import Syntax
+from rich.text import Text
 
 from ..errors import DaemonError, UsageError
 from ..evaluation.replay import Replay, recorded_weights, replay, replayed_to
@@ -104,7 +105,8 @@ async def _hand_over(transcript: Transcript, problem: Problem, renderer: Rendere
             console.print("on the way here the replay diverged:", style="yellow")
             _print_divergence(report, console)
         state = await _state_of(sandbox)
-        console.rule(f"{problem.id} before turn {turn}: leave with exit or Ctrl-D")
+        console.rule(Text(f"before turn {turn}"))
+        console.print("leave with exit or Ctrl-D", style="dim")
         await asyncio.to_thread(_terminal, sandbox.id, state)
 
 
