@@ -261,7 +261,12 @@ class DockerSandbox:
         channel, worker = self._open_channel()
         contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
         for path in contents:
-            if path.startswith("/") or "\0" in path or not all(part not in ("", ".", "..") for part in path.split("/")):
+            parts = path.split("/")
+            if (
+                "\0" in path
+                or any(part in ("", ".", "..") for part in parts)
+                or any("\ud800" <= c <= "\udfff" for c in path)
+            ):
                 raise ValueError(f"{path!r} is no relative file path below {root}")
         header = {"root": root, "mode": mode, "files": [[path, len(data)] for path, data in contents.items()]}
         await _answer(channel if keeper else worker, b"W", header, b"".join(contents.values()), 60.0)

@@ -144,8 +144,8 @@ class Warden:
             del self.received[: start + body_size]
             try:
                 self.request(kind, header, body)
-            except OSError as error:
-                reply(b"e", {"id": header["id"], "message": str(error), "errno": error.errno})
+            except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
+                reply(b"e", {"id": header["id"], "message": str(error), "errno": getattr(error, "errno", 0)})
 
     def request(self, kind: bytes, header: Mapping[str, Any], body: bytes) -> None:
         """Do what the client asks."""
