@@ -1,0 +1,86 @@
+"""Rewards and KL as advantages."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.training.advantages import CreditConfig, RunningMeans, centred_rewards, token_advantages
+
+KL_ONLY = CreditConfig(reward_coef=0.0, kl_penalty_coef=0.5)
+
+
+def test_reward_less_baseline_less_kl_on_sampled_tokens_alone() -> None:
+    config = CreditConfig(reward_coef=2.0, kl_penalty_coef=0.5)
+    found = token_advantages(0.25, [9.0, 1.0, -2.0, 9.0], [0, 1, 1, 0], config)
+    assert found == [0.0, 0.5 - 0.5, 0.5 + 1.0, 0.0]
+
+
+def test_no_teacher_gives_the_reward_alone() -> None:
+    assert token_advantages(0.25, None, [0, 1], CreditConfig()) == [0.0, 0.25]
+
+
+def test_zero_coefficients_are_legal() -> None:
+    assert token_advantages(1.0, [3.0], [1], CreditConfig(reward_coef=0.0, kl_penalty_coef=0.0)) == [0.0]
+
+
+def test_clip_bounds_what_the_kl_gives_before_discounting() -> None:
+    config = CreditConfig(reward_coef=0.0, kl_penalty_coef=1.0, kl_clip=0.5, kl_discount_factor=1.0)
+    assert token_advantages(0.0, [4.0, -4.0, 4.0], [1, 1, 1], config) == [-0.5, 0.0, -0.5]
+
+
+def test_discount_charges_a_token_for_later_ones_counted_in_sampled_tokens() -> None:
+    config = CreditConfig(reward_coef=0.0, kl_penalty_coef=1.0, kl_discount_factor=0.5)
+    assert token_advantages(0.0, [1.0, 7.0, 2.0], [1, 0, 1], config) == [-2.0, 0.0, -2.0]
+
+
+def test_budget_leaves_out_what_lies_behind_it() -> None:
+    config = CreditConfig(reward_coef=1.0, kl_penalty_coef=1.0, kl_budget=2.0)
+    assert token_advantages(0.5, [1.0, -1.5, 4.0], [1, 1, 1], config) == [-0.5, 2.0, 0.5]
+
+
+@given(st.lists(st.floats(0, 1.4), min_size=1, max_size=8))
+def test_group_mean_sums_to_nothing(rewards: list[float]) -> None:
+    [centred] = centred_rewards([rewards], ["p"], "group", RunningMeans())
+    assert sum(centred) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_each_baseline() -> None:
+    rewards, problems = [[1.0, 0.0], [1.0, 1.0]], ["a", "b"]
+    assert centred_rewards(rewards, problems, "group", RunningMeans()) == [[0.5, -0.5], [0.0, 0.0]]
+    assert centred_rewards(rewards, problems, "batch", RunningMeans()) == [[0.25, -0.75], [0.25, 0.25]]
+    assert centred_rewards(rewards, problems, "none", RunningMeans()) == rewards
+
+
+def test_running_mean_is_of_earlier_episodes_of_the_same_problem() -> None:
+    running = RunningMeans()
+    assert centred_rewards([[1.0]], ["a"], "running", running) == [[1.0]]  # nothing to compare with
+    assert centred_rewards([[0.0]], ["a"], "running", running) == [[-1.0]]
+    assert centred_rewards([[1.0]], ["b"], "running", running) == [[1.0]]
+    assert running.mean("a", 9.0) == pytest.approx(0.5)
+
+
+def test_at_group_size_1_the_reward_vanishes_with_the_group_mean_and_with_no_other() -> None:
+    assert centred_rewards([[1.4]], ["p"], "group", RunningMeans()) == [[0.0]]
+    seen = RunningMeans()
+    seen.update("p", [0.4])
+    assert centred_rewards([[1.4]], ["p"], "running", seen)[0] == [pytest.approx(1.0)]
+    assert centred_rewards([[1.4], [0.4]], ["p", "q"], "batch", RunningMeans())[0] == [pytest.approx(0.5)]
+    assert centred_rewards([[1.4]], ["p"], "none", RunningMeans()) == [[1.4]]
+
+
+def test_running_means_survive_a_checkpoint() -> None:
+    first, second = RunningMeans(), RunningMeans()
+    first.update("p", [1.0, 0.0, 0.0])
+    second.load(first.state())
+    for means in (first, second):
+        means.update("p", [1.0])
+    assert first.means == second.means
+
+
+@pytest.mark.parametrize("wrong", [{"kl_discount_factor": 1.5}, {"kl_clip": 0.0}, {"kl_budget": -1.0}])
+def test_impossible_credit_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        CreditConfig(**wrong)  # type: ignore[arg-type]

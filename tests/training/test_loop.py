@@ -1,0 +1,152 @@
+"""The loop on the real engine: what reaches the gradient, what is saved, what a crash costs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.errors import UsageError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tinker_cookbook")
+
+
+def differs(first: dict[str, Any], second: dict[str, Any]) -> float:
+    """The largest difference between two models' weights."""
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+def original(home: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    found: dict[str, Any] = load_file(home / "student" / "model.safetensors")
+    return found
+
+
+REWARD_ONLY = ("kl_penalty_coef=0", "teacher_model=none", "reward_coef=1")
+
+
+@pytest.mark.parametrize(
+    ("baseline", "learns"), [("none", True), ("running", True), ("group", False)]
+)
+async def test_at_group_size_1_the_reward_reaches_the_gradient(
+    toy: Any, home: Path, baseline: str, learns: bool
+) -> None:
+    ran = await toy.run(home, *REWARD_ONLY, "group_size=1", f"baseline={baseline}", "num_steps=4")
+    assert any(row["env/all/reward/total"] for row in ran.folder.metrics())
+    assert (differs(ran.weights, original(home)) > 1e-4) == learns
+
+
+async def test_batch_baseline_reaches_the_gradient_at_group_size_1(toy: Any, home: Path) -> None:
+    arguments = (*REWARD_ONLY, "group_size=1", "batch_size=6", "baseline=batch", "num_steps=1")
+    ran = await toy.run(home, *arguments, problems=6)
+    assert differs(ran.weights, original(home)) > 1e-4
+
+
+async def test_reward_alone_improves_and_a_constant_reward_does_not(toy: Any, home: Path) -> None:
+    arguments = (*REWARD_ONLY, "group_size=16", "num_steps=15")
+    learned = (await toy.run(home, *arguments, "log_path=" + str(home / "a"))).folder.metrics()
+    control = await toy.run(home, *arguments, "constant_reward=1.0", "log_path=" + str(home / "b"))
+
+    def mean(rows: list[dict[str, Any]]) -> float:
+        return sum(row["pass_rate"] for row in rows) / len(rows)
+
+    assert mean(learned[-4:]) > mean(learned[:4]) + 0.2
+    assert differs(control.weights, original(home)) == 0.0
+
+
+async def test_distillation_brings_the_kl_down(toy: Any, home: Path) -> None:
+    ran = await toy.run(home, "kl_penalty_coef=1", "reward_coef=0", "group_size=16", "num_steps=25", "kl_clip=1.0")
+    kl = [row["teacher_kl"] for row in ran.folder.metrics()]
+    assert sum(kl[-5:]) / 5 < 0.4 * sum(kl[:3]) / 3, kl
+
+
+async def test_the_folder_of_a_run(toy: Any, home: Path) -> None:
+    from rtl_agent_gym.training.report import write_report
+
+    ran = await toy.run(home, "num_steps=3", "save_every=2", "eval_episodes=4")
+    write_report(ran.folder)
+    names = {path.name for path in ran.folder.path.iterdir()}
+    assert {"config.json", "metrics.jsonl", "checkpoints.jsonl", "logs.log", "code.diff", "report.html"} <= names
+    rows = ran.folder.metrics()
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    for name in ("env/all/reward/total", "env/all/ac_tokens_per_turn", "teacher_kl", "optim/entropy", "time/sample"):
+        assert all(name in row for row in rows), name
+    assert all(row["time/total"] >= row["time/train"] for row in rows)
+    assert "test_before/pass_rate" in rows[0]
+    assert "test/pass_rate" in rows[-1]
+    assert "<svg" in (ran.folder.path / "report.html").read_text()
+    assert not list(ran.folder.episodes.glob("step-00000[0-2]-0*.json"))  # a checkpoint holds them
+    kept = [record for record in ran.folder.checkpoints() if not record["rolling"]]
+    assert [record["name"] for record in kept] == ["000002", "final"]
+    assert all(Path(record["state_path"]).is_dir() and Path(record["sampler_path"]).is_dir() for record in kept)
+
+
+async def test_a_machines_fault_is_retried_and_a_lost_group_counted(toy: Any, home: Path) -> None:
+    faults = toy.Faults(broken={1, 5})  # a member of the first group, and the one made anew for it
+    ran = await toy.run(home, "num_steps=1", "group_size=4", faults=faults)
+    [row] = ran.folder.metrics()
+    assert row["rollouts/faults"] == 2
+    assert row["env/all/total_episodes"] == 4
+
+    faults = toy.Faults(broken={0, 2, 4})  # the first group, however often; made after it, the second plays
+    ran = await toy.run(
+        home, "num_steps=1", "batch_size=2", "group_size=1", "rollout_retries=0", f"log_path={home / 'lost'}",
+        faults=faults, problems=2,
+    )  # fmt: skip
+    [row] = ran.folder.metrics()
+    assert row["rollouts/groups_dropped"] == 1
+    assert row["env/all/total_episodes"] == 1
+
+
+@pytest.mark.parametrize("pipeline", ["false", "true"])
+async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, home: Path, pipeline: str) -> None:
+    arguments = ("num_steps=12", "group_size=4", "reward_coef=1", "baseline=running", f"pipeline={pipeline}")
+    whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
+    log, folder = home / "played.log", home / "killed"
+    command = [sys.executable, str(Path(toy.__file__)), str(home), *arguments, f"log_path={folder}"]
+    sittings = 0
+    while sittings < 12:
+        sittings += 1
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()})
+        before = log.read_text().count("\n") if log.exists() else 0
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            played = log.read_text().count("\n") if log.exists() else 0
+            if played >= before + 9 + sittings:  # in the midst of a step, and another place each time
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.002)
+        _, errors = process.communicate(timeout=60)
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, errors.decode()
+    assert sittings > 2
+    again = await toy.run(home, *arguments, f"log_path={folder}")  # nothing is left to do
+    rows = again.folder.metrics()
+    assert [row["step"] for row in rows] == list(range(12))
+    assert differs(again.weights, whole.weights) < 1e-6
+    compared = ("pass_rate", "teacher_kl", "progress/lag")
+    assert [[row[name] for name in compared] for row in rows] == [
+        [pytest.approx(row[name], abs=1e-6) for name in compared] for row in whole.folder.metrics()
+    ]
+    # Played again is at most what was under way when the process died, never what was graded and kept.
+    assert len(log.read_text().splitlines()) <= 12 * 4 + 8 * (sittings - 1)
+
+
+async def test_a_pipelined_run_reports_its_lag(toy: Any, home: Path) -> None:
+    ran = await toy.run(home, "num_steps=4", "pipeline=true")
+    assert [row["progress/lag"] for row in ran.folder.metrics()] == [0, 1, 1, 1]
+
+
+async def test_a_finished_run_is_not_begun_with_other_options(toy: Any, home: Path) -> None:
+    await toy.run(home, "num_steps=1")
+    with pytest.raises(UsageError, match="learning_rate"):
+        await toy.run(home, "num_steps=1", "learning_rate=0.5")

@@ -1,0 +1,168 @@
+"""A small environment of tinker-cookbook's kind, and models of a few thousand parameters, to run the loop on.
+
+An episode is two turns of one token each; its reward is the share of sampled ids below half of the vocabulary.
+Run as a program it does a whole run, so that a test can kill it: ``python toy.py FOLDER option=value …``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tinker
+from tinker_cookbook.rl.types import Env, EnvGroupBuilder, StepResult
+
+from rtl_agent_gym.errors import SandboxLost
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.training.folder import RunFolder
+from rtl_agent_gym.training.loop import Loop, Parts
+from rtl_agent_gym.training.options import TrainOptions, parse_options
+from rtl_agent_gym.training.progress import Progress
+from rtl_agent_gym.training.services import Engine, local_engine
+from rtl_agent_gym.training.teachers import SameTokens
+
+VOCABULARY = 24
+PROMPT = [1, 2, 3]
+TURNS = 2
+
+
+@dataclass
+class Faults:
+    """Rollouts that the machine breaks, by the number of the environment, and what was played."""
+
+    broken: set[int] = field(default_factory=set)
+    made: int = 0
+    played: int = 0
+    log: Path | None = None
+
+
+class ToyEnv(Env):
+    def __init__(self, faults: Faults, number: int) -> None:
+        self._faults, self._number = faults, number
+        self._tokens: list[int] = list(PROMPT)
+        self._sampled: list[int] = []
+
+    async def initial_observation(self) -> tuple[tinker.ModelInput, list[int]]:
+        if self._number in self._faults.broken:
+            raise SandboxLost("pulled the plug")
+        return tinker.ModelInput.from_ints(self._tokens), []
+
+    async def step(self, action: list[int], *, extra: Any = None) -> StepResult:
+        self._sampled += action
+        self._tokens += [*action, 4]
+        await asyncio.sleep(0.002)
+        over = len(self._sampled) >= TURNS
+        reward = sum(id_ < VOCABULARY // 2 for id_ in self._sampled) / TURNS if over else 0.0
+        if over:
+            self._faults.played += 1
+            if self._faults.log is not None:
+                with self._faults.log.open("a") as stream:
+                    stream.write("".join(f"{id_} " for id_ in self._sampled) + "\n")
+        return StepResult(
+            reward=reward,
+            episode_done=over,
+            next_observation=tinker.ModelInput.from_ints(self._tokens),
+            next_stop_condition=[],
+            metrics={"tests_passed": float(reward == 1.0)} if over else {},
+        )
+
+
+class ToyGroup(EnvGroupBuilder):
+    def __init__(self, size: int, faults: Faults) -> None:
+        self._size, self._faults = size, faults
+
+    async def make_envs(self) -> Sequence[Env]:
+        made = [ToyEnv(self._faults, self._faults.made + place) for place in range(self._size)]
+        self._faults.made += self._size
+        return made
+
+    def logging_tags(self) -> list[str]:
+        return ["toy"]
+
+
+def make_models(folder: Path) -> tuple[Path, Path]:
+    """A student and a teacher with random weights."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from rtl_agent_gym.engines.tiny import make_tokenizer
+
+    for name, seed in (("student", 1), ("teacher", 2)):
+        torch.manual_seed(seed)
+        config = Qwen3Config(
+            vocab_size=VOCABULARY, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=1, head_dim=8, max_position_embeddings=64, tie_word_embeddings=True,
+            bos_token_id=None, eos_token_id=0, pad_token_id=0,
+        )  # fmt: skip
+        model: Any = Qwen3ForCausalLM(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(8.0 if parameter.ndim > 1 else 1.0)
+        model.save_pretrained(folder / name)
+        make_tokenizer(300).save_pretrained(folder / name)
+    return folder / "student", folder / "teacher"
+
+
+@dataclass
+class Ran:
+    """What a run left."""
+
+    folder: RunFolder
+    faults: Faults
+    weights: dict[str, Any]
+
+
+def options(folder: Path, *arguments: str) -> TrainOptions:
+    """Options of a toy run, with `arguments` on top."""
+    base = {
+        "student_model": "toy", "teacher_model": "toy", "renderer_name": "qwen3_instruct", "engine": "local",
+        "max_tokens": 1, "group_size": 4, "num_steps": 4, "lora_rank": 0, "learning_rate": 0.02, "save_every": 0,
+        "log_path": str(folder / "run"), "eval_every": 0,
+    }  # fmt: skip
+    return parse_options(arguments, base)
+
+
+async def run(folder: Path, *arguments: str, faults: Faults | None = None, problems: int = 1) -> Ran:
+    """Do a toy run, or go on with one."""
+    made = options(folder, *arguments)
+    faults = faults or Faults()
+    run_folder = RunFolder(made.log_path)
+    run_folder.open(made.model_dump(mode="json"), "resume")
+    engine = local_engine(run_folder.path / "checkpoints", made.seed)
+    try:
+        return await _run(folder, made, faults, run_folder, engine, load_problems("bundled")[:problems])
+    finally:
+        engine.close()
+        run_folder.close()
+
+
+async def _run(
+    folder: Path, made: TrainOptions, faults: Faults, run_folder: RunFolder, engine: Engine, problems: list[Problem]
+) -> Ran:
+    last = run_folder.mend()
+    state = last["state_path"] if last else None
+    trainer: Any = await engine.trainer(str(folder / "student"), 0, 0, state, optimizer=last is not None)
+    teacher = SameTokens(await engine.published("teacher_model", str(folder / "teacher"))) if made.distils else None
+    with Progress(made.num_steps) as progress:
+        parts = Parts(
+            engine, trainer, teacher, problems, lambda problem, size: ToyGroup(size, faults), run_folder, progress
+        )
+        loop = Loop(made, parts)
+        if last is not None:
+            loop.restore(last)
+        await loop.run()
+    from safetensors.torch import load_file
+
+    final = run_folder.checkpoints()[-1]["state_path"]
+    return Ran(run_folder, faults, load_file(Path(final) / "model.safetensors"))
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    home = Path(sys.argv[1])
+    asyncio.run(run(home, *sys.argv[2:], faults=Faults(log=home / "played.log")))
