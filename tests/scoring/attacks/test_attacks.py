@@ -1,0 +1,72 @@
+"""Every attack earns nothing and, where it is one that no honest design would make, is named with its place.
+
+Those that the plain arrangement falls for are first shown to work with the defence in their way taken down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Score, Scorer
+
+from .file_attacks import FORGERIES, LATE, READERS, WRITERS
+from .other_attacks import ENDINGS, ESCAPES, EXHAUSTION, INCLUDES, TEXTS
+from .thieves import Attack
+
+pytestmark = pytest.mark.docker
+
+ATTACKS = [*FORGERIES, *WRITERS, *READERS, LATE, *INCLUDES, *ESCAPES, *TEXTS, *ENDINGS, *EXHAUSTION]
+
+
+def _rows(attacks: list[Attack]) -> list[object]:
+    return [pytest.param(a, id=a.name, marks=[pytest.mark.slow] if a.slow else []) for a in attacks]
+
+
+async def grade(attack: Attack, provider: DockerSandboxes, *, walls: bool) -> Score:
+    async with Scorer(provider, defences=None if walls else attack.undefended) as scorer:
+        return await asyncio.wait_for(
+            scorer.score(attack.problem, attack.files, timeout=attack.seconds), attack.seconds + 60
+        )
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 40
+
+
+@pytest.mark.parametrize("attack", _rows([attack for attack in ATTACKS if attack.walls]))
+async def test_a_theft_works_until_its_wall_stands(attack: Attack, provider: DockerSandboxes) -> None:
+    stolen, defended = await asyncio.gather(*(grade(attack, provider, walls=walls) for walls in (False, True)))
+    assert stolen.passed, stolen.reason
+    assert stolen.reward >= 1.0
+    assert stolen.violations == []
+    _assert_beaten(attack, defended)
+
+
+@pytest.mark.parametrize("attack", _rows([attack for attack in ATTACKS if not attack.walls]))
+async def test_what_never_worked_still_does_not(attack: Attack, provider: DockerSandboxes) -> None:
+    _assert_beaten(attack, await grade(attack, provider, walls=True))
+
+
+def _assert_beaten(attack: Attack, score: Score) -> None:
+    assert not score.passed
+    assert score.reward <= 0.4, "only format and syntax may have been earned"
+    if attack.said is None:
+        assert score.violations == []
+    else:
+        assert score.tests_passed == 0
+        assert attack.named_in(score.violations), score.violations
+
+
+@pytest.mark.parametrize("wall", ["simulation", "witness"])
+async def test_either_wall_stops_a_forged_results_file(wall: str, provider: DockerSandboxes) -> None:
+    attack = FORGERIES[0]
+    from rtl_agent_gym.scoring.harness import Defences
+
+    other = {"simulation": "witness", "witness": "simulation"}[wall]
+    async with Scorer(provider, defences=Defences(**{other: False})) as scorer:
+        score = await scorer.score(attack.problem, attack.files)
+    assert not score.passed
+    assert score.violations

@@ -1,0 +1,57 @@
+"""What honest designs do, and what honest agents leave: no violation, and the score unharmed."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+
+from .other_attacks import GOLDEN
+from .thieves import TARGET, arbiter
+
+pytestmark = pytest.mark.docker
+
+INNOCENTS: dict[str, tuple[str, dict[str, str]]] = {
+    "messages": ('initial begin $display("5 passed"); $write("x"); $strobe("y"); $monitor("%b", req); $info("i"); end', {}),
+    "warnings": ('initial begin if (0) $fatal(1, "never"); if (0) $error("never"); $warning("w"); end', {}),
+    "random numbers": ("integer r, s = 1; initial r = $random + $random(s) + $urandom + $urandom_range(3);", {}),
+    "functions": ("localparam W = $clog2(8) + $bits(req); real t; initial t = $sqrt(2.0) + $realtime + $time;", {}),
+    "a given table": ('reg [7:0] m [0:1]; initial $readmemh("/code/rtl/m.hex", m);', {"rtl/m.hex": "00 11\n"}),
+    "a given table by parameter": (
+        'parameter F = "/code/rtl/m.bin"; reg [1:0] m [0:1]; initial $readmemb(F, m);', {"rtl/m.bin": "01 10\n"}),
+    "a table that is missing": ('reg [7:0] m [0:1]; initial $readmemh("m.hex", m);', {}),
+    "a table read line by line": (
+        'integer f, c; reg [79:0] l; initial begin f = $fopen("/code/rtl/m.hex", "r"); c = $fgets(l, f); $fclose(f); end',
+        {"rtl/m.hex": "00 11\n"}),
+    "messages to stderr": ('initial begin $fdisplay(32\'h8000_0002, "x"); $fwrite(1, "y"); $fflush; end', {}),
+    "waveforms": ('initial begin $dumpfile("arbiter.vcd"); $dumpvars(0, fixed_priority_arbiter); end', {}),
+    "a header of its own": ('`include "/code/rtl/defs.svh"\nwire [`W-1:0] w;', {"rtl/defs.svh": "`define W 8\n"}),
+    "a header beside it": ('`include "defs.svh"\nwire [`W-1:0] w;', {"rtl/defs.svh": "`define W 8\n"}),
+    "names like those of tasks": ('wire \\$fopen ; wire fopen; // $fopen("x", "w")\ninitial $display("$fwrite $system");', {}),
+    "arguments": ('string s; initial if ($value$plusargs("file=%s", s)) $display("%s", s);', {}),
+    "assertions": ("always @(posedge clk) if (!reset) assert (1) else $error;", {}),
+    "a testbench that is not compiled": (
+        "", {"verif/tb.sv": 'module tb; integer f; initial begin f = $fopen("log", "w"); $dumpfile("x"); $system("ls"); end endmodule'}),
+    "scripts of the agent": ("", {"verif/run.sh": "iverilog", "rundir/a.out": "x", "docs/notes.md": "`include", "Makefile": "x"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INNOCENTS)
+async def test_honest_designs_are_left_alone(name: str, provider: DockerSandboxes) -> None:
+    body, files = INNOCENTS[name]
+    head, _, rest = GOLDEN.rpartition("endmodule")
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(arbiter(), {TARGET: f"`timescale 1ns/1ps\n{head}\n{body}\nendmodule{rest}", **files})
+    assert score.violations == []
+    assert score.passed, score.reason
+    assert score.reward == pytest.approx(1.4)
+
+
+async def test_every_bundled_solution_is_left_alone(provider: DockerSandboxes) -> None:
+    async with Scorer(provider) as scorer:
+        for problem in load_problems("bundled"):
+            assert problem.golden is not None
+            score = await scorer.score(problem, problem.golden)
+            assert (score.passed, score.violations) == (True, []), (problem.id, score.reason)

@@ -1,0 +1,145 @@
+"""Files that are left for the checker, state that is carried over, and the agent's own container."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import docker
+import pytest
+
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring.harness import Defences
+from rtl_agent_gym.scoring.submission import sift
+
+from .file_attacks import FORGERIES
+from .other_attacks import GOLDEN, HARMLESS_FILES, LEFT_FILES
+from .thieves import TARGET, Attack, arbiter, module, shell
+
+
+@pytest.mark.parametrize("path", LEFT_FILES, ids=ascii)
+def test_a_file_for_the_checker_is_named_and_put_nowhere(path: str) -> None:
+    submission = sift(arbiter(), {TARGET: GOLDEN, path: "import os; os._exit(0)"})
+    assert list(submission.files) == [TARGET]
+    (violation,) = submission.violations
+    assert LEFT_FILES[path] in violation
+    assert violation.isprintable()
+    assert len(submission.digest) == 64
+
+
+@pytest.mark.parametrize("path", HARMLESS_FILES)
+def test_a_file_that_an_honest_agent_may_leave_is_put_nowhere(path: str) -> None:
+    submission = sift(arbiter(), {TARGET: GOLDEN, path: "import os; os._exit(0)"})
+    assert list(submission.files) == [TARGET]
+    assert submission.violations == ()
+
+
+@pytest.mark.docker
+async def test_all_of_them_at_once_earn_nothing(provider: DockerSandboxes) -> None:
+    files = {path: "import os; os._exit(0)" for path in [*LEFT_FILES, *HARMLESS_FILES]}
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(arbiter(), {TARGET: module(""), **files})
+        assert not score.passed
+        assert score.reward <= 0.4
+        assert len(score.violations) == len(LEFT_FILES)
+        harmless = dict.fromkeys(HARMLESS_FILES, "import os; os._exit(0)")
+        assert not (await scorer.score(arbiter(), {TARGET: module(""), **harmless})).passed
+        assert (await scorer.score(arbiter(), {TARGET: GOLDEN, **harmless})).passed
+
+
+@pytest.mark.docker
+async def test_links_and_devices_do_not_leave_the_agents_container(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create()
+    made = await sandbox.run(
+        "mkdir -p rtl verif rundir && ln -s /etc/passwd rtl/a.sv && ln -s /etc verif/etc && mkfifo rtl/pipe.sv && "
+        "ln -s ../rtl rtl/loop && ln /usr/bin/env rtl/hard.sv 2>/dev/null; mknod rtl/null c 1 3 2>/dev/null; "
+        "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"rtl/s.sv\")'; echo fine > rtl/b.sv"
+    )
+    assert made.exit_code == 0, made.output
+    assert set(await sandbox.read_files(["rtl", "verif", "rtl/a.sv", "verif/etc/passwd"])) - {"rtl/hard.sv"} == {
+        "rtl/b.sv"
+    }
+
+
+@pytest.mark.docker
+async def test_one_grading_leaves_nothing_for_the_next(provider: DockerSandboxes, tmp_path: Path) -> None:
+    """With the defences down, a thief writes wherever it can; the next grading finds none of it."""
+    places = ("/tmp/left", "/rundir/left", "/code/rundir/left", "/home/agent/left", "/code/rtl/left", "/dev/shm/left")
+    write = "\n".join(f'f = $fopen("{place}", "w"); $fclose(f);' for place in places)
+    look = " || ".join(f"test -e {place}" for place in places)
+    run = f"iverilog -g2012 -o t.vvp /code/{TARGET}; vvp t.vvp"
+    writes = Attack("carries over", 5, {TARGET: module(f"integer f;\ninitial begin\n{write}\nend")}, None)
+    plain = arbiter()
+    leave, find = (
+        plain.model_copy(update={"harness": {**plain.harness, **shell(script)}}) for script in (f"{run}; {look}", look)
+    )
+    async with Scorer(provider, defences=Defences(simulation=False), cache=tmp_path) as scorer:
+        assert (await scorer.score(leave, writes.files)).passed, "the files were left"
+        assert not (await scorer.score(find, {TARGET: GOLDEN})).passed, "they were found again"
+
+
+@pytest.mark.docker
+async def test_a_stolen_grading_is_never_found_in_the_cache(provider: DockerSandboxes, tmp_path: Path) -> None:
+    attack = FORGERIES[0]
+    async with Scorer(provider, defences=attack.undefended, cache=tmp_path) as scorer:
+        assert (await scorer.score(arbiter(), attack.files)).passed
+    async with Scorer(provider, cache=tmp_path) as scorer:
+        beaten = await scorer.score(arbiter(), attack.files)
+        again = await scorer.score(arbiter(), attack.files)
+        assert not beaten.passed
+        assert (beaten.cached, again.cached) == (False, True)
+        assert again.violations == beaten.violations
+        honest = await scorer.score(arbiter(), {TARGET: GOLDEN})
+        tried = await scorer.score(arbiter(), {TARGET: GOLDEN, "rtl/conftest.py": ""})
+        assert (honest.passed, honest.violations) == (True, [])
+        assert not tried.passed
+        assert not tried.cached, "what was tried is part of what was graded"
+
+
+def _hiding(problem: Problem, mark: str) -> Problem:
+    return problem.model_copy(update={"harness": {**problem.harness, "src/hidden.txt": mark}})
+
+
+@pytest.mark.docker
+async def test_gradings_go_on_beside_one_that_takes_everything(provider: DockerSandboxes) -> None:
+    greedy = module('int q [$]; initial forever begin q.push_back(1); $display("7 passed"); end')
+    async with Scorer(provider) as scorer:
+        bad, good = await asyncio.gather(
+            scorer.score(arbiter(), {TARGET: greedy}, timeout=8), scorer.score(arbiter(), {TARGET: GOLDEN})
+        )
+    assert not bad.passed
+    assert good.passed
+    assert good.reward == pytest.approx(1.4)
+
+
+@pytest.mark.docker
+async def test_hidden_tests_are_nowhere_in_an_agents_container(provider: DockerSandboxes) -> None:
+    """Not in a file, a mount, a variable, an argument or a label, also while another container grades with them."""
+    mark = "a-mark-that-only-the-hidden-tests-hold"
+    problem = _hiding(arbiter(), mark)
+    half = mark[:18], mark[18:]
+    sandbox = await provider.create()
+    await sandbox.write_files(problem.context)
+    async with Scorer(provider) as scorer:
+        grading = asyncio.ensure_future(scorer.score(problem, {TARGET: GOLDEN}))
+        script = (
+            f'm="{half[0]}""{half[1]}"; ls -A /src /code/src 2>/dev/null; env | grep -c "$m"; '
+            'cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr "\\0" "\\n" | grep -v "m=" | grep -c -- "$m"; '
+            'grep -rlsI "$m" /code /src /tmp /home /rundir /opt /etc /var /dev/shm 2>/dev/null; cat /proc/mounts | grep -c " /src "'
+        )
+        seen = await sandbox.run(script, timeout=60)
+        assert (await grading).passed
+    assert seen.output.split() == ["0", "0", "0"], seen.output
+
+    def settings() -> str:
+        client = docker.from_env()
+        try:
+            return str(client.api.inspect_container(sandbox.id))
+        finally:
+            client.close()
+
+    told = await asyncio.to_thread(settings)
+    assert mark not in told
+    assert "test_fixed_priority_arbiter" not in told
