@@ -351,6 +351,11 @@ class Episode:
         self._end(reason)
         return score
 
+    def abandon(self, error: BaseException) -> None:
+        """End the episode from outside without a score, for a fault that the transcript is to name."""
+        if not self.over:
+            self._end("error", error)
+
     async def _grade(self) -> Score:
         assert self._sandbox is not None
         files: dict[str, str | bytes] = dict(await self._sandbox.read_files(FOLDERS))

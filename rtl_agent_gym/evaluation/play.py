@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..envs.episode import Episode, Opening, StopReason, Turn
+from ..errors import SandboxError, UsageError
 from ..policies import Completion, Listener, Policy
 from ..renderers.protocol import Message
 from ..scoring.score import Score
@@ -92,7 +93,11 @@ async def play(episode: Episode, policy: Policy, watcher: Watcher | None = None,
         messages: list[Message] = list(opening.messages)
         while True:
             asked = time.monotonic()
-            completion = await player.act(messages)
+            try:
+                completion = await player.act(messages)
+            except (SandboxError, UsageError) as error:
+                episode.abandon(error)
+                raise
             if completion is None:
                 score = await episode.finish("max_tokens")
                 return _played(episode, policy, score, "max_tokens", usage, begun)

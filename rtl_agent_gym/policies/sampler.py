@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelError, UsageError
@@ -28,13 +29,26 @@ class TokenSamplerPolicy:
         name: How results call the policy.
         tokenizer: Decodes the sampled ids, and belongs into the renderer; None for the sampler's own.
         options: Sampling; `ModelOptions.max_context` is what the model can read.
+        end: Called by `close`, for a sampler that owns something.
     """
 
     def __init__(
-        self, sampler: Sampler, *, name: str, tokenizer: Any = None, options: ModelOptions | None = None
+        self,
+        sampler: Sampler,
+        *,
+        name: str,
+        tokenizer: Any = None,
+        options: ModelOptions | None = None,
+        end: Callable[[], None] | None = None,
     ) -> None:
+        self._end = end
         self.sampler, self.name, self.options = sampler, name, options or ModelOptions()
         self.tokenizer = tokenizer if tokenizer is not None else sampler.get_tokenizer()
+
+    async def close(self) -> None:
+        """End what the sampler owns."""
+        if self._end is not None:
+            await asyncio.to_thread(self._end)
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> TokenSamplerPlayer:
         """A player for one episode."""

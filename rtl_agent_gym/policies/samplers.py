@@ -57,6 +57,6 @@ def local_policy(path: str, options: ModelOptions) -> TokenSamplerPolicy:
         raise UsageError(
             f'local policies need torch and transformers: pip install "rtl-agent-gym[train,local]" ({error})'
         ) from error
-    service = LocalServiceClient()  # its thread ends with the process
+    service = LocalServiceClient()
     sampler = service.create_sampling_client(model_path=str(folder)).result()
-    return TokenSamplerPolicy(sampler, name=f"local:{folder.name}", options=options)
+    return TokenSamplerPolicy(sampler, name=f"local:{folder.name}", options=options, end=service.close)

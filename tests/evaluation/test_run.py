@@ -238,3 +238,77 @@ async def test_a_chat_model_solves_a_problem(tmp_path: Path, provider: DockerSan
     assert [command.command for command in transcript.turns[1].commands] == ["cd rtl", "pwd"]
     answers = [message for message in server.requests[2]["messages"] if message["role"] == "tool"]
     assert "/code/rtl" in answers[-1]["content"]
+
+
+def tiny(folder: Path) -> Path:
+    """A model that has learned next to nothing."""
+    from rtl_agent_gym.engines.tiny import Phase, TinyRecipe, make_tiny
+
+    lesson = (Phase(1, 1e-3, 1e-3, right=1.0, noise=0.0),)
+    return make_tiny(0, TinyRecipe(hidden=32, layers=1, student=lesson, teacher=lesson), folder).student_path
+
+
+async def evaluate_local(path: Path, folder: Path, provider: DockerSandboxes, **options: Any) -> EpisodeResult:
+    from rtl_agent_gym.engines.tiny_episode import RENDERER, SYSTEM_PROMPT, USER_PROMPT
+    from rtl_agent_gym.policies import make_policy
+
+    policy: Any = make_policy(f"local:{path}", ModelOptions(max_tokens=600, **options))
+    problem = next(p for p in load_problems("bundled") if "fixed_priority_arbiter" in p.id)
+    file = ResultsFile(folder, config([problem], policy, 1))
+    try:
+        async with Scorer(provider) as scorer:
+            evaluation = Evaluation(
+                [problem],
+                policy,
+                get_renderer(RENDERER, policy.tokenizer),
+                provider=provider,
+                grader=scorer,
+                file=file,
+                samples=1,
+                rules=EpisodeConfig(max_turns=6, system_prompt=SYSTEM_PROMPT, user_prompt=USER_PROMPT),
+            )
+            (result,) = await evaluation.run()
+            return result
+    finally:
+        file.close()
+        await policy.close()
+
+
+async def test_local_weights_play_token_by_token(tmp_path: Path, provider: DockerSandboxes) -> None:
+    path = await asyncio.to_thread(tiny, tmp_path / "models")
+    result = await evaluate_local(path, tmp_path / "run", provider, max_context=1500)
+    assert not result.passed
+    transcript = read_transcript(tmp_path / "run" / str(result.transcript))
+    assert transcript.turns
+    for turn in transcript.turns:
+        assert turn.token_ids
+        assert len(turn.token_ids) == len(turn.logprobs or [])
+    assert result.output_tokens == sum(len(turn.token_ids or []) for turn in transcript.turns)
+
+
+@pytest.mark.slow
+async def test_the_tiny_teacher_solves_its_problem(tmp_path: Path, provider: DockerSandboxes) -> None:
+    from rtl_agent_gym.engines.tiny import make_tiny
+
+    models = await asyncio.to_thread(make_tiny)
+    result = await evaluate_local(models.teacher_path, tmp_path, provider, temperature=0.0)
+    assert result.passed, result
+
+
+async def test_a_model_service_that_goes_away_is_named_in_the_transcript(
+    tmp_path: Path, provider: DockerSandboxes
+) -> None:
+    away = {"status": 503, "error": {"message": "overloaded", "type": "server_error"}}
+    with ChatServer([call("ls"), away]) as server:
+        policy = ChatPolicy("local/model", ModelOptions(base_url=server.url, attempts=1))
+        try:
+            (result,) = await evaluate(tmp_path, problems(1), policy, provider, limits=Limits(attempts=1))
+        finally:
+            await policy.close()
+    assert (result.cause, result.score) == ("machine", None)
+    assert "overloaded" in str(result.fault)
+    (path,) = (tmp_path / "transcripts").iterdir()
+    end = read_transcript(path).end
+    assert end is not None
+    assert end.stop_reason == "error"
+    assert "overloaded" in str(end.error)
