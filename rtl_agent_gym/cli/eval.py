@@ -126,7 +126,7 @@ def _conclude(
     summary = summarise(results, episodes=config.samples * len(config.digests))
     (folder / "summary.json").write_text(json.dumps(summary.as_json(), indent=2) + "\n", encoding="utf-8")
     report = write_official(folder, results, config)[-1]
-    print_summary(console, summary)
+    print_summary(console, summary, simulated=RewardWeights.preset(config.weights).simulate)
     console.print(f"results: {folder}; for the official reporter: {report}", style="dim", soft_wrap=True, markup=False)
     if json_:
         print(

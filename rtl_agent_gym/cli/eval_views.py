@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -29,17 +29,16 @@ class EvaluationProgress:
     """
 
     def __init__(self, console: Console, total: int) -> None:
-        self.observer = Observer(begun=self._begun, faulted=self._faulted, finished=self._finished)
-        self._total, self._running = total, 0
+        self.observer = Observer(faulted=self._faulted, finished=self._finished)
+        self._total = total
         self._done = self._passed = self._faults = self._new = 0
         self._started = time.monotonic()
         self._console = console
         columns = (
             SpinnerColumn(),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
         )
         self._progress = Progress(*columns, console=console, transient=True)
         self._task = self._progress.add_task("episodes", total=total, state="")
@@ -62,13 +61,9 @@ class EvaluationProgress:
         """The figures as one text."""
         minutes = max(time.monotonic() - self._started, 1e-3) / 60
         rate = self._new / minutes
-        left = f"{_clock(60 * (self._total - self._done) / rate)} left" if rate else "time left unknown"
-        faults = f"{self._faults} machine faults" if self._faults else "no machine fault"
-        return f"{self._passed} passed · {faults} · {self._running} running · {rate:.1f}/min · {left}"
-
-    def _begun(self, problem: Problem, sample: int) -> None:
-        self._running += 1
-        self._show()
+        left = _clock(60 * (self._total - self._done) / rate) if rate else "?:??"
+        faults = f"{self._faults} machine fault{'' if self._faults == 1 else 's'}"
+        return f"{self._passed} passed · {faults} · {rate:.1f}/min · {left} left"
 
     def _faulted(self, problem: Problem, sample: int, error: SandboxError) -> None:
         self._faults += 1
@@ -77,7 +72,6 @@ class EvaluationProgress:
         self._show()
 
     def _finished(self, result: EpisodeResult) -> None:
-        self._running -= 1
         self._done += 1
         self._new += 1
         self._passed += result.passed
@@ -111,8 +105,10 @@ def _verdict(result: EpisodeResult) -> str:
     return "passed" if result.passed else f"failed ({result.cause}): {result.score.reason}"
 
 
-def print_summary(console: Console, summary: Summary) -> None:
-    """The results as tables."""
+def print_summary(console: Console, summary: Summary, *, simulated: bool = True) -> None:
+    """The results as tables; `simulated` says whether the hidden tests were run at all."""
+    if not simulated:
+        console.print("the hidden tests were not run with these weights, so that no episode can pass", style="yellow")
     console.print(_rates_table(summary))
     if summary.pass_at:
         console.print(_pass_table(summary))

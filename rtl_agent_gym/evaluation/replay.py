@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..envs.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
+from ..envs.single_turn_episode import SingleTurnEpisode
 from ..errors import TranscriptError, UsageError
 from ..policies import Completion
 from ..problems import Problem
@@ -125,6 +126,8 @@ async def replay(
     report = Replay(
         transcript.path, problem.id, len(transcript.turns), notes=differences_from_record(transcript, problem)
     )
+    if _is_single_turn(transcript):
+        return await _replay_answer(report, transcript, problem, grader, renderer)
     async with _episode(transcript, problem, provider, grader, renderer) as episode:
         await episode.start()
         _note_image(report, transcript, episode)
@@ -151,6 +154,27 @@ async def replay(
         return report
 
 
+async def _replay_answer(
+    report: Replay, transcript: Transcript, problem: Problem, grader: Grader, renderer: Renderer
+) -> Replay:
+    """The same for a single-turn episode, which has no sandbox: one answer is read and graded."""
+    if not transcript.turns:
+        return report
+    episode = SingleTurnEpisode(problem, grader=grader, renderer=renderer, config=EpisodeConfig())
+    await episode.start()
+    turn = await episode.step(_said(transcript.turns[0]))
+    report.compared_turns = 1
+    report.divergence = compare_turn(transcript.turns[0], turn)
+    if report.divergence is None and transcript.score is not None and turn.score is not None:
+        report.score_compared = True
+        report.divergence = compare_scores(transcript.score.score, turn.score)
+    return report
+
+
+def _is_single_turn(transcript: Transcript) -> bool:
+    return bool(transcript.header.options.get("single_turn"))
+
+
 @asynccontextmanager
 async def replayed_to(
     transcript: Transcript,
@@ -169,6 +193,8 @@ async def replayed_to(
     Raises:
         UsageError: The record has no such turn.
     """
+    if _is_single_turn(transcript):
+        raise UsageError(f"{transcript.path} is a single-turn episode, which has no shell to hand over")
     if not 1 <= turn <= len(transcript.turns) + 1:
         last = len(transcript.turns)
         raise UsageError(f"--to-turn {turn}: {transcript.path} has {last} turns; give 1 to {last + 1}")

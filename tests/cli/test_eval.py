@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -13,8 +14,13 @@ from typing import Any
 
 import pexpect
 import pytest
+from rich.console import Console
 
-from rtl_agent_gym.evaluation import read_results
+from rtl_agent_gym.cli.eval_views import EvaluationProgress
+from rtl_agent_gym.errors import DaemonError
+from rtl_agent_gym.evaluation import EpisodeResult, read_results
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.scoring import Score
 from tests.policies.chat_server import ChatServer, call
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -132,3 +138,18 @@ def test_a_person_plays(tmp_path: Path) -> None:
         assert child.exitstatus == 0
     finally:
         child.close(force=True)
+
+
+def test_progress_says_how_it_goes() -> None:
+    progress = EvaluationProgress(Console(file=io.StringIO()), 10)
+    plain: dict[str, Any] = {"problem_id": "a", "category": 3, "difficulty": "easy", "seed": 1}
+    progress.known([EpisodeResult(sample=0, score=Score(passed=True), **plain)])
+    assert progress.state().startswith("1 passed · 0 machine faults · 0.0/min · ?:?? left")
+    observer = progress.observer
+    assert observer.finished is not None
+    assert observer.faulted is not None
+    observer.faulted(load_problems("bundled")[0], 1, DaemonError("gone"))
+    progress._started -= 60.0  # a minute later
+    observer.finished(EpisodeResult(sample=1, score=Score(passed=True), **plain))
+    observer.finished(EpisodeResult(sample=2, score=Score(passed=False), **plain))
+    assert progress.state() == "2 passed · 1 machine fault · 2.0/min · 3:30 left"

@@ -206,3 +206,27 @@ async def test_the_sandbox_is_handed_over_before_a_turn(
     with pytest.raises(UsageError, match="give 1 to 5"):
         async with replayed_to(transcript, ARBITER, 6, **parts):  # type: ignore[arg-type]
             pass
+
+
+async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:
+    from rtl_agent_gym.envs.single_turn_episode import SingleTurnEpisode
+
+    renderer = get_renderer("qwen3")
+    episode = SingleTurnEpisode(
+        ARBITER, grader=static, renderer=renderer, config=EpisodeConfig(transcript_dir=tmp_path / "one")
+    )
+    await episode.start()
+    await episode.step("```systemverilog\nmodule fixed_priority_arbiter(input logic clk);\nendmodule\n```\n")
+    (path,) = (tmp_path / "one").iterdir()
+    report = await again(path, provider, static)
+    assert (report.identical, report.compared_turns, report.score_compared) == (True, 1, True)
+
+    def other_score(lines: list[dict[str, Any]]) -> None:
+        next(line for line in lines if line["event"] == "score")["score"]["syntax"] = 0.25
+
+    report = await again(rewrite(path, other_score), provider, static)
+    assert report.divergence is not None
+    parts: Any = {"provider": provider, "grader": static, "renderer": renderer}
+    with pytest.raises(UsageError, match="no shell to hand over"):
+        async with replayed_to(read_transcript(path), ARBITER, 1, **parts):
+            pass
