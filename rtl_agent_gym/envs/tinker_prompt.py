@@ -30,46 +30,44 @@ def open_prompt(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -
     """The opening of a problem within its budget; None when what must stay does not fit either.
 
     In the agentic form the task's text is what can be shortened. In the single-turn form also the given files, of which
-    the least important go first.
+    the least important go first. A caller's own `EpisodeConfig.user_prompt` is shortened as a task is.
     """
-    passages = [problem.prompt]
-    paths = file_order(problem) if config.single_turn else []
-    passages += [problem.context[path] for path in paths]
+    rules, limit = config.episode, config.prompt_limit
+    paths = file_order(problem) if config.single_turn and rules.user_prompt is None else []
+    task = problem.prompt if rules.user_prompt is None else rules.user_prompt
+    passages = [task, *(problem.context[path] for path in paths)]
 
-    def shortened(passages: Sequence[str]) -> Problem:
+    def words(passages: Sequence[str]) -> tuple[str, str]:
         files = dict(problem.context) | dict(zip(paths, passages[1:], strict=True))
-        return problem.model_copy(update={"prompt": passages[0], "context": files})
+        system, user = _words(problem.model_copy(update={"prompt": passages[0], "context": files}), config, renderer)
+        return (
+            system if rules.system_prompt is None else rules.system_prompt,
+            user if rules.user_prompt is None else passages[0],
+        )
 
     def measure(passages: Sequence[str]) -> int:
-        return len(_ids(config, renderer, *_words(shortened(passages), config, renderer)))
+        return len(_ids(config, renderer, *words(passages)))
 
-    limit = config.prompt_limit
     cut: tuple[str, ...] = ()
     if limit is not None:
         fitted = fit_passages(passages, measure, limit)
         if fitted is None:
             return None
         passages, cut = fitted.passages, fitted.cut
-    system, user = _words(shortened(passages), config, renderer)
-    rules = replace(config.episode, system_prompt=system, user_prompt=user)
-    return Opened(_ids(config, renderer, system, user), rules, cut)
+    system, user = words(passages)
+    return Opened(_ids(config, renderer, system, user), replace(rules, system_prompt=system, user_prompt=user), cut)
 
 
 def _words(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> tuple[str, str]:
-    rules = config.episode
     if config.single_turn:
-        system, user = build_single_turn_prompt(problem)
-    else:
-        system, user = build_prompt(
-            problem,
-            renderer=renderer.name,
-            command_timeout=rules.command_timeout,
-            max_output=rules.max_output,
-            max_turns=rules.max_turns,
-        )
-    return (
-        system if rules.system_prompt is None else rules.system_prompt,
-        user if rules.user_prompt is None else rules.user_prompt,
+        return build_single_turn_prompt(problem)
+    rules = config.episode
+    return build_prompt(
+        problem,
+        renderer=renderer.name,
+        command_timeout=rules.command_timeout,
+        max_output=rules.max_output,
+        max_turns=rules.max_turns,
     )
 
 
