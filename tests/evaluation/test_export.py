@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +19,7 @@ from rtl_agent_gym.transcripts import CommandRecord, Transcript, TurnRecord, rea
 from .recording import command_turn, final_turn, record, score
 
 
-def episode(folder: Path, passed: bool = True, word: str = "x", **more: object) -> Transcript:
+def episode(folder: Path, passed: bool = True, word: str = "x", **more: Any) -> Transcript:
     say = f"<think>\nhm {word}\n</think>\nI write."
     turns = [
         command_turn(1, "echo 'a\"é' > rtl/a.sv", "done\n", say=say, token_ids=[5, 6], logprobs=[-0.1, -0.2]),

@@ -78,7 +78,8 @@ def evaluation(folder: Path, passes: dict[str, int], samples: int = 2, **more: A
 def test_before_and_after_come_from_evaluations_first(tmp_path: Path) -> None:
     found = changes(read_run(training_run(tmp_path / "run")))
     first = found[0]
-    assert (first.name, first.before, first.after) == ("pass rate", 0.25, pytest.approx(0.79))
+    assert (first.name, first.before) == ("pass rate", 0.25)
+    assert first.after == pytest.approx(0.79)
     own = next(change for change in found if change.name == "pass rate" and "training episodes" in change.how)
     assert own.before == pytest.approx((0 + 1 + 2) / 29 / 3)
     assert own.after == pytest.approx((27 + 28 + 29) / 29 / 3)

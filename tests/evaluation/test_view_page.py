@@ -38,9 +38,15 @@ ATTACKS = [
 HOSTILE = "\n".join(ATTACKS)
 
 
+def console(browser: webdriver.Chrome) -> list[dict[str, str]]:
+    """What the browser's console said since it was asked last."""
+    said: list[dict[str, str]] = browser.get_log("browser")  # type: ignore[no-untyped-call]
+    return said
+
+
 def open_page(browser: webdriver.Chrome, page: Path, place: str = "") -> None:
     browser.get("about:blank")
-    browser.get_log("browser")
+    console(browser)
     browser.get(page.as_uri() + place)
 
 
@@ -136,7 +142,7 @@ def test_hostile_content_stays_text_wherever_one_clicks(browser: webdriver.Chrom
     assert len(find(browser, "style")) == 1
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
     assert browser.execute_script("return getComputedStyle(document.body).display") == "grid"
-    severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    severe = [entry for entry in console(browser) if entry["level"] == "SEVERE"]
     assert severe == []
     shown = text_of(browser, "#unreadable") + text_of(browser, "title")
     assert "<script>window.pwned = 1</script>" in shown

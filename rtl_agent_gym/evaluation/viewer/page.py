@@ -24,7 +24,9 @@ from ...transcripts import Transcript, read_transcript
 from .model import Data, episode, summary
 
 SCRIPTS = ("dom.js", "highlight.js", "diff.js", "list.js", "episode.js", "main.js")
-_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+Kept = dict[Path, tuple[tuple[int, int], tuple[Data, Markup]]]
+"""By file its time of change and size, and its line of the list and block, for a page that is made again and again."""
 
 
 def write_page(
@@ -49,21 +51,25 @@ def write_page(
 
 
 def render_page(
-    transcripts: Iterable[Path | Transcript], *, title: str = "episodes", progress: Callable[[int], None] | None = None
+    transcripts: Iterable[Path | Transcript],
+    *,
+    title: str = "episodes",
+    progress: Callable[[int], None] | None = None,
+    kept: Kept | None = None,
 ) -> Iterator[str]:
-    """The page of `write_page` in pieces."""
+    """The page of `write_page` in pieces. What `kept` holds of unchanged files is not read again."""
     rows: list[Data] = []
     unreadable: list[str] = []
 
     def episodes() -> Iterator[Markup]:
         for number, source in enumerate(transcripts, 1):
             try:
-                transcript = source if isinstance(source, Transcript) else read_transcript(source)
+                row, block = _row_and_block(source, kept)
             except TranscriptError as error:
                 unreadable.append(str(error))
             else:
-                rows.append(summary(transcript, run=run_name(transcript.path)))
-                yield json_block(episode(transcript))
+                rows.append(row)
+                yield block
             if progress is not None:
                 progress(number)
 
@@ -79,6 +85,23 @@ def render_page(
     )
 
 
+def _row_and_block(source: Path | Transcript, kept: Kept | None) -> tuple[Data, Markup]:
+    if isinstance(source, Transcript):
+        return summary(source, run=run_name(source.path)), json_block(episode(source))
+    try:
+        status = source.stat()
+    except OSError as error:
+        raise TranscriptError(f"{source}: cannot be read: {error.strerror}") from error
+    state = (status.st_mtime_ns, status.st_size)
+    known = kept.get(source) if kept is not None else None
+    if known is not None and known[0] == state:
+        return known[1]
+    made = _row_and_block(read_transcript(source), None)
+    if kept is not None:
+        kept[source] = state, made
+    return made
+
+
 def run_name(path: Path) -> str:
     """The folder that holds a transcript's ``transcripts`` folder; empty elsewhere."""
     parents = [parent for parent in path.parents if parent.name == "transcripts"]
@@ -91,7 +114,7 @@ def json_block(data: object) -> Markup:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     except ValueError:  # a number that JSON has no word for, which Python reads and browsers do not
         text = json.dumps(_finite(data), separators=(",", ":"))
-    return Markup(text.translate(_ESCAPES))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _finite(data: object) -> object:

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from ...errors import UsageError
-from .page import render_page
+from .page import Kept, render_page
 from .sources import transcript_files
 
 LOOPBACK = "127.0.0.1"
@@ -32,6 +32,7 @@ class ViewerServer(ThreadingHTTPServer):
 
     def __init__(self, source: Path, port: int) -> None:
         self.source = source
+        self.kept: Kept = {}
         super().__init__((LOOPBACK, port), _Handler)
 
     @property
@@ -60,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         try:
-            for piece in render_page(files, title=self.server.source.name):
+            for piece in render_page(files, title=self.server.source.name, kept=self.server.kept):
                 self.wfile.write(piece.encode(errors="replace"))
         except (BrokenPipeError, ConnectionResetError):
             pass  # the browser went away

@@ -13,7 +13,9 @@ function openEpisode(at, turn) {
 }
 
 function openHash() {
-  const [name, turn] = decodeURIComponent(location.hash.slice(1)).split("/");
+  let place = "";
+  try { place = decodeURIComponent(location.hash.slice(1)); } catch { /* no address of ours */ }
+  const [name, turn] = place.split("/");
   const row = name && INDEX.find((other) => other.name === name);
   if (row) openEpisode(row.at, turn === undefined ? undefined : Number(turn) || 0);
   return Boolean(row);
