@@ -57,6 +57,8 @@ class Phase:
     """The weight of the right episode; that of the wrong one is 1 minus it."""
     noise: float
     """The part of the input tokens after the prompt that are replaced by random ones."""
+    wrong_every: int = 1
+    """The wrong episode is part of each n-th step, with n times its weight; in the others the right one stands in."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,12 @@ class TinyRecipe:
     batch: int = 2
     """Episodes a step, right and wrong by turns."""
     student: tuple[Phase, ...] = (
-        Phase(260, 4e-3, 1e-3, right=0.2, noise=0.03),
-        Phase(120, 1e-3, 5e-5, right=0.2, noise=0.015),
+        Phase(280, 4e-3, 1e-3, right=0.13, noise=0.03),
+        Phase(100, 1e-3, 1e-3, right=0.13, noise=0.005),
     )
     teacher: tuple[Phase, ...] = (
-        Phase(100, 1.5e-3, 1e-3, right=0.99, noise=0.015),
-        Phase(120, 1e-3, 5e-5, right=0.99, noise=0.005),
+        Phase(120, 1.5e-3, 1.5e-3, right=0.99, noise=0.01, wrong_every=4),
+        Phase(180, 1e-3, 3e-4, right=0.995, noise=0.0, wrong_every=4),
     )
     """After the student's."""
     versions: dict[str, str] = field(

@@ -67,15 +67,8 @@ class Drill:
     ) -> None:
         self._model, self._vocabulary = model, vocabulary
         self._generator = torch.Generator().manual_seed(seed)
-        rows = [(right, wrong)[row % 2] for row in range(batch)]
-        self._is_right = torch.tensor([float(row % 2 == 0) for row in range(batch)])
-        width = max(len(row.ids) for row in rows)
-        self._ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows])
-        said = torch.tensor([row.said + [False] * (width - len(row.said)) for row in rows])
-        self._said = said[:, 1:].float()
-        places = torch.arange(width)[None, :]
-        ends = torch.tensor([[len(row.ids)] for row in rows])
-        self._open_to_noise = (places >= right.prompt) & (places < ends)
+        self._batch, self._prompt = batch, right.prompt
+        self._right, self._wrong = right, wrong
         self.restart()
 
     def restart(self) -> None:
@@ -84,24 +77,43 @@ class Drill:
 
     def train(self, phase: Phase) -> None:
         """Go through a phase."""
-        weights = self._said * (self._is_right * phase.right + (1 - self._is_right) * (1 - phase.right))[:, None]
-        weights /= weights.sum()
+        wrong_part = (1 - phase.right) * phase.wrong_every
+        mixed = _Rows([(self._right, 1 - wrong_part), (self._wrong, wrong_part)], self._batch, self._prompt)
+        right = _Rows([(self._right, 1.0)], self._batch, self._prompt)
         self._model.train()
         for step in range(phase.steps):
             part = step / max(phase.steps - 1, 1)
             for group in self._optimizer.param_groups:
                 group["lr"] = phase.rate + part * (phase.rate_end - phase.rate)
-            logits = self._model(input_ids=self._noisy(phase.noise)[:, :-1], use_cache=False).logits
-            losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), self._ids[:, 1:], reduction="none")
-            loss = (losses * weights).sum()
-            self._optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-            self._optimizer.step()
+            self._step(right if step % phase.wrong_every else mixed, phase.noise)
         self._model.eval()
 
-    def _noisy(self, part: float) -> Tensor:
-        shape = self._ids.shape
-        hit = (torch.rand(shape, generator=self._generator) < part) & self._open_to_noise
+    def _step(self, rows: _Rows, noise: float) -> None:
+        logits = self._model(input_ids=self._noisy(rows, noise)[:, :-1], use_cache=False).logits
+        losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), rows.ids[:, 1:], reduction="none")
+        loss = (losses * rows.weights).sum()
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._optimizer.step()
+
+    def _noisy(self, rows: _Rows, part: float) -> Tensor:
+        shape = rows.ids.shape
+        hit = (torch.rand(shape, generator=self._generator) < part) & rows.open_to_noise
         random = torch.randint(self._vocabulary, shape, generator=self._generator)
-        return torch.where(hit, random, self._ids)
+        return torch.where(hit, random, rows.ids)
+
+
+class _Rows:
+    """A batch: the episodes by turns, each with its share of the loss, which falls on what the model says."""
+
+    def __init__(self, shares: list[tuple[TokenEpisode, float]], batch: int, prompt: int) -> None:
+        rows = [shares[row % len(shares)] for row in range(batch)]
+        width = max(len(row.ids) for row, _ in rows)
+        self.ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row, _ in rows])
+        said = torch.tensor([row.said + [False] * (width - len(row.said)) for row, _ in rows])
+        self.weights = said[:, 1:] * torch.tensor([[share] for _, share in rows])
+        self.weights /= self.weights.sum()
+        places = torch.arange(width)[None, :]
+        ends = torch.tensor([[len(row.ids)] for row, _ in rows])
+        self.open_to_noise = (places >= prompt) & (places < ends)
