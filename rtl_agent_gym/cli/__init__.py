@@ -21,6 +21,7 @@ from .report import report_command
 from .run import run_command
 from .score import score_command
 from .shell import shell_command
+from .train import train_command
 from .view import view_command
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ app.command("replay")(replay_command)
 app.command("view")(view_command)
 app.command("report")(report_command)
 app.command("export")(export_command)
+app.command("train")(train_command)
 app.add_typer(image_app, name="image")
 app.add_typer(problems_app, name="problems")
 

@@ -123,7 +123,7 @@ class TrainOptions(BaseModel):
     """0 trains all weights; the local engine alone can."""
     loss_fn: Literal["importance_sampling", "ppo"] = "importance_sampling"
     loss_reduction: Literal["sum", "mean"] = "sum"
-    """Whether the loss is summed over the sampled tokens, or averaged; then ``grad_clip_norm`` bounds outliers alone."""
+    """Whether the loss is summed over sampled tokens, or averaged; then ``grad_clip_norm`` bounds outliers alone."""
     num_substeps: int = Field(1, ge=1)
     """Optimizer steps that a batch is divided into."""
     adam_beta2: float = Field(0.95, ge=0, lt=1)

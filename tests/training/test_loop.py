@@ -33,9 +33,7 @@ def original(home: Path) -> dict[str, Any]:
 REWARD_ONLY = ("kl_penalty_coef=0", "teacher_model=none", "reward_coef=1")
 
 
-@pytest.mark.parametrize(
-    ("baseline", "learns"), [("none", True), ("running", True), ("group", False)]
-)
+@pytest.mark.parametrize(("baseline", "learns"), [("none", True), ("running", True), ("group", False)])
 async def test_at_group_size_1_the_reward_reaches_the_gradient(
     toy: Any, home: Path, baseline: str, learns: bool
 ) -> None:

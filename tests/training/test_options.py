@@ -1,0 +1,120 @@
+"""Options: defaults, values, and mistakes that are told at once with the option's name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.training.checks import TINY_PROBLEM, plan_run
+from rtl_agent_gym.training.options import TrainOptions, parse_options
+
+CONTRACT = {
+    "max_turns": 50, "kl_penalty_coef": 0.7, "kl_discount_factor": 0.0, "batch_size": 1, "group_size": 1,
+    "learning_rate": 1e-4, "lora_rank": 32, "timeout_seconds": 30.0, "student_model": "Qwen/Qwen3-8B",
+    "teacher_model": "Qwen/Qwen3-32B",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    options = TrainOptions()
+    assert {name: getattr(options, name) for name in CONTRACT} == CONTRACT
+
+
+def test_values_are_read_from_text() -> None:
+    options = parse_options(
+        ["learning_rate=3e-4", "problem_ids=a,b", "pipeline=true", "kl_clip=0.5", "teacher_model=none",
+         'reward_weights={"tests": 2}', "--num-steps=7"]
+    )  # fmt: skip
+    assert (options.learning_rate, options.problem_ids, options.pipeline) == (3e-4, ("a", "b"), True)
+    assert (options.kl_clip, options.teacher_model, options.num_steps) == (0.5, None, 7)
+    assert options.reward_config().tests == 2
+
+
+def test_zero_coefficients_are_legal() -> None:
+    assert parse_options(["kl_penalty_coef=0", "reward_coef=0"]).credit().reward_coef == 0
+
+
+def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
+    options = parse_options(["learning_rate=1", "lr_schedule=linear", "num_steps=11", "warmup_steps=1"])
+    assert options.learning_rate_at(0) == pytest.approx(0.5)
+    assert options.learning_rate_at(10) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"learnin_rate": "1"}, "learning_rate"),
+        ({"learning_rate": "fast"}, "learning_rate"),
+        ({"group_size": "0"}, "group_size"),
+        ({"baseline": "median"}, "baseline"),
+        ({"reward": "generous"}, "reward"),
+        ({"reward_weights": '{"beauty": 1}'}, "reward_weights"),
+        ({"kl_clip": "0"}, "kl_clip"),
+        ({"min_survivors": "40"}, "min_survivors"),
+        ({"renderer_name": "llama"}, "renderer_name"),
+        ({"cvdp_jsonl_path": "/nowhere/rows.jsonl"}, "cvdp_jsonl_path"),
+        ({"problem_ids": "cvdp_no_such"}, "cvdp_jsonl_path"),
+        ({"engine": "tinker"}, "TINKER_API_KEY"),
+        ({"base_url": "http://localhost:1"}, "TINKER_API_KEY"),
+        ({"student_model": "no_such_folder", "renderer_name": "qwen3"}, "student_model"),
+        ({"student_model": "some/model"}, "renderer_name"),
+        ({"student_model": "Qwen/Qwen3-8B", "renderer_name": "gpt_oss"}, "renderer_name"),
+        ({"student_model": "Qwen/Qwen3-8B", "teacher_model": "x"}, "teacher_model"),
+        ({"teachers": '{"cvdp_no_such": "Qwen/Qwen3-32B"}'}, "teachers"),
+        ({"user_prompt": "@/nowhere"}, "user_prompt"),
+        ({"student_model": "Qwen/Qwen3-8B", "max_trajectory_tokens": "20"}, "max_trajectory_tokens"),
+    ],
+)
+def test_a_mistake_is_told_with_the_options_name(arguments: dict[str, Any], name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        plan_run(arguments)
+
+
+def test_an_unknown_model_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "k")
+    with pytest.raises(UsageError, match="student_model"):
+        plan_run({"student_model": "acme/gpt-1"})
+    with pytest.raises(UsageError, match="lora_rank"):
+        plan_run({"lora_rank": "0"})
+
+
+def test_with_a_key_the_plan_is_qwen_on_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "k")
+    plan = plan_run({"problem_ids": TINY_PROBLEM})
+    assert (plan.engine, plan.renderer) == ("tinker", "qwen3")
+    assert (plan.options.student_model, plan.options.teacher_model) == ("Qwen/Qwen3-8B", "Qwen/Qwen3-32B")
+
+
+def test_without_one_it_is_the_tiny_model_on_this_machine() -> None:
+    plan = plan_run({})
+    assert (plan.engine, plan.options.student_model, plan.options.group_size) == ("local", "tiny", 16)
+    assert [problem.id for problem in plan.problems] == [TINY_PROBLEM]
+
+
+def test_rl_has_no_teacher() -> None:
+    assert not plan_run({}, rl=True).options.distils
+
+
+def test_a_mistake_takes_no_more_than_a_moment() -> None:
+    code = (
+        "import sys\n"
+        "from rtl_agent_gym.training.run import main\n"
+        "assert main(['learning_rate=fast']) == 2\n"
+        "assert 'torch' not in sys.modules and 'tinker_cookbook' not in sys.modules\n"
+    )
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    assert "learning_rate" in done.stderr
+    assert time.monotonic() - begun < 15  # a second on a quiet machine
