@@ -25,7 +25,7 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
     The same container, user, limits and files as an agent gets. Needs the docker client for its terminal.
     """
     if not os.isatty(0):
-        raise UsageError("shell needs a terminal; for commands from a program use `run --policy \"scripted FILE\"`")
+        raise UsageError('shell needs a terminal; for commands from a program use `run --policy "scripted FILE"`')
     if shutil.which("docker") is None:
         raise DaemonError("shell needs the docker client on PATH; install docker.io (Debian) or Docker's own package")
     chosen = one_problem(problems, problem)

@@ -44,7 +44,7 @@ class GoldenPlayer:
         sources = [path for path in self._golden if path.endswith((".v", ".sv"))]
         if sources:
             listed = " ".join(f"'{path}'" for path in sources)
-            check = f"verilator --lint-only -Wno-fatal --timing {listed} && echo checked"
+            check = f"verilator --lint-only -Wno-fatal --timing -y rtl {listed} && echo checked"
             yield write_turn(self._renderer, "Does it compile?", [check])
         while True:
             yield write_turn(self._renderer, "The design is written and checked.")
