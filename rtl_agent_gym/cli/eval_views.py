@@ -112,7 +112,7 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
     console.print(_rates_table(summary))
     if summary.pass_at:
         console.print(_pass_table(summary))
-    if summary.causes:
+    if summary.causes and simulated:
         causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
         console.print(f"not passed, by cause: {causes}", markup=False)
     if summary.cost is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -87,6 +88,20 @@ async def test_a_golden_episode_is_identical(
     assert (report.compared_turns, report.score_compared, report.notes) == (4, True, [])
 
 
+async def test_every_bundled_golden_episode_gets_the_same_answers(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer
+) -> None:
+    few = asyncio.Semaphore(4)
+
+    async def one(problem: Problem) -> None:
+        async with few:
+            path = await record(tmp_path / problem.id, problem, GoldenPolicy(), provider, static)
+            report = await again(path, provider, static)
+            assert report.identical, (problem.id, report.divergence)
+
+    await asyncio.gather(*(one(problem) for problem in PROBLEMS.values()))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 async def test_every_bundled_golden_episode_is_identical(
@@ -98,7 +113,7 @@ async def test_every_bundled_golden_episode_is_identical(
     assert report.identical, report.divergence
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_random_episodes_are_identical(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer, seed: int
 ) -> None:
