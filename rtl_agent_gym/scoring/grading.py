@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -12,6 +12,7 @@ from .outcomes import Account, account, share
 from .reward import RewardWeights
 from .score import Score, TestOutcome
 from .submission import Submission
+from .syntax import is_hdl
 
 _COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\b(?:error|sorry)\b.*)$", re.MULTILINE)
 
@@ -32,7 +33,7 @@ class Grading(BaseModel):
     repeatable: bool = True
     """Whether another grading must come to the same; not so where the clock decided."""
 
-    def score(self, weights: RewardWeights, *, seconds: float, cached: bool = False) -> Score:
+    def score(self, weights: RewardWeights, *, seconds: float, cached: bool = False, retries: int = 0) -> Score:
         """The score under some weights."""
         done, total = share(self.tests)
         honest = not self.violations
@@ -57,6 +58,7 @@ class Grading(BaseModel):
             reason=self.reason,
             seconds=seconds,
             cached=cached,
+            retries=retries,
             tests=self.tests,
         )
 
@@ -78,7 +80,8 @@ def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences
         for service, heard in zip(run.services, accounts, strict=True)
         for test in heard.tests(service.name, service.code)
     ]
-    violations = [*static.violations, *dict.fromkeys(text for heard in accounts for text in heard.violations)]
+    heard_of = dict.fromkeys(text for heard in accounts for text in heard.violations)
+    violations = [*static.violations, *(honest_place(text, submission.tree) for text in heard_of)]
     compiled = [ok for heard in accounts for ok in heard.compiled]
     passed = not violations and all(service.code == 0 for service in run.services)
     late = any(service.code is None for service in run.services)
@@ -93,6 +96,31 @@ def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences
             "repeatable": not late,
         }
     )
+
+
+def honest_place(violation: str, tree: Mapping[str, bytes]) -> str:
+    """A violation under the place where it really stands.
+
+    The compiler names places as `` `line `` directives tell it to. Where a submitted file has one, the place is looked
+    up in the text instead: the first line with the task's name, or else the directive itself.
+    """
+    violation = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in violation)
+    moved = _first_line(tree, re.compile(rb"`\s*line\b"))
+    if moved is None:
+        return violation
+    match = re.match(r"\S+:\d+: (.*)", violation, re.DOTALL)
+    said = match[1] if match else violation
+    task = re.match(r"[$`]\w+", said)
+    found = _first_line(tree, re.compile(re.escape(task[0].encode()) + rb"\b")) if task else None
+    return f"{found or moved}: {said} (a `line directive stands at {moved})"
+
+
+def _first_line(tree: Mapping[str, bytes], pattern: re.Pattern[bytes]) -> str | None:
+    for path, content in sorted(tree.items()):
+        if is_hdl(path) and (match := pattern.search(content)):
+            number = content.count(b"\n", 0, match.start()) + 1
+            return f"{path}:{number}"
+    return None
 
 
 def _reason(

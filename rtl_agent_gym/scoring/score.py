@@ -39,10 +39,12 @@ class Score(BaseModel):
     seconds: float = 0.0
     """Wall time of the grading; excluded from comparisons."""
     cached: bool = False
+    retries: int = 0
+    """How often the machine failed meanwhile and the grading was begun again; excluded from comparisons."""
     tests: list[TestOutcome] = []
     """The single tests where the harness reports them."""
 
     def same_as(self, other: Score) -> bool:
         """Whether both say the same of the files, whatever it took to find out."""
-        ignore = {"seconds", "cached"}
+        ignore = {"seconds", "cached", "retries"}
         return self.model_dump(exclude=ignore) == other.model_dump(exclude=ignore)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 from ..errors import SandboxError
 from ..problems.model import Problem
 from ..sandboxes.docker import DockerSandboxes
+from ..sandboxes.pool import WaitingSandboxes
 from ..sandboxes.protocol import SandboxProvider
 from .cache import ScoreCache
 from .compose import Service, read_services
@@ -29,6 +31,8 @@ from .syntax import SyntaxStage, disagreement, is_hdl, judge_syntax, reading_ord
 
 ATTEMPTS = 4
 """How often a grading is tried while the machine fails."""
+_MOST_PROBLEMS = 4096
+"""Digests of problems that a scorer remembers."""
 _LONGEST_WAIT = 8.0
 """Seconds between two tries, at most."""
 
@@ -46,6 +50,8 @@ class Scorer:
         weights: What the stages are worth; None for the default.
         cache: Where gradings are kept; None for nowhere, a path for a folder.
         defences: For tests of the defences only.
+        waiting: How many started, never used sandboxes are held ready for the next gradings; each grades one submission
+            and ends. Worth as many as gradings run at once; 0 starts each sandbox when it is wanted.
 
     Example:
         async with Scorer() as scorer:
@@ -59,6 +65,7 @@ class Scorer:
         weights: RewardWeights | None = None,
         cache: ScoreCache | str | os.PathLike[str] | None = None,
         defences: Defences | None = None,
+        waiting: int = 0,
     ) -> None:
         self.weights = weights or RewardWeights()
         self._provider, self._owns_provider = provider, provider is None
@@ -66,6 +73,9 @@ class Scorer:
         self._defences = defences or Defences()
         self._frontend, self._images = Frontend(), HarnessImages()
         self._demands: dict[str, list[Demand]] = {}
+        self._waiting = waiting
+        self._pool: WaitingSandboxes | None = None
+        self._digests: dict[int, tuple[Problem, str]] = {}
 
     async def __aenter__(self) -> Scorer:
         return self
@@ -78,6 +88,9 @@ class Scorer:
     async def close(self) -> None:
         """End what the scorer started; a provider that was given stays open."""
         await self._frontend.close()
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
         if self._owns_provider and self._provider is not None:
             await self._provider.close()
             self._provider = None
@@ -95,36 +108,48 @@ class Scorer:
             SandboxError: The machine failed, again and again; `retries` says how often. Never a score.
         """
         begun = time.monotonic()
-        services = read_services(problem)
         submission = sift(problem, files)
+        retries = Retries()
+        # A grading in the cache proves that the problem can be scored; so its harness need not be read again.
+        key = await self._key(submission, timeout, retries) if self._cache and self.weights.simulate else ""
+        known = self._cache.get(key) if self._cache and key else None
+        if known is not None:
+            return known.score(self.weights, seconds=time.monotonic() - begun, cached=True, retries=retries.count)
+        services = read_services(problem)
         if not self.weights.simulate:
             grading, notes = await self._static(submission, services)
             why = "; ".join(part for part in ("the hidden tests were not run", grading.reason, notes) if part)
             grading = grading.model_copy(update={"reason": why})
             return grading.score(self.weights, seconds=time.monotonic() - begun)
-        key = await self._key(submission, timeout) if self._cache else ""
-        known = self._cache.get(key) if self._cache else None
-        if known is not None:
-            return known.score(self.weights, seconds=time.monotonic() - begun, cached=True)
-        grading = await self._grade(submission, services, timeout)
+        grading = await self._grade(submission, services, timeout, retries)
         if self._cache and grading.repeatable:
             self._cache.put(key, grading)
-        return grading.score(self.weights, seconds=time.monotonic() - begun)
+        return grading.score(self.weights, seconds=time.monotonic() - begun, retries=retries.count)
 
-    async def _key(self, submission: Submission, timeout: float) -> str:
+    async def _key(self, submission: Submission, timeout: float, retries: Retries) -> str:
         parts = {
-            "problem": submission.problem.digest,
+            "problem": self._digest(submission.problem),
             "files": submission.digest,
-            "image": await retrying(self._images.base),
+            "image": await retrying(self._images.base, retries),
             "timeout": timeout,
             "defences": vars(self._defences),
         }
         return ScoreCache.key(parts)
 
-    async def _grade(self, submission: Submission, services: Sequence[Service], timeout: float) -> Grading:
+    def _digest(self, problem: Problem) -> str:
+        """The problem's digest, taken once for each object; the object is held, so that no other gets its identity."""
+        if id(problem) not in self._digests:
+            if len(self._digests) >= _MOST_PROBLEMS:
+                self._digests.clear()
+            self._digests[id(problem)] = (problem, problem.digest)
+        return self._digests[id(problem)][1]
+
+    async def _grade(
+        self, submission: Submission, services: Sequence[Service], timeout: float, retries: Retries
+    ) -> Grading:
         if submission.fault:
             return Grading(reason=submission.fault, violations=list(submission.violations))
-        running = asyncio.ensure_future(retrying(lambda: self._run(submission, services, timeout)))
+        running = asyncio.ensure_future(retrying(lambda: self._run(submission, services, timeout), retries))
         try:
             static, notes = await self._static(submission, services)
         except BaseException:
@@ -165,14 +190,27 @@ class Scorer:
     async def _run(self, submission: Submission, services: Sequence[Service], timeout: float) -> HarnessRun:
         if self._provider is None:
             self._provider = DockerSandboxes()
-        return await run_harness(
-            submission, services, self._provider, self._images, timeout=timeout, defences=self._defences
-        )
+        if self._waiting > 0 and self._pool is None:
+            self._pool = WaitingSandboxes(self._provider, size=self._waiting)
+        provider = self._pool or self._provider
+        return await run_harness(submission, services, provider, self._images, timeout=timeout, defences=self._defences)
 
 
-async def retrying(work: Callable[[], Awaitable[T]]) -> T:
-    """Do work that the machine may fail at; try again, ever later, before its `SandboxError` is raised."""
-    retries = -1
+@dataclass
+class Retries:
+    """How often the machine failed over one grading and the work was done again."""
+
+    count: int = 0
+
+
+async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = None) -> T:
+    """Do work that the machine may fail at; try again, ever later, before its `SandboxError` is raised.
+
+    Args:
+        work: Done until it succeeds, or has failed `ATTEMPTS` times.
+        retries: Counts each new try.
+    """
+    retries = retries or Retries()
     try:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type(SandboxError),
@@ -181,10 +219,10 @@ async def retrying(work: Callable[[], Awaitable[T]]) -> T:
             reraise=True,
         ):
             with attempt:
-                retries += 1
+                retries.count += attempt.retry_state.attempt_number > 1
                 return await work()
     except SandboxError as error:
-        error.retries = max(error.retries, retries)
+        error.retries = max(error.retries, retries.count)
         raise
     raise AssertionError("unreachable")
 

@@ -24,7 +24,7 @@ MAX_COUNT = 5000
 
 _LOADED_UNASKED = re.compile(
     r"(?:conftest|sitecustomize|usercustomize|cocotb\w*|pytest\w*|_pytest|harness_library)\.py[cod]?"
-    r"|\w+\.(?:pth|pyc|pyo|vpi|vpl|so)|(?:pytest|tox)\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|modelsim\.ini"
+    r"|.+\.(?:pth|pyc|pyo|vpi|vpl|so)|(?:pytest|tox)\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|modelsim\.ini"
     r"|docker-compose\.ya?ml|Dockerfile|\.env\w*"
 )
 """Names of files that Python, pytest, the simulator or the runner would pick up by themselves."""
@@ -90,7 +90,8 @@ def sift(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
     for path, content in sorted(files.items()):
         reason = _meant_for_checker(problem, path)
         if reason:
-            violations.append(f"{path!r}: {reason}" if path_fault(path) else f"{path}: {reason}")
+            plain = path.isprintable() and not path_fault(path)
+            violations.append(f"{path}: {reason}" if plain else f"{ascii(path)}: {reason}")
         elif editable(problem, path) and not _is_python(problem, path):
             kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
         else:
@@ -105,7 +106,7 @@ def _is_python(problem: Problem, path: str) -> bool:
 
 
 def _meant_for_checker(problem: Problem, path: str) -> str | None:
-    fault = path_fault(path)
+    fault = path_fault(path) or _name_fault(path)
     if fault:
         return f"{fault}; no such file is put anywhere"
     if path in problem.context or path in problem.targets:
@@ -115,6 +116,11 @@ def _meant_for_checker(problem: Problem, path: str) -> str | None:
     if _LOADED_UNASKED.fullmatch(posixpath.basename(path)):
         return "a file of this name would be loaded by the checker itself; it was left out"
     return None
+
+
+def _name_fault(path: str) -> str | None:
+    """A name that tools split in two, that cannot be written down, or that draws on a terminal."""
+    return None if path.isprintable() else "the name has characters that do not print"
 
 
 def _size_fault(files: Mapping[str, bytes]) -> str | None:

@@ -282,3 +282,72 @@ async def test_an_honest_design_passes_under_verilator(scorer: Scorer) -> None:
     assert score.passed, score.reason
     assert score.violations == []
     assert score.compile == 1.0
+
+
+@pytest.mark.docker
+async def test_where_the_harness_compiles_hidden_files_the_design_may_not_include_them(scorer: Scorer) -> None:
+    hidden = {
+        "src/ref.svh": "always_ff @(posedge clk) sum <= a + b;\n",
+        "src/own.svh": "`define OWN 1\n",
+        "src/tb.sv": '`include "/src/own.svh"\nmodule tb; endmodule\n',
+        "src/.env": ENV.replace("/code/rtl/adder.sv", "/src/tb.sv /code/rtl/adder.sv"),
+    }
+    problem = make_problem(harness=hidden)
+    assert (await scorer.score(problem, {TARGET: GOLDEN})).passed
+    theft = EMPTY.replace("endmodule", '`include "/src/ref.svh"\nendmodule')
+    score = await scorer.score(problem, {TARGET: theft})
+    assert not score.passed
+    assert score.violations == ["rtl/adder.sv:2: `include reads '/src/ref.svh', which is none of the problem's files"]
+
+
+@pytest.mark.docker
+async def test_no_name_of_a_folder_hides_an_include(scorer: Scorer) -> None:
+    secret = {"src/answer.svh": "always_ff @(posedge clk) sum <= a + b;\n"}
+    path = "rtl/\u2028/../../src/answer.svh"
+    theft = EMPTY.replace("endmodule", f'`include "/code/{path}"\nendmodule')
+    score = await scorer.score(make_problem(harness=secret), {TARGET: theft, "rtl/\u2028/x.txt": "x"})
+    assert not score.passed
+    assert any("do not print" in text for text in score.violations)
+
+
+@pytest.mark.docker
+async def test_a_thousand_violations_are_still_a_score(scorer: Scorer) -> None:
+    many = EMPTY.replace(
+        "endmodule",
+        "genvar i; generate for (i = 0; i < 3000; i = i + 1) begin : g\n"
+        f'integer f; initial f = $fopen("{"x" * 600}", "w");\nend endgenerate\nendmodule',
+    )
+    lines = "\n".join(f'initial $writememh("{n}{"y" * 500}", m);' for n in range(1000))
+    many = many.replace("genvar i;", f"reg m [0:1];\n{lines}\ngenvar i;")
+    score = await scorer.score(make_problem(), {TARGET: many})
+    assert not score.passed
+    assert 2 <= len(score.violations) <= 21
+    assert all(len(text) < 600 for text in score.violations)
+
+
+@pytest.mark.docker
+async def test_the_place_in_a_violation_is_the_real_one(scorer: Scorer) -> None:
+    theft = EMPTY.replace("endmodule", '`line 7 "/src/\x1b[2J.py" 0\ninteger f = $fopen("out", "w");\nendmodule')
+    score = await scorer.score(make_problem(), {TARGET: theft})
+    assert score.violations == [
+        "rtl/adder.sv:3: $fopen opens 'out' for writing (a `line directive stands at rtl/adder.sv:2)"
+    ]
+
+
+@pytest.mark.docker
+async def test_names_that_are_computed_or_lie_outside_are_not_opened(scorer: Scorer) -> None:
+    for body, said in (
+        ("reg [159:0] n; wire [31:0] fd = $fopenr(n); initial n = {\"/sr\", \"c/.env\"};", "$fopenr opens a file whose name"),
+        ('reg [7:0] m [0:1]; initial #9 $readmemh("/tmp/late.hex", m);', "$readmemh reads '/tmp/late.hex'"),
+    ):  # fmt: skip
+        score = await scorer.score(make_problem(), {TARGET: EMPTY.replace("endmodule", f"{body}\nendmodule")})
+        assert not score.passed
+        assert said in score.violations[0]
+
+
+@pytest.mark.docker
+async def test_a_name_that_cannot_be_written_down_is_a_violation(scorer: Scorer) -> None:
+    score = await scorer.score(make_problem(), {TARGET: GOLDEN, "rtl/\ud800.sv": "x"})
+    assert not score.passed
+    assert "do not print" in score.violations[0]
+    assert score.model_dump_json()

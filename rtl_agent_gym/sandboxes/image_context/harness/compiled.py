@@ -14,7 +14,7 @@ from collections import namedtuple
 from tasks import HARMLESS, HOSTILE, METHODS, READS, WRITES
 
 READABLE = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
-"""Folders whose files a design may read."""
+"""Folders whose files a design may include."""
 SECRET = ("/src", "/code/src", "/proc", "/sys", "/dev", "/etc", "/opt", "/venv", "/root", "/home")
 """Folders whose files a design may not even ask for."""
 
@@ -37,9 +37,9 @@ class Unreadable(Exception):
     """The compiled file has a form that this check does not know."""
 
 
-Call = namedtuple("Call", "name place operands")
-"""One call of a system task or function in a compiled design: its name, ``file:line`` as the compiler names it, and its
-arguments as they stand in the compiled file."""
+Call = namedtuple("Call", "name place operands continuous", defaults=[False])
+"""One call of a system task or function in a compiled design: its name, ``file:line`` as the compiler names it, its
+arguments as they stand in the compiled file, and whether it is made anew whenever one of them changes."""
 
 
 def calls(text: bytes) -> list[Call]:
@@ -63,15 +63,15 @@ def calls(text: bytes) -> list[Call]:
                 raise Unreadable(f"{match.group().decode()} without file, line and name")
             tail = OPERANDS.match(text, head.end())
             rest = tail.group() if tail else b""
-            found.append((head, rest))
+            found.append((head, rest, match.group().startswith(b".sfunc")))
             at = head.end() + len(rest)
     if found and names is None:
         raise Unreadable("no list of source files")
     result = []
-    for head, rest in found:
+    for head, rest, continuous in found:
         number, line = int(head[1]), int(head[2])
         file = names[number] if names and number < len(names) else "?"
-        result.append(Call(_text(head[3]), f"{short(file)}:{line}", _operands(rest)))
+        result.append(Call(_text(head[3]), f"{short(file)}:{line}", _operands(rest), continuous))
     return result
 
 
@@ -131,17 +131,20 @@ def read_fault(path: str) -> str | None:
     """Why a design may not read `path`, or None when it may."""
     if "\0" in path:
         return "names a file with a NUL in it"
-    resolved = os.path.realpath(path)
-    if below(resolved, SECRET) or below(os.path.normpath(os.path.join(os.getcwd(), path)), SECRET):
-        return f"reads {path!r}, which is none of the problem's files"
-    if os.path.exists(resolved) and not below(resolved, READABLE):
-        return f"reads {path!r}, which is none of the problem's files"
+    # Whether the file is there says nothing: it may be made while the simulation runs.
+    here = os.getcwd()
+    work = ("/code", "/rundir", *([here] if here != "/" and not os.path.isabs(path) else []))
+    for place in (os.path.normpath(os.path.join(here, path)), os.path.realpath(path)):
+        if below(place, SECRET) or not below(place, work):
+            return f"reads {path!r}, which is none of the problem's files"
     return None
 
 
 def fault(call: Call, known: dict[bytes, str]) -> str | None:
     """What is wrong with a call, in words, or None."""
     name = call.name
+    if call.continuous and (name == "$fopen" or name in READS | WRITES):
+        return f"{name} opens a file whose name is computed while the simulation runs"
     first = constant(call.operands[0], known) if call.operands else None
     if name == "$fopen":
         mode = constant(call.operands[1], known) if len(call.operands) > 1 else "w"
@@ -167,7 +170,7 @@ def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
     """What a compiled design would do: (violations, unknown calls, whether its waveforms can be left out)."""
     with open(path, "rb") as stream:
         text = stream.read()
-    violations, unknown, silent = [], [], True
+    violations, unknown, silent, computed = [], [], True, False
     known = constants(text)
     try:
         for call in calls(text):
@@ -177,17 +180,19 @@ def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
             elif call.name not in HARMLESS | READS and call.name != "$fopen" and not call.name.startswith(METHODS):
                 unknown.append(f"{call.place}: {call.name} is no task or function of this simulator")
             elif call.name == "$dumpfile" and call.operands:
-                silent = silent and _could_write(constant(call.operands[0], known))
+                name = constant(call.operands[0], known)
+                # Where a file cannot be made the simulator stops, and so it must here. A computed name is never tried.
+                silent, computed = silent and _could_write(name), computed or name is None
     except Unreadable as error:
         violations.append(f"{path}: the compiled design cannot be judged ({error})")
     for name in re.findall(rb"^:vpi_module " + STRING, text, re.MULTILINE):
         if below(os.path.realpath(_text(name)), ("/code", "/tmp", "/rundir")):
             violations.append(f"{path}: loads {_text(name)!r} into the simulator")
-    return violations, unknown, silent
+    return violations, unknown, silent or computed
 
 
 def _could_write(path: str | None) -> bool:
-    """Whether a waveform file could be made there. Where it could not, the simulator stops, and so it must here."""
+    """Whether a waveform file could be made there."""
     return path is None or os.access(os.path.dirname(path) or ".", os.W_OK)
 
 

@@ -20,6 +20,8 @@ from compiled import READABLE, below, check_vvp, short
 REAL = "/opt/rtl-agent-gym/real"
 SOCKET = "\0rtl-agent-gym"
 REFUSED = 125
+MOST, LONGEST = 20, 400
+"""Complaints that are reported of one simulation, and the characters of one."""
 
 
 class Supervisor:
@@ -33,17 +35,27 @@ class Supervisor:
         self.settings = json.loads(self.stream.readline())
 
     def report(self, **message: object) -> None:
-        """Say something and wait until it has been heard."""
+        """Say something and wait until it has been heard. Lists of complaints are cut: a design decides their length."""
+        for name in ("violations", "unknown"):
+            if isinstance(found := message.get(name), list):
+                message[name] = first_few(found)
         self.stream.write(json.dumps(message).encode() + b"\n")
         self.stream.flush()
         if self.stream.readline() != b"ok\n":
             raise OSError("the supervisor did not answer")
 
 
+def first_few(found: list[str]) -> list[str]:
+    """The first complaints, none of them long, and how many more there are."""
+    distinct = list(dict.fromkeys(text if len(text) <= LONGEST else text[:LONGEST] + " …" for text in found[:20_000]))
+    more = [f"?: and {len(distinct) - MOST} more"] if len(distinct) > MOST else []
+    return distinct[:MOST] + more
+
+
 def refuse(messages: list[str]) -> None:
     """Say on stderr why nothing is run, and end."""
-    for message in messages:
-        print(f"rtl-agent-gym: {message}", file=sys.stderr)
+    for message in first_few(messages):
+        print(f"rtl-agent-gym: {ascii(message)[1:-1]}", file=sys.stderr)
     sys.exit(REFUSED)
 
 
@@ -121,9 +133,10 @@ def _pass_on(path: str) -> str:
 
 
 def _read_lines(path: str) -> list[str]:
+    """The lines of the compiler's list. Only a newline ends one: a path may hold whatever else Unicode takes for an end."""
     try:
-        with open(path, errors="surrogateescape") as stream:
-            return stream.read().splitlines()
+        with open(path, "rb") as stream:
+            return [os.fsdecode(line) for line in stream.read().split(b"\n") if line]
     except FileNotFoundError:
         return []
 
@@ -138,17 +151,42 @@ def _without_output(arguments: list[str]) -> list[str]:
 
 
 def include_faults(lines: list[str], arguments: list[str]) -> list[str]:
-    """Included files that are none of the problem's. What the harness compiles itself may include from its folders."""
-    own = [os.path.dirname(os.path.realpath(line[2:])) for line in lines if line.startswith("M ")]
-    own += [os.path.realpath(word[2:]) for word in arguments if word.startswith("-I") and len(word) > 2]
-    allowed = READABLE + tuple(folder for folder in own if folder != "/")
+    """Included files that are none of the problem's.
+
+    What the harness compiles of its own may include from its folders, and so may no file of the candidate's: where there
+    are such sources, the includes of both are listed apart.
+    """
+    sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
+    folders = [os.path.realpath(word[2:]) for word in arguments if word.startswith("-I") and len(word) > 2]
+    included = _included(lines)
+    if any(not below(path, READABLE) for path in [*sources, *folders]):
+        own = {path for path in sources if not below(path, READABLE)}
+        theirs = set(sources) - own
+        included -= {path for path in _included(_list_apart(arguments, theirs)) if not below(path, READABLE)}
+        included |= _included(_list_apart(arguments, own))
+    odd = [f"?: the compiler's list of files has the line {line!r}" for line in lines if line[:2] not in ("M ", "I ")]
     read = list(dict.fromkeys(os.path.realpath(line[2:]) for line in lines))
-    included = sorted({os.path.realpath(line[2:]) for line in lines if line.startswith("I ")})
-    return [
+    return odd + [
         f"{_including(path, read)}: `include reads {path!r}, which is none of the problem's files"
-        for path in included
-        if not below(path, allowed)
+        for path in sorted(included)
+        if not below(path, READABLE)
     ]
+
+
+def _included(lines: list[str]) -> set[str]:
+    return {os.path.realpath(line[2:]) for line in lines if line.startswith("I ")}
+
+
+def _list_apart(arguments: list[str], without: set[str]) -> list[str]:
+    """The compiler's list of files when some of its sources are left out."""
+    import subprocess
+    import tempfile
+
+    kept = [word for word in _without_output(arguments) if os.path.realpath(word) not in without]
+    with tempfile.TemporaryDirectory(prefix="rtl-gym-") as folder:
+        command = [f"{REAL}/iverilog", f"-Mprefix={folder}/files", *kept, "-E", "-o", "/dev/null"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return _read_lines(f"{folder}/files")
 
 
 def _including(path: str, read: list[str]) -> str:

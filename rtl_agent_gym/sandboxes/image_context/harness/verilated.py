@@ -32,7 +32,7 @@ def check_preprocessed(text: str, arguments: list[str]) -> list[str]:
         text: That output.
         arguments: Verilator's own, which name the sources.
     """
-    allowed = READABLE + tuple(os.path.dirname(os.path.realpath(word)) for word in arguments if os.path.isfile(word))
+    allowed = READABLE + tuple(os.path.realpath(word) for word in arguments if os.path.isfile(word))
     found, file, number, at = [], "?", 1, 0
     while match := TOKEN.search(text, at):
         at = match.end()

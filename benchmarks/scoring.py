@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""How fast submissions are scored: our way, the official runner's way, and the bare harness. All in one run.
+
+    .venv/bin/python benchmarks/scoring.py [--submissions 8] [--rounds 3] [--json]
+
+Ways: the `Scorer` at 1, 2 and 8 workers with as many sandboxes in waiting; ``docker compose run`` of the same harness as
+the official runner does it (a network of its own, the run, the kill, the removal) at 2 workers; the harness's bare
+command in a container that waits with the files in it; and a score from the cache. Submissions are right designs that
+differ in a comment, so that each is graded. Only ratios say something: machines differ, and are busy.
+
+Needs the compose plugin of Docker (``docker compose version``) for the official way, which is left out without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.image import find_image
+from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring.compose import RUN_DIR, SIM_IMAGES, read_services
+
+Files = dict[str, str | bytes]
+FOLDERS = ("docs", "rundir", "rtl", "verif", "src")
+
+
+def submissions(problem: Problem, count: int) -> list[Files]:
+    """Right designs that differ from each other, and from those of every earlier run."""
+    assert problem.golden is not None
+    mark = secrets.token_hex(4)
+    return [{path: f"{text}\n// {mark} {n}\n" for path, text in problem.golden.items()} for n in range(count)]
+
+
+async def throughput(work: Callable[[Files], Awaitable[None]], batch: Sequence[Files], workers: int) -> float:
+    """Submissions a second."""
+    turn = asyncio.Semaphore(workers)
+
+    async def one(files: Files) -> None:
+        async with turn:
+            await work(files)
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(one(files) for files in batch))
+    return len(batch) / (time.perf_counter() - begun)
+
+
+async def timed(work: Awaitable[object]) -> float:
+    """Seconds."""
+    begun = time.perf_counter()
+    await work
+    return time.perf_counter() - begun
+
+
+async def docker(*words: str, cwd: Path | None = None) -> int:
+    """Run the docker command; its exit code."""
+    null = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec("docker", *words, cwd=cwd, stdin=null, stdout=null, stderr=null)
+    return await process.wait()
+
+
+async def by_compose(problem: Problem, image: str, files: Files) -> None:
+    """One submission as the official runner grades it."""
+    name = f"bench{secrets.token_hex(4)}"
+    folder = Path(tempfile.mkdtemp(prefix="rtl-gym-bench-"))
+    try:
+        for place in FOLDERS:
+            (folder / place).mkdir()
+        for path, text in {**problem.context, **problem.harness, **files}.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(text.encode() if isinstance(text, str) else text)
+        compose = folder / "docker-compose.yml"
+        text = compose.read_text()
+        for template in SIM_IMAGES:
+            text = text.replace(template, image)
+        compose.write_text(f"{text}\nnetworks:\n  default:\n    name: {name}\n    external: true\n")
+        await docker("network", "create", name)
+        mounts = [word for place in FOLDERS for word in ("-v", f"{folder / place}:/code/{place}")]
+        user = ("--user", f"{os.getuid()}:{os.getgid()}", "-e", f"HOME={RUN_DIR}")
+        for service in read_services(problem):
+            run = ("compose", "-p", name, "run", "--rm", "-T", *user, *mounts, service.name)
+            if await docker(*run, cwd=folder):
+                raise SystemExit(f"{problem.id}: the official way failed for a right design")
+            await docker("compose", "-p", name, "kill", cwd=folder)
+        await docker("network", "rm", name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def bare(problem: Problem, provider: DockerSandboxes, files: Files) -> float:
+    """Seconds of the harness's own commands in a container that waits with everything in it."""
+    sandbox = await provider.create()
+    try:
+        hidden = {path: text for path, text in problem.harness.items() if path.startswith("src/")}
+        await sandbox.write_files({**problem.context, **hidden, **files})
+        begun = time.perf_counter()
+        for service in read_services(problem):
+            await sandbox.exec(["mkdir", "-p", service.cwd])
+            argv = [word.replace("/src/", "/code/src/") for word in service.argv]
+            env = {**service.env, "PYTHONPATH": "/code/src", "HOME": RUN_DIR}
+            result = await sandbox.exec(argv, cwd=service.cwd, env=env)
+            if result.exit_code:
+                raise SystemExit(f"{problem.id}: the bare harness failed for a right design: {result.output[-800:]}")
+        return time.perf_counter() - begun
+    finally:
+        await sandbox.close()
+
+
+def has_compose() -> bool:
+    """Whether the plugin is there."""
+    return subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0
+
+
+async def measure(problem: Problem, count: int, rounds: int) -> dict[str, float]:
+    """Every way in turn, several rounds of each, so that a busy moment hits them alike."""
+    rates: dict[str, list[float]] = {}
+    single: list[float] = []
+    alone: list[float] = []
+    image, compose = find_image(), has_compose()
+    async with DockerSandboxes() as provider:
+        for _ in range(rounds):
+            if compose:
+                rate = await throughput(lambda f: by_compose(problem, image, f), submissions(problem, count), 2)
+                rates.setdefault("compose, 2 workers", []).append(rate)
+            for workers in (1, 2, 8):
+                async with Scorer(provider, waiting=workers) as scorer:
+
+                    async def ours(files: Files, scorer: Scorer = scorer) -> None:
+                        score = await scorer.score(problem, files)
+                        if not score.passed:
+                            raise SystemExit(f"{problem.id}: {score.reason}")
+
+                    await ours(submissions(problem, 1)[0])
+                    rate = await throughput(ours, submissions(problem, count), workers)
+                    rates.setdefault(f"ours, {workers} workers", []).append(rate)
+                    for files in submissions(problem, 3) if workers == 1 else []:
+                        await asyncio.sleep(1.0)  # until the next sandbox waits
+                        single.append(await timed(ours(files)))
+            alone += [await bare(problem, provider, files) for files in submissions(problem, 3)]
+        cached = await cache_hits(problem, provider)
+    result = {name: statistics.median(values) for name, values in rates.items()}
+    result |= {"single score, s": statistics.median(single), "bare harness, s": statistics.median(alone)}
+    result |= {"cached score, ms": 1e3 * cached, "latency / bare": statistics.median(single) / statistics.median(alone)}
+    if compose:
+        result["throughput / compose, 2 workers"] = result["ours, 2 workers"] / result["compose, 2 workers"]
+    return result
+
+
+async def cache_hits(problem: Problem, provider: DockerSandboxes) -> float:
+    """Seconds of one score from the cache."""
+    with tempfile.TemporaryDirectory(prefix="rtl-gym-bench-") as folder:
+        async with Scorer(provider, cache=folder) as scorer:
+            (files,) = submissions(problem, 1)
+            await scorer.score(problem, files)
+            return statistics.median([await timed(scorer.score(problem, files)) for _ in range(200)])
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--submissions", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--problem", default=None, help="id of a bundled problem; the first by default")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    chosen = [p for p in load_problems("bundled") if p.golden and options.problem in (None, p.id)]
+    result = asyncio.run(measure(chosen[0], options.submissions, options.rounds))
+    if options.json:
+        print(json.dumps({"problem": chosen[0].id, **result}))
+        return
+    print(chosen[0].id)
+    for name, value in result.items():
+        print(f"  {name:<34} {value:8.3f}" + ("  a second" if "workers" in name and "/" not in name else ""))
+
+
+if __name__ == "__main__":
+    main()
