@@ -34,11 +34,11 @@ _WITH_PARAMETER = {
 FORGERIES = [
     _forge("final block", module(_final())),
     _forge("final block, file relative to the simulation", module(_final('$fopen("' + RESULTS.split("/")[-1] + '", "w")'))),
-    _forge("a path with detours", module(_final(f'$fopen("/code/rtl/..//rundir/./sim_build/{RESULTS[27:]}", "w")'))),
+    _forge("a path with detours", module(_final(f'$fopen("/code/rtl/..//rundir/./sim_build/{RESULTS.split("/")[-1]}", "w")'))),
     _forge("mode wb+", module(_final(f'$fopen("{RESULTS}", "wb+")'))),
     _forge("no mode: a multi-channel descriptor", module(_final(f'$fopen("{RESULTS}")'))),
     _forge("a mode that is computed", module("reg [7:0] m;\n" + _final(f'$fopen("{RESULTS}", m)').replace("f = $", 'm = "w"; f = $'))),
-    _forge("$fdisplay, character by character", module(_final(write=f'begin string s; s = "{FORGED}"; foreach (s[i]) $fwrite(f, "%c", s[i]); end'))),
+    _forge("$fdisplay, character by character", module(_final(write=f'begin string s; s = "{FORGED}"; for (int i = 0; i < s.len(); i++) $fwrite(f, "%c", s.getc(i)); end'))),
     _forge("a function", module(f"function automatic void steal(); integer f;\n{_STEAL_BODY}endfunction\nfinal steal();")),
     _forge("a task", module(f"task steal; integer f; begin\n{_STEAL_BODY}end endtask\nfinal begin : \\$display \n steal; end")),
     _forge("generate under a parameter that is off by default", module(f"generate if (STEAL) begin : g integer f; final begin\n{_STEAL_BODY}end end endgenerate"), harness=_WITH_PARAMETER),
@@ -48,10 +48,10 @@ FORGERIES = [
     _forge("a macro that pastes the name", module(_final(f'`DO(fo,pen)("{RESULTS}", "w")'), before="`define DO(a,b) $``a``b\n")),
     _forge("a macro that pastes both halves of the path", module(_final('$fopen({`A, `B}, "w")'), before=f'`define A "{RESULTS[:20]}"\n`define B "{RESULTS[20:]}"\n'), said=r"\$fopen opens '.*' for writing"),
     _forge("a macro over several lines", module("integer f;\n`STEAL " + THEFT, before=f'`define STEAL final begin f = $fopen("{RESULTS}", "w"); \\\n  $fwrite(f, "{FORGED}"); \\\n  $fclose(f); end\n')),
-    _forge("a path put together at run time", module(f'reg [8*80:1] n;\n{_final("$fopen(n, chr)").replace("f = $", f"""n = {{"{RESULTS[:9]}", "{RESULTS[9:]}"}}; f = $""")}\nwire [7:0] chr = "w";'), said=_COMPUTED),
+    _forge("a path put together at run time", module(f'reg [8*80:1] n; reg [7:0] chr = "w";\n{_final("$fopen(n, chr)").replace("f = $", f"""n = {{"{RESULTS[:9]}", "{RESULTS[9:]}"}}; f = $""")}'), said=_COMPUTED),
     _forge("a path from $sformatf", module("string n;\n" + _final('$fopen(n, "w")').replace("f = $", f'n = $sformatf("%s%s", "{RESULTS[:12]}", "{RESULTS[12:]}"); f = $')), said=_COMPUTED),
     _forge("octal escapes in the path", module(_final('$fopen("' + "".join(f"\\{ord(c):03o}" for c in RESULTS) + '", "w")'))),
-    _forge("a package", module("final thief::steal();", before=f"package thief;\nfunction automatic void steal(); integer f;\n{_STEAL_BODY}endfunction\nendpackage\n")),
+    _forge("a package", module("import thief::*;\nfinal steal();", before=f"package thief;\nfunction automatic void steal(); integer f;\n{_STEAL_BODY}endfunction\nendpackage\n")),
     _forge("the compilation unit's scope", module("final steal();", before=f"function automatic void steal(); integer f;\n{_STEAL_BODY}endfunction\n")),
     _forge("a class", module("thief t;\ninitial t = new;\nfinal t.steal();", before=f"class thief;\nfunction void steal(); integer f;\n{_STEAL_BODY}endfunction\nendclass\n")),
     _forge("a module below, in the same file", module("deep d();", after=f"module deep; deeper d(); endmodule\nmodule deeper;\n{_final()}\nendmodule\n")),
@@ -62,7 +62,7 @@ FORGERIES = [
 """Each writes a forged results file after the checker has written its own."""
 
 
-def _left(name: str, text: str, said: str, walls: tuple[str, ...] = ("simulation",)) -> Attack:
+def _left(name: str, text: str, said: str | None, walls: tuple[str, ...] = ("simulation",)) -> Attack:
     return Attack(name, 1, {TARGET: text}, said, walls, LEFT)
 
 
@@ -72,9 +72,9 @@ WRITERS = [
     _left("$fopen for appending", module(f'integer f;\ninitial f = $fopen("stolen.txt", "a"); {THEFT}'), r"\$fopen opens"),
     _left("$fopena", module(f'integer f;\ninitial f = $fopena("stolen.txt"); {THEFT}'), r"\$fopena writes"),
     _left("waveforms under another name", module(f'initial begin\n$dumpfile("stolen.txt"); {THEFT}\n$dumpvars; #1 $finish; end'), r"\$dumpfile writes 'stolen.txt'"),
-    _left("waveforms under a computed name, let through by a folder that is not there", module('string s;\ninitial begin if ($test$plusargs("never")) $dumpfile("/not/there.vcd"); s = "stolen.txt";\n$dumpfile(s); ' + THEFT + "\n$dumpvars; #1 $finish; end"), r"\$dumpfile"),
+    _left("waveforms under a computed name, let through by a folder that is not there", module('string s;\ninitial begin if ($test$plusargs("never")) $dumpfile("/not/there.vcd"); s = "stolen.txt";\n$dumpfile(s); ' + THEFT + "\n$dumpvars; #1 $finish; end"), None),
     _left("a function in a continuous assignment", module(f'reg [79:0] n = "stolen.txt";\nwire [31:0] fd = $fopen(n, "w"); {THEFT}'), r"\$fopen opens"),
-    _left("written from a user's event control", module(f'event e; integer f;\ninitial -> e;\nalways @e f = $fopen("stolen.txt", "w"); {THEFT}'), r"\$fopen opens"),
+    _left("written from a user's event control", module(f'event e; integer f;\ninitial #1 -> e;\nalways @e f = $fopen("stolen.txt", "w"); {THEFT}'), r"\$fopen opens"),
     _left("a path module for the next Python", module(f'integer f;\ninitial begin\nf = $fopen("/code/rundir/stolen.txt", "w"); {THEFT}\n$fwrite(f, "import os; os._exit(0)"); end'), r"\$fopen opens"),
 ]  # fmt: skip
 """Each leaves a file where the harness looks for one."""

@@ -111,7 +111,7 @@ ENDINGS = [
     Attack("a results file that is written early", 1, {TARGET: module(f'integer f;\ninitial begin\nf = $fopen("{RESULTS}", "w"); {THEFT}\n$fwrite(f, "{FORGED}"); $fclose(f); $finish; end')}, r"\$fopen opens"),
 ]  # fmt: skip
 
-_MANY = "x" * 300
+_MANY = "x" * 2000
 EXHAUSTION = [
     Attack("a loop without time", 6, {TARGET: module("reg x; initial forever x = ~x;")}, None, seconds=4),
     Attack("endless printing", 6, {TARGET: module('initial forever $display("%0s", "7 passed");')}, None, seconds=4),
@@ -120,7 +120,7 @@ EXHAUSTION = [
     Attack("a macro of 2^40 words", 6, {TARGET: module("wire x = " + "`m40;", before="`define m0 1+\n" + "".join(f"`define m{i} `m{i - 1} `m{i - 1}\n" for i in range(1, 41)))}, None, seconds=8),
     Attack("a million instances", 6, {TARGET: module("genvar i, j; generate for (i = 0; i < 4000; i = i + 1) for (j = 0; j < 4000; j = j + 1) reg [63:0] m [0:63]; endgenerate")}, None, seconds=8),
     Attack("a file that includes itself", 6, {TARGET: f'`include "/code/{TARGET}"\n' + module("")}, None, seconds=8),
-    Attack("20 000 thefts at once", 6, {TARGET: module(f'genvar i; generate for (i = 0; i < 20000; i = i + 1) begin : g integer f;\ninitial f = $fopen("{_MANY}", "w"); {THEFT}\nend endgenerate')}, r"\$fopen opens"),
+    Attack("2500 thefts at once", 6, {TARGET: module(f'genvar i; generate for (i = 0; i < 2500; i = i + 1) begin : g integer f;\ninitial f = $fopen("{_MANY}", "w"); {THEFT}\nend endgenerate')}, r"\$fopen opens"),
     Attack("waveforms without end", 6, {TARGET: module('reg [1023:0] x = 0; initial begin\n$dumpfile("x.vcd"); $dumpvars; forever #1 x = ~x; end')}, None, seconds=6),
     Attack("a memory of 8 GB", 6, {TARGET: module("reg [31:0] m [0:(1 << 31) - 1]; initial m[1] = 2;")}, None, seconds=30, slow=True),
     Attack("a queue that grows for ever", 6, {TARGET: module("int q [$]; initial forever q.push_back(1);")}, None, seconds=30, slow=True),
