@@ -267,8 +267,8 @@ def compare_turn(record: TurnRecord, turn: Turn) -> Divergence | None:
 
 
 def compare_scores(recorded: dict[str, Any], score: Score) -> Divergence | None:
-    """The score's differences; how long it took and whether it came from the cache are not compared."""
-    ignored = {"seconds", "cached"}
+    """The score's differences; what it took to find out is not compared."""
+    ignored = {"seconds", "cached", "retries"}
     now = score.model_dump(mode="json", exclude=ignored)
     # A field that an older version did not measure says nothing about the design.
     was = {name: value for name, value in recorded.items() if name not in ignored and name in now}

@@ -61,7 +61,7 @@ class Summary:
     faults: int
     """Without one: the machine failed. They count in nothing else here."""
     retries: int
-    """Times an episode was begun anew because the machine failed."""
+    """Times an episode or a grading was begun anew because the machine failed."""
     pass_at: dict[int, Estimate]
     overall: Rates | None
     by_category: dict[str, Rates]
@@ -94,7 +94,7 @@ def summarise(results: Sequence[EpisodeResult], *, episodes: int | None = None) 
         finished=len(scored),
         passed=sum(result.passed for result in scored),
         faults=len(results) - len(scored),
-        retries=sum(result.retries for result in results),
+        retries=sum(result.retries + (result.score.retries if result.score else 0) for result in results),
         pass_at=pass_curve(verdicts),
         overall=_rates(scored) if scored else None,
         by_category=_by(scored, lambda result: f"cid{result.category:03d}"),

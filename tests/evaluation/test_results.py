@@ -35,7 +35,8 @@ WHOLE = {"format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0}
 
 
 def result(problem: str = "a", sample: int = 0, passed: bool = True, **values: Any) -> EpisodeResult:
-    stages = {name: values.pop(name) for name in list(values) if name in Score.model_fields}
+    stages = {name: values.pop(name) for name in list(values) if name in {*WHOLE, "reason", "violations"}}
+    stages["seconds"] = values.pop("graded_in", 0.0)
     score = Score(passed=passed, tests_passed=3 if passed else 1, tests_total=3, **{**WHOLE, **stages})
     plain = {"category": 3, "difficulty": "easy", "seed": 1, "turns": 4, "stop_reason": "completed", "score": score}
     return EpisodeResult(problem_id=problem, sample=sample, **{**plain, **values})
@@ -151,7 +152,7 @@ def test_nothing_but_faults_has_no_rates() -> None:
 
 def test_the_official_raw_result() -> None:
     failed = result(
-        "b", passed=False, difficulty="hard", reason="2 of 3 tests failed", seconds=2.5, transcript="t/b.jsonl"
+        "b", passed=False, difficulty="hard", reason="2 of 3 tests failed", graded_in=2.5, transcript="t/b.jsonl"
     )
     raw = raw_result([result("a"), failed, result("c", score=None, fault="gone")])
     assert list(raw) == ["a", "b"]

@@ -87,7 +87,7 @@ def outcome(results: list[EpisodeResult]) -> list[tuple[Any, ...]]:
     found = []
     for result in sorted(results, key=lambda result: result.key):
         assert result.score is not None
-        score = result.score.model_dump(exclude={"seconds", "cached"})
+        score = result.score.model_dump(exclude={"seconds", "cached", "retries"})
         found.append((result.key, result.seed, result.turns, result.malformed, result.stop_reason, score))
     return found
 
