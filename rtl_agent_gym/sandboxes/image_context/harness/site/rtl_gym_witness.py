@@ -52,6 +52,9 @@ def tell(**message):
 
 def complete(module):
     """Make cocotb's regression manager report each test as it is judged."""
+    # Now, while our finder stands first: cocotb puts pytest's in front of it before the tests are imported.
+    import cocotb.result  # noqa: F401
+
     manager = module.RegressionManager
     for method, outcome in (
         ("_record_test_passed", "passed"),
