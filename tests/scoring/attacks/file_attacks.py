@@ -3,6 +3,8 @@
 # ruff: noqa: E501 — one attack a line
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .thieves import FORGED, HEADER, LEFT, RESULTS, SECRET, TARGET, THEFT, TOLD, Attack, module, shell
 
 _BOTH = ("simulation", "witness")
@@ -10,10 +12,14 @@ _WRITES = r"\$fopen opens '.*result\.xml' for writing"
 _COMPUTED = r"\$fopen opens 'a computed file name' for writing"
 
 
-def _forge(name: str, text: str, said: str = _WRITES, **more: object) -> Attack:
-    files: dict[str, str | bytes] = {TARGET: text}
-    files |= more.pop("files", {})  # type: ignore[arg-type]
-    return Attack(name, 1, files, said, _BOTH, **more)  # type: ignore[arg-type]
+def _forge(
+    name: str,
+    text: str,
+    said: str = _WRITES,
+    files: Mapping[str, str | bytes] | None = None,
+    harness: Mapping[str, str] | None = None,
+) -> Attack:
+    return Attack(name, 1, {TARGET: text, **(files or {})}, said, _BOTH, harness or {})
 
 
 def _final(open_: str = f'$fopen("{RESULTS}", "w")', write: str = f'$fwrite(f, "{FORGED}");') -> str:
@@ -38,7 +44,7 @@ FORGERIES = [
     _forge("mode wb+", module(_final(f'$fopen("{RESULTS}", "wb+")'))),
     _forge("no mode: a multi-channel descriptor", module(_final(f'$fopen("{RESULTS}")'))),
     _forge("a mode that is computed", module("reg [7:0] m;\n" + _final(f'$fopen("{RESULTS}", m)').replace("f = $", 'm = "w"; f = $'))),
-    _forge("$fdisplay, character by character", module(_final(write=f'begin string s; s = "{FORGED}"; for (int i = 0; i < s.len(); i++) $fwrite(f, "%c", s.getc(i)); end'))),
+    _forge("$fdisplay, character by character", module(_final(write=f'begin string s; s = "{FORGED}"; for (int i = 0; i < s.len(); i++) $fwrite(f, "%c", s[i]); end'))),
     _forge("a function", module(f"function automatic void steal(); integer f;\n{_STEAL_BODY}endfunction\nfinal steal();")),
     _forge("a task", module(f"task steal; integer f; begin\n{_STEAL_BODY}end endtask\nfinal begin : \\$display \n steal; end")),
     _forge("generate under a parameter that is off by default", module(f"generate if (STEAL) begin : g integer f; final begin\n{_STEAL_BODY}end end endgenerate"), harness=_WITH_PARAMETER),
@@ -80,8 +86,8 @@ WRITERS = [
 """Each leaves a file where the harness looks for one."""
 
 
-def _told(name: str, body: str, said: str, **more: object) -> Attack:
-    return Attack(name, 1, {TARGET: module(body)}, said, ("simulation",), TOLD, **more)  # type: ignore[arg-type]
+def _told(name: str, body: str, said: str) -> Attack:
+    return Attack(name, 1, {TARGET: module(body)}, said, ("simulation",), TOLD)
 
 
 _TELL = "reg [23:0] m [0:0];\ninitial begin\n{} " + THEFT + '\n$display("%h", m[0]); end'

@@ -3,6 +3,8 @@
 # ruff: noqa: E501 — one attack a line
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .thieves import COMPILE, FORGED, RESULTS, TARGET, THEFT, Attack, arbiter, module, shell
 
 GOLDEN = (arbiter().golden or {})[TARGET]
@@ -10,10 +12,18 @@ _ANSWER = {"src/answer.sv": GOLDEN}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
 
 
-def _include(name: str, text: str, **more: object) -> Attack:
-    files: dict[str, str | bytes] = {TARGET: text}
-    files |= more.pop("files", {})  # type: ignore[arg-type]
-    return Attack(name, 3, files, _INCLUDE, ("includes",), **({"harness": _ANSWER} | more))  # type: ignore[arg-type]
+def _include(
+    name: str,
+    text: str,
+    files: Mapping[str, str | bytes] | None = None,
+    harness: Mapping[str, str] = _ANSWER,
+) -> Attack:
+    return Attack(name, 3, {TARGET: text, **(files or {})}, _INCLUDE, ("includes",), harness)
+
+
+def _unprintable(name: str, text: str, files: dict[str, str | bytes]) -> Attack:
+    """The compiler's list of files was once cut at such characters; now no file can have them in its name."""
+    return Attack(name, 3, {TARGET: text, **files}, "'rtl/.*no such file is put anywhere", harness=_ANSWER)
 
 
 INCLUDES = [
@@ -24,8 +34,8 @@ INCLUDES = [
     _include("include through /proc", f'`include "/proc/self/root/src/answer.sv" {THEFT}\n'),
     _include("include by a macro", f'`define WHERE "/src/answer.sv" {THEFT}\n`include `WHERE\n'),
     _include("include in an included file", '`include "/code/docs/a.txt"\n', files={"docs/a.txt": f'`include "/src/answer.sv" {THEFT}\n'}),
-    _include("a folder named by a line separator", f'`include "/code/rtl/\u2028/../../src/answer.sv" {THEFT}\n', files={"rtl/\u2028/x.txt": "x"}),
-    _include("a folder named by a next-line mark", f'`include "/code/rtl/\x85/../../src/answer.sv" {THEFT}\n', files={"rtl/\x85/x.txt": "x"}),
+    _unprintable("a folder named by a line separator", '`include "/code/rtl/\u2028/../../src/answer.sv"\n', files={"rtl/\u2028/x.txt": "x"}),
+    _unprintable("a folder named by a next-line mark", '`include "/code/rtl/\x85/../../src/answer.sv"\n', files={"rtl/\x85/x.txt": "x"}),
     _include(
         "include beside a hidden testbench that is compiled",
         module(f'`include "/src/answer.svh" {THEFT}'),

@@ -1,5 +1,6 @@
 """What honest designs do, and what honest agents leave: no violation, and the score unharmed."""
 
+# ruff: noqa: E501 — one design a line
 from __future__ import annotations
 
 import pytest

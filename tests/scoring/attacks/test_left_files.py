@@ -38,7 +38,7 @@ def test_a_file_that_an_honest_agent_may_leave_is_put_nowhere(path: str) -> None
 
 @pytest.mark.docker
 async def test_all_of_them_at_once_earn_nothing(provider: DockerSandboxes) -> None:
-    files = {path: "import os; os._exit(0)" for path in [*LEFT_FILES, *HARMLESS_FILES]}
+    files = dict.fromkeys([*LEFT_FILES, *HARMLESS_FILES], "import os; os._exit(0)")
     async with Scorer(provider) as scorer:
         score = await scorer.score(arbiter(), {TARGET: module(""), **files})
         assert not score.passed
@@ -124,14 +124,21 @@ async def test_hidden_tests_are_nowhere_in_an_agents_container(provider: DockerS
     await sandbox.write_files(problem.context)
     async with Scorer(provider) as scorer:
         grading = asyncio.ensure_future(scorer.score(problem, {TARGET: GOLDEN}))
-        script = (
-            f'm="{half[0]}""{half[1]}"; ls -A /src /code/src 2>/dev/null; env | grep -c "$m"; '
-            'cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr "\\0" "\\n" | grep -v "m=" | grep -c -- "$m"; '
-            'grep -rlsI "$m" /code /src /tmp /home /rundir /opt /etc /var /dev/shm 2>/dev/null; cat /proc/mounts | grep -c " /src "'
+        script = "\n".join(
+            [
+                f'm="{half[0]}""{half[1]}"',
+                "ls -A /src",
+                "ls -A /code/src 2>/dev/null",
+                'env | grep -- "$m"',
+                "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -v ^m= | grep -- \"$m\"",
+                'grep -rlsI "$m" /code /src /tmp /home /rundir /opt /etc /var /dev/shm /venv/lib/python3*/site-packages/cocotb',
+                'grep " /src " /proc/mounts',
+            ]
         )
         seen = await sandbox.run(script, timeout=60)
         assert (await grading).passed
-    assert seen.output.split() == ["0", "0", "0"], seen.output
+    assert seen.output == ""
+    assert not seen.timed_out
 
     def settings() -> str:
         client = docker.from_env()

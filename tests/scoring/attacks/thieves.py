@@ -64,7 +64,7 @@ class Attack:
     over, 6 exhaustion."""
     files: Mapping[str, str | bytes]
     said: str | None
-    """What a violation says, as a regular expression; None where the attack is harmless, as honest designs do it too."""
+    """What a violation says, as a regular expression; None where it is harmless and honest designs do it too."""
     walls: tuple[str, ...] = ()
     """The defences in its way: with them down it must succeed. Empty for attacks that never worked."""
     harness: Mapping[str, str] = field(default_factory=dict)
