@@ -85,7 +85,11 @@ async def _grade(
     columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("grading", total=len(batch))
-        async with DockerSandboxes() as provider, Scorer(provider, weights=weights, cache=cache) as scorer:
+        waiting = workers if len(batch) > workers else 0
+        async with (
+            DockerSandboxes() as provider,
+            Scorer(provider, weights=weights, cache=cache, waiting=waiting) as scorer,
+        ):
 
             async def one(candidate: Candidate) -> Score:
                 async with turn:

@@ -91,7 +91,7 @@ def sift(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
         reason = _meant_for_checker(problem, path)
         if reason:
             plain = path.isprintable() and not path_fault(path)
-            violations.append(f"{path}: {reason}" if plain else f"{ascii(path)}: {reason}")
+            violations.append(f"{path}: {reason}" if plain else f"{path!a}: {reason}")
         elif editable(problem, path) and not _is_python(problem, path):
             kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
         else:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from rtl_agent_gym.scoring.cache import ScoreCache
@@ -61,3 +62,28 @@ def test_several_processes_may_write_the_same(tmp_path: Path) -> None:
     running = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) for _ in range(3)]
     assert [process.wait(60) for process in running] == [0, 0, 0]
     assert len(list(tmp_path.rglob("*"))) == 2  # the file and its folder: no leftovers
+
+
+def test_a_writer_killed_at_any_moment_leaves_whole_gradings_or_none(tmp_path: Path) -> None:
+    program = (
+        "import sys; from rtl_agent_gym.scoring.cache import *; from rtl_agent_gym.scoring.grading import Grading\n"
+        "c = ScoreCache(sys.argv[1]); print('begun', flush=True)\n"
+        "while True:\n"
+        "    for n in range(20): c.put(f'{n:064x}', Grading(reason='x' * 200_000))\n"
+    )
+    for pause in (0.01, 0.03, 0.08):
+        writers = [
+            subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) for _ in range(2)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        time.sleep(pause)
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+        for path in tmp_path.rglob("*.json"):
+            grading = ScoreCache(tmp_path).get(path.stem)
+            assert grading is not None
+            assert len(grading.reason) == 200_000
+    assert ScoreCache(tmp_path).get(f"{0:064x}") is not None

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.scoring.frontend import Frontend
 from rtl_agent_gym.scoring.interface import demands, judge_interface
 from rtl_agent_gym.scoring.submission import sift
@@ -138,3 +140,14 @@ async def test_the_header_is_found_in_prompt_then_docs_then_rtl_then_tests(front
     (asked,) = await demands(make_problem(prompt="Write it.", harness=tests), TOPS, frontend)
     assert asked.names_only
     assert [port.name for port in asked.ports] == ["a", "clk"]
+
+
+async def test_every_golden_solution_has_the_interface_that_was_asked_for(bundled: dict[str, Problem]) -> None:
+    solved = [problem for problem in bundled.values() if problem.golden]
+    assert solved
+    async with Scorer(weights=RewardWeights.preset("proxy")) as scorer:
+        for problem in solved:
+            assert problem.golden is not None
+            score = await scorer.score(problem, problem.golden)
+            assert (problem.id, score.interface, score.syntax, score.format) == (problem.id, 1.0, 1.0, 1.0)
+            assert "interface:" not in score.reason

@@ -83,3 +83,15 @@ def test_guards_report_violations_compilations_and_complaints() -> None:
     assert found.violations == ["a:1: x"]
     assert found.complaints == ["a:2: $foo"]
     assert found.simulated == 2
+
+
+def test_a_configuration_that_never_compiled_fails_as_many_tests_as_its_siblings_have() -> None:
+    broken = f"{ITEM}[8]"
+    heard = [
+        {"source": "pytest", "items": [f"{ITEM}[4]", broken]},
+        *({**message, "item": f"{ITEM}[4]"} for message in simulation(a="passed", b="passed", c="failed")),
+        *item(f"{ITEM}[4]", call="failed"),
+        *item(broken, call="failed"),
+    ]
+    assert share(account(heard).tests("service", 1)) == (2, 6)
+    assert names(heard, 1)[3:] == [(f"test_runner.py::test_a[8]/{test}", "error") for test in "abc"]
