@@ -3,7 +3,7 @@
 
     .venv/bin/python benchmarks/scoring.py [--submissions 8] [--rounds 3] [--json]
 
-Ways: the `Scorer` at 1, 2 and 8 workers with as many sandboxes in waiting; ``docker compose run`` of the same harness as
+Ways: the `Scorer` at 1, 2 and 8 workers with as many sandboxes in waiting; ``docker compose run`` of the harness as
 the official runner does it (a network of its own, the run, the kill, the removal) at 2 workers; the harness's bare
 command in a container that waits with the files in it; and a score from the cache. Submissions are right designs that
 differ in a comment, so that each is graded. Only ratios say something: machines differ, and are busy.

@@ -337,9 +337,9 @@ async def test_the_place_in_a_violation_is_the_real_one(scorer: Scorer) -> None:
 @pytest.mark.docker
 async def test_names_that_are_computed_or_lie_outside_are_not_opened(scorer: Scorer) -> None:
     for body, said in (
-        ("reg [159:0] n; wire [31:0] fd = $fopenr(n); initial n = {\"/sr\", \"c/.env\"};", "$fopenr opens a file whose name"),
+        ('reg [159:0] n; wire [31:0] fd = $fopenr(n); initial n = {"/sr", "c/.env"};', "$fopenr opens a file whose"),
         ('reg [7:0] m [0:1]; initial #9 $readmemh("/tmp/late.hex", m);', "$readmemh reads '/tmp/late.hex'"),
-    ):  # fmt: skip
+    ):
         score = await scorer.score(make_problem(), {TARGET: EMPTY.replace("endmodule", f"{body}\nendmodule")})
         assert not score.passed
         assert said in score.violations[0]

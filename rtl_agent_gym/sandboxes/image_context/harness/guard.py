@@ -35,7 +35,7 @@ class Supervisor:
         self.settings = json.loads(self.stream.readline())
 
     def report(self, **message: object) -> None:
-        """Say something and wait until it has been heard. Lists of complaints are cut: a design decides their length."""
+        """Say something and wait until it has been heard. Long lists, whose length a design decides, are cut."""
         for name in ("violations", "unknown"):
             if isinstance(found := message.get(name), list):
                 message[name] = first_few(found)
@@ -133,7 +133,7 @@ def _pass_on(path: str) -> str:
 
 
 def _read_lines(path: str) -> list[str]:
-    """The lines of the compiler's list. Only a newline ends one: a path may hold whatever else Unicode takes for an end."""
+    """The lines of the compiler's list. Only a newline ends one: paths may hold what else Unicode takes for an end."""
     try:
         with open(path, "rb") as stream:
             return [os.fsdecode(line) for line in stream.read().split(b"\n") if line]
@@ -153,7 +153,7 @@ def _without_output(arguments: list[str]) -> list[str]:
 def include_faults(lines: list[str], arguments: list[str]) -> list[str]:
     """Included files that are none of the problem's.
 
-    What the harness compiles of its own may include from its folders, and so may no file of the candidate's: where there
+    What the harness compiles of its own may include from its folders; no file of the candidate's may. Where there
     are such sources, the includes of both are listed apart.
     """
     sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]

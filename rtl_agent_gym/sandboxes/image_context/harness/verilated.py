@@ -1,8 +1,8 @@
 """Judges a design that Verilator is about to turn into a program: what it could do to the world outside of it.
 
-Verilator leaves no list of calls behind, but its own preprocessor can be asked for the text that its compiler will read,
-with every macro, include and condition resolved. In that text the words that reach outside are few, and all are fixed by
-Verilator's lexer: none can be made at run time. Names of files must stand there as literal text.
+Verilator leaves no list of calls behind, but its own preprocessor can be asked for the text that its compiler will
+read, with every macro, include and condition resolved. In that text the words that reach outside are few, and all are
+fixed by its lexer: none can be made at run time. Names of files must stand there as literal text.
 """
 
 from __future__ import annotations
