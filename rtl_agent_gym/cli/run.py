@@ -12,9 +12,9 @@ from rich.console import Console
 
 from ..envs.episode import Episode, EpisodeConfig
 from ..evaluation import Played, Watcher, play
-from ..policies import POLICIES, Policy, make_policy
+from ..policies import POLICIES, Closable, ModelOptions, Policy, make_policy
 from ..problems import Problem
-from ..renderers import get_renderer
+from ..renderers import Renderer, get_renderer
 from ..sandboxes import DockerSandboxes
 from ..scoring import RewardWeights, Scorer
 from .options import JsonOption, ProblemOption, ProblemsOption, RendererOption, one_problem
@@ -29,6 +29,9 @@ def run_command(
     max_turns: Annotated[int, typer.Option(min=1, help="Turns before the episode is cut off.")] = 50,
     command_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds one command may run.")] = 30.0,
     transcript_dir: Annotated[Path, typer.Option(help="Folder for the transcript.")] = Path("runs/transcripts"),
+    temperature: Annotated[float, typer.Option(min=0.0, help="Of models.")] = 1.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of one turn, of models.")] = 4096,
+    base_url: Annotated[str | None, typer.Option(help="Of the model's service.")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Play one episode, show it live, and end with its score.
@@ -36,10 +39,12 @@ def run_command(
     Exits 0 when the design passed, 1 when it did not.
     """
     chosen = one_problem(problems, problem)
-    player = make_policy(policy)
+    options = ModelOptions(temperature=temperature, max_tokens=max_tokens, base_url=base_url)
+    player = make_policy(policy, options)
+    dialect = get_renderer(renderer, getattr(player, "tokenizer", None))
     config = EpisodeConfig(max_turns=max_turns, command_timeout=command_timeout, transcript_dir=transcript_dir)
     console = Console(stderr=json_)
-    played = asyncio.run(_play(chosen, player, renderer, config, console))
+    played = asyncio.run(_play(chosen, player, dialect, config, console))
     print_score(console, played.score, RewardWeights())
     console.print(f"ended: {played.stop_reason} after {played.turns} turns", style="dim")
     console.print(f"transcript: {played.transcript}", style="dim", soft_wrap=True)
@@ -48,7 +53,7 @@ def run_command(
     raise typer.Exit(0 if played.score.passed else 1)
 
 
-async def _play(problem: Problem, policy: Policy, renderer: str, config: EpisodeConfig, console: Console) -> Played:
+async def _play(problem: Problem, policy: Policy, dialect: Renderer, config: EpisodeConfig, console: Console) -> Played:
     printer = EpisodePrinter(console)
     watcher = Watcher(opening=printer.opening, said=printer.said, turn=printer.turn)
     async with DockerSandboxes() as provider, Scorer(provider) as scorer:
@@ -56,11 +61,15 @@ async def _play(problem: Problem, policy: Policy, renderer: str, config: Episode
             problem,
             provider=provider,
             grader=scorer,
-            renderer=get_renderer(renderer),
+            renderer=dialect,
             config=config,
             on_output=printer.output,
         )
-        return await play(episode, policy, watcher)
+        try:
+            return await play(episode, policy, watcher)
+        finally:
+            if isinstance(policy, Closable):
+                await policy.close()
 
 
 def _summary(played: Played) -> dict[str, object]:
