@@ -192,7 +192,7 @@ class Episode:
 
     @property
     def sandbox(self) -> Sandbox:
-        """The machine of the running episode. Whoever runs commands in it beside `step` changes what the agent finds."""
+        """The running episode's machine. Whoever runs commands in it beside `step` changes what the agent finds."""
         if self._sandbox is None:
             raise UsageError("an episode has a sandbox between start() and close() only")
         return self._sandbox
