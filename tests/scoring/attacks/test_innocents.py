@@ -29,7 +29,6 @@ INNOCENTS: dict[str, tuple[str, dict[str, str]]] = {
     "messages to stderr": ('initial begin $fdisplay(32\'h8000_0002, "x"); $fwrite(1, "y"); $fflush; end', {}),
     "waveforms": ('initial begin $dumpfile("arbiter.vcd"); $dumpvars(0, fixed_priority_arbiter); end', {}),
     "a header of its own": ('`include "/code/rtl/defs.svh"\nwire [`W-1:0] w;', {"rtl/defs.svh": "`define W 8\n"}),
-    "a header beside it": ('`include "defs.svh"\nwire [`W-1:0] w;', {"rtl/defs.svh": "`define W 8\n"}),
     "names like those of tasks": ('wire \\$fopen ; wire fopen; // $fopen("x", "w")\ninitial $display("$fwrite $system");', {}),
     "arguments": ('string s; initial if ($value$plusargs("file=%s", s)) $display("%s", s);', {}),
     "assertions": ("always @(posedge clk) if (!reset) assert (1) else $error;", {}),
