@@ -92,10 +92,6 @@ class TrainOptions(BaseModel):
     """Single weights on top of the preset, as JSON: ``{"tests": 2.0}``."""
     constant_reward: OptionalNumber = None
     """Gives every episode this reward. For the control that must not learn."""
-    harness_feedback: int = Field(0, ge=0)
-    """How often the agent may call ``submit`` and be told which checks fail."""
-    improvement_reward: float = Field(0.2, ge=0)
-    """For each share of the tests gained between submissions."""
 
     # Credit
     kl_penalty_coef: float = Field(0.7, ge=0)

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Distil on every problem of a CVDP file, from easy to hard, the next batch sampled while this one is trained on.
+#
+#   TINKER_API_KEY=... examples/runs/all_problems.sh cvdp_jsonl_path=data/cvdp.jsonl [name=value ...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+.venv/bin/python scripts/train_distillation_agentic.py \
+    student_model=Qwen/Qwen3-8B \
+    teacher_model=Qwen/Qwen3-32B \
+    batch_size=16 \
+    group_size=2 \
+    baseline=running \
+    curriculum=difficulty \
+    pipeline=true \
+    num_steps=500 \
+    log_path=runs/all_problems \
+    "$@"

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# A teacher with another tokenizer and another dialect: Qwen3-Coder-30B teaches gpt-oss-20b. Each episode is put into the
+# teacher's dialect, and its judgement is brought back to the student's tokens over the bytes that both have.
+#
+#   TINKER_API_KEY=... examples/runs/cross_tokenizer.sh [name=value ...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+.venv/bin/python scripts/train_distillation_agentic.py \
+    student_model=openai/gpt-oss-20b \
+    renderer_name=gpt_oss_medium_reasoning \
+    teacher_model=Qwen/Qwen3-Coder-30B-A3B-Instruct \
+    batch_size=4 \
+    group_size=2 \
+    num_steps=100 \
+    log_path=runs/cross_tokenizer \
+    "$@"

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Distil on the easy problems of a CVDP file: many problems a step, so the reward's baseline is each one's running mean.
+#
+#   TINKER_API_KEY=... examples/runs/easy_problems.sh cvdp_jsonl_path=data/cvdp.jsonl [name=value ...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+.venv/bin/python scripts/train_distillation_agentic.py \
+    student_model=Qwen/Qwen3-8B \
+    teacher_model=Qwen/Qwen3-32B \
+    difficulties=easy \
+    batch_size=8 \
+    group_size=2 \
+    baseline=running \
+    num_steps=200 \
+    log_path=runs/easy_problems \
+    "$@"

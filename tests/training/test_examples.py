@@ -1,0 +1,30 @@
+"""The recipes of examples/runs are sound: their options make a plan."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.training.checks import plan_run
+from rtl_agent_gym.training.options import split_arguments
+
+RUNS = sorted((Path(__file__).parents[2] / "examples" / "runs").glob("*.sh"))
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_a_recipe_makes_a_plan(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "k")
+    text = path.read_text().replace("\\\n", " ")
+    found = re.search(r"^\.venv/bin/python scripts/train_(\w+)\.py (.*) \"\$@\"$", text, re.MULTILINE)
+    assert found is not None
+    plan = plan_run(split_arguments(shlex.split(found[2])), rl=found[1] == "rl")
+    assert plan.engine == "tinker"
+    assert plan.options.log_path == f"runs/{path.stem}"
+
+
+def test_there_is_one_for_each_recipe() -> None:
+    names = {path.stem for path in RUNS}
+    assert names == {"all_problems", "cross_tokenizer", "easy_problems", "one_problem", "rl", "single_turn"}
