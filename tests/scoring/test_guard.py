@@ -351,3 +351,17 @@ async def test_a_name_that_cannot_be_written_down_is_a_violation(scorer: Scorer)
     assert not score.passed
     assert "do not print" in score.violations[0]
     assert score.model_dump_json()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("mode", ["--binary", "--cc --exe --build --main", "-binary -j 1"])
+async def test_no_mode_of_verilator_goes_past_the_guard(scorer: Scorer, mode: str) -> None:
+    theft = (
+        'module adder;\nimport "DPI-C" function int system(input string c);\n'
+        'initial void\'(system("touch /code/rundir/stolen"));\nendmodule\n'
+    )
+    script = f"verilator {mode} --Mdir o -Wno-fatal --top-module adder /code/rtl/adder.sv; ./o/Vadder; test -e stolen"
+    text = f'services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: /bin/sh -c "{script}"\n'
+    score = await scorer.score(make_problem(harness={"docker-compose.yml": text}), {TARGET: theft})
+    assert not score.passed
+    assert score.violations == ["rtl/adder.sv:2: import of a foreign function reaches out of the simulation"]

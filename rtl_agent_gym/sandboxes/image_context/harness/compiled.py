@@ -185,7 +185,7 @@ def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
                 silent, computed = silent and _could_write(name), computed or name is None
     except Unreadable as error:
         violations.append(f"{path}: the compiled design cannot be judged ({error})")
-    for name in re.findall(rb"^:vpi_module " + STRING, text, re.MULTILINE):
+    for name in re.findall(rb"^:vpi_module[ \t]+" + STRING, text, re.MULTILINE):
         if below(os.path.realpath(_text(name)), ("/code", "/tmp", "/rundir")):
             violations.append(f"{path}: loads {_text(name)!r} into the simulator")
     return violations, unknown, silent or computed

@@ -20,6 +20,7 @@ from compiled import READABLE, below, check_vvp, short
 REAL = "/opt/rtl-agent-gym/real"
 SOCKET = "\0rtl-agent-gym"
 REFUSED = 125
+MODES = ("build", "exe", "binary", "cc", "sc", "main", "xml-only", "json-only", "dpi-hdr-only")
 MOST, LONGEST = 20, 400
 """Complaints that are reported of one simulation, and the characters of one."""
 
@@ -109,17 +110,23 @@ def run_verilator(arguments: list[str], supervisor: Supervisor) -> None:
     from verilated import check_preprocessed
 
     if supervisor.settings.get("simulation", True):
-        command = [f"{REAL}/verilator", *(word for word in arguments if word not in ("--build", "--exe")), "-E"]
-        text = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-        violations = check_preprocessed(text.decode("utf-8", errors="surrogateescape"), arguments)
+        # Modes that do not go together with -E. Without the text nothing can be judged, and so nothing is built.
+        kept = [word for word in arguments if word.lstrip("-") not in MODES]
+        done = subprocess.run([f"{REAL}/verilator", *kept, "-E"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if done.returncode or not done.stdout.strip():
+            os.write(2, done.stderr)
+            said = done.stderr[:4096].decode("utf-8", errors="replace")
+            supervisor.report(tool="verilator", code=done.returncode or REFUSED, said=said, violations=[])
+            refuse(["Verilator's preprocessor does not end well on these sources, so nothing is built from them"])
+        violations = check_preprocessed(done.stdout.decode("utf-8", errors="surrogateescape"), arguments)
         if violations:
             supervisor.report(tool="verilator", violations=violations)
             refuse(violations)
-    done = subprocess.run([f"{REAL}/verilator", *arguments], stderr=subprocess.PIPE)
-    os.write(2, done.stderr)
-    said = done.stderr[:4096].decode("utf-8", errors="replace")
-    supervisor.report(tool="verilator", code=done.returncode, said=said, violations=[])
-    sys.exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
+    built = subprocess.run([f"{REAL}/verilator", *arguments], stderr=subprocess.PIPE)
+    os.write(2, built.stderr)
+    said = built.stderr[:4096].decode("utf-8", errors="replace")
+    supervisor.report(tool="verilator", code=built.returncode, said=said, violations=[])
+    sys.exit(built.returncode if built.returncode >= 0 else 128 - built.returncode)
 
 
 def _pass_on(path: str) -> str:
