@@ -112,7 +112,7 @@ def run_verilator(arguments: list[str], supervisor: Supervisor) -> None:
     if supervisor.settings.get("simulation", True):
         # Modes that do not go together with -E. Without the text nothing can be judged, and so nothing is built.
         kept = [word for word in arguments if word.lstrip("-") not in MODES]
-        done = subprocess.run([f"{REAL}/verilator", *kept, "-E"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        done = subprocess.run([f"{REAL}/verilator", *kept, "-E"], capture_output=True)
         if done.returncode or not done.stdout.strip():
             os.write(2, done.stderr)
             said = done.stderr[:4096].decode("utf-8", errors="replace")
