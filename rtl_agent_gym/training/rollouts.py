@@ -20,7 +20,7 @@ from tinker_cookbook.rl.rollouts import do_group_rollout, do_single_rollout
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder, RolloutError, Trajectory, TrajectoryGroup
 
 from ..engines.protocol import Sampler
-from ..errors import SandboxError
+from ..errors import SandboxError, SandboxLost
 from .episodes import EpisodeStore
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class SeededRetries(RolloutStrategy):
             try:
                 async with self.plan.gate or asyncio.Semaphore():
                     env = envs[number]
-                    trajectory = await do_single_rollout(SeededCompleter(self.sampler, self.config, name), env)
+                    trajectory = await _rollout(SeededCompleter(self.sampler, self.config, name), env)
             except SandboxError as error:
                 self.errors.append(RolloutError(type(error).__name__, str(error)))
                 logger.warning("episode %s, attempt %d: %s", name, attempt + 1, error)
@@ -148,6 +148,18 @@ class SeededRetries(RolloutStrategy):
                 self.store.put(name, trajectory)
             return trajectory
         return None
+
+
+async def _rollout(policy: TokenCompleter, env: Env) -> Trajectory:
+    """A rollout. A cancellation that nobody asked this task for is a connection that broke below, not the run's end."""
+    try:
+        return await do_single_rollout(policy, env)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        logger.warning("a rollout was cancelled from below", exc_info=True)
+        raise SandboxLost("the rollout's work was cancelled from below") from error
 
 
 @dataclass

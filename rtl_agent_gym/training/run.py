@@ -127,6 +127,9 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress) -> Outcome:
         models = await _models(plan, progress)
         engine = _engine(plan, folder)
         await _steps(plan, folder, progress, models, engine, last)
+    except BaseException:
+        logger.exception("the run ended before its last step")
+        raise
     finally:
         if engine is not None:
             engine.close()

@@ -139,6 +139,12 @@ async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, home: Path, pi
     assert len(log.read_text().splitlines()) <= 12 * 4 + 8 * (sittings - 1)
 
 
+async def test_work_cancelled_under_a_rollout_does_not_end_the_run(toy: Any, home: Path) -> None:
+    ran = await toy.run(home, "num_steps=1", "group_size=4", faults=toy.Faults(cancelled={2}))
+    [row] = ran.folder.metrics()
+    assert (row["rollouts/faults"], row["env/all/total_episodes"]) == (1, 4)
+
+
 async def test_a_pipelined_run_reports_its_lag(toy: Any, home: Path) -> None:
     ran = await toy.run(home, "num_steps=4", "pipeline=true")
     assert [row["progress/lag"] for row in ran.folder.metrics()] == [0, 1, 1, 1]

@@ -36,6 +36,8 @@ class Faults:
     """Rollouts that the machine breaks, by the number of the environment, and what was played."""
 
     broken: set[int] = field(default_factory=set)
+    cancelled: set[int] = field(default_factory=set)
+    """Those whose work is cancelled under them."""
     made: int = 0
     played: int = 0
     log: Path | None = None
@@ -50,6 +52,10 @@ class ToyEnv(Env):
     async def initial_observation(self) -> tuple[tinker.ModelInput, list[int]]:
         if self._number in self._faults.broken:
             raise SandboxLost("pulled the plug")
+        if self._number in self._faults.cancelled:
+            lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            lost.cancel()
+            await lost
         return tinker.ModelInput.from_ints(self._tokens), []
 
     async def step(self, action: list[int], *, extra: Any = None) -> StepResult:
