@@ -62,6 +62,7 @@ def train(given: Mapping[str, Any], *, rl: bool = False, progress: Progress | No
     Raises:
         UsageError: An option is wrong.
         SandboxError: The machine failed for good; the same call goes on where it stopped.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; likewise.
     """
     plan = plan_run(given, rl=rl)
     folder = RunFolder(plan.options.log_path)
@@ -69,6 +70,8 @@ def train(given: Mapping[str, Any], *, rl: bool = False, progress: Progress | No
     try:
         with progress or Progress(plan.options.num_steps) as shown:
             return asyncio.run(_train(plan, folder, shown))
+    except asyncio.CancelledError:  # SIGTERM, answered like Ctrl-C
+        raise KeyboardInterrupt from None
     finally:
         folder.close()
 
@@ -90,7 +93,7 @@ def main(arguments: Sequence[str] | None = None, *, rl: bool = False) -> int:
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
         return 130
     print(f"{outcome.steps} steps; report: {outcome.folder / 'report.html'}", file=sys.stderr)
