@@ -28,6 +28,8 @@ _LOADED_UNASKED = re.compile(
     r"|docker-compose\.ya?ml|Dockerfile|\.env\w*"
 )
 """Names of files that Python, pytest, the simulator or the runner would pick up by themselves."""
+_CHECKERS_CACHE = re.compile(r"(?:conftest|sitecustomize|usercustomize|cocotb|pytest|_pytest|harness_library|test_)")
+"""How names of modules begin that a harness imports."""
 _CHECKERS_FOLDERS = ("src", "harness")
 
 
@@ -102,7 +104,7 @@ def sift(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
 
 def _is_python(problem: Problem, path: str) -> bool:
     """Whether a file is a program for the checker's interpreter. No open harness runs one of the candidate's."""
-    return path.endswith((".py", ".pyw")) and path not in problem.context and path not in problem.targets
+    return path.endswith((".py", ".pyw", ".pyc")) and path not in problem.context and path not in problem.targets
 
 
 def _meant_for_checker(problem: Problem, path: str) -> str | None:
@@ -113,7 +115,10 @@ def _meant_for_checker(problem: Problem, path: str) -> str | None:
         return None
     if path.split("/")[0] in _CHECKERS_FOLDERS:
         return "the folder belongs to the hidden tests; the file was left out"
-    if _LOADED_UNASKED.fullmatch(posixpath.basename(path)):
+    folder, name = posixpath.split(path)
+    if posixpath.basename(folder) == "__pycache__" and not _CHECKERS_CACHE.match(name):
+        return None  # what Python leaves behind wherever an honest agent runs a script; it is left out like the script
+    if _LOADED_UNASKED.fullmatch(name):
         return "a file of this name would be loaded by the checker itself; it was left out"
     return None
 
