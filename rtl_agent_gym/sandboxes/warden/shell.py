@@ -209,8 +209,17 @@ class Shell:
         if len(victims) > MANY:
             self.reason = "the command had more processes than can be ended one by one"
             signal_all([-1], signal.SIGKILL)
-        signal_all(victims, signal.SIGKILL if job.step else signal.SIGINT)
-        signal_all([self.pid], signal.SIGINT)
+        if job.step:  # they did not mind SIGINT; but bash goes on with its loop when a child dies of anything else
+            signal_all(victims, signal.SIGKILL)
+            time.sleep(0.005)
+            self.on_status()
+            if self.job is not job:
+                return
+            ended, victims = victims, self.victims()
+            if ended and not victims:  # bash is on its way back: a SIGINT now would only meet its answer
+                job.step += 1
+                return
+        signal_all([self.pid, *victims], signal.SIGINT)
         job.step += 1
 
     def on_death(self, code: int) -> None:
