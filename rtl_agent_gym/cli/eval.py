@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,6 +56,9 @@ def eval_command(
     renderer: RendererOption = "qwen3",
     max_turns: Annotated[int, typer.Option(min=1, help="Turns before an episode is cut off.")] = 50,
     command_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds one command may run.")] = 30.0,
+    harness_feedback: Annotated[
+        int, typer.Option(min=0, help="How often the agent may submit and is told which checks fail; 0 for never.")
+    ] = 0,
     weights: Annotated[str, typer.Option(metavar="PRESET", help=f"One of {', '.join(PRESETS)}.")] = "default",
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of models.")] = 1.0,
@@ -101,6 +104,7 @@ def eval_command(
         renderer=renderer,
         max_turns=max_turns,
         command_timeout=command_timeout,
+        harness_feedback=harness_feedback,
         weights=weights,
         sampling=_sampling(policy, player, options),
     )
@@ -174,7 +178,11 @@ async def _run(plan: _Plan, file: ResultsFile, console: Console, interactive: bo
 
 
 def _rules(config: EvaluationConfig, problem: Problem, *, native: bool) -> EpisodeConfig:
-    rules = EpisodeConfig(max_turns=config.max_turns, command_timeout=config.command_timeout)
+    rules = EpisodeConfig(
+        max_turns=config.max_turns,
+        command_timeout=config.command_timeout,
+        harness_feedback=config.harness_feedback,
+    )
     if not native:
         return rules
     # The service teaches its own form of calls, so the dialect's part is left out. The rest holds for every problem.
@@ -183,8 +191,9 @@ def _rules(config: EvaluationConfig, problem: Problem, *, native: bool) -> Episo
         command_timeout=rules.command_timeout,
         max_output=rules.max_output,
         max_turns=rules.max_turns,
+        harness_feedback=rules.harness_feedback,
     )
-    return EpisodeConfig(max_turns=config.max_turns, command_timeout=config.command_timeout, system_prompt=system)
+    return replace(rules, system_prompt=system)
 
 
 def _sampling(name: str, policy: Policy, options: ModelOptions) -> dict[str, Any]:

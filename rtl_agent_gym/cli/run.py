@@ -28,6 +28,9 @@ def run_command(
     renderer: RendererOption = "qwen3",
     max_turns: Annotated[int, typer.Option(min=1, help="Turns before the episode is cut off.")] = 50,
     command_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds one command may run.")] = 30.0,
+    harness_feedback: Annotated[
+        int, typer.Option(min=0, help="How often the agent may submit and is told which checks fail; 0 for never.")
+    ] = 0,
     transcript_dir: Annotated[Path, typer.Option(help="Folder for the transcript.")] = Path("runs/transcripts"),
     temperature: Annotated[float, typer.Option(min=0.0, help="Of models.")] = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of one turn, of models.")] = 4096,
@@ -42,7 +45,12 @@ def run_command(
     options = ModelOptions(temperature=temperature, max_tokens=max_tokens, base_url=base_url)
     player = make_policy(policy, options)
     dialect = get_renderer(renderer, getattr(player, "tokenizer", None))
-    config = EpisodeConfig(max_turns=max_turns, command_timeout=command_timeout, transcript_dir=transcript_dir)
+    config = EpisodeConfig(
+        max_turns=max_turns,
+        command_timeout=command_timeout,
+        harness_feedback=harness_feedback,
+        transcript_dir=transcript_dir,
+    )
     console = Console(stderr=json_)
     played = asyncio.run(_play(chosen, player, dialect, config, console))
     print_score(console, played.score, RewardWeights())

@@ -48,6 +48,8 @@ class EpisodePrinter:
             state = "timed out" if result.timed_out else f"exit code {result.exit_code}"
             cut = ", output cut" if result.truncated else ""
             self.console.print(f"({state}, {result.seconds:.2f} s{cut})", style="dim")
+        for submission in turn.submissions:
+            self.console.print(f"({submission})", style="cyan", highlight=False)
         if turn.action.kind == "malformed":
             self.console.print(Text(turn.observation), style="yellow")
 

@@ -4,5 +4,6 @@ from ..policies.protocol import Completion
 from .episode import Episode, EpisodeConfig, Opening, Turn
 from .gym_env import CVDPAgenticEnv
 from .spaces import UnicodeText
+from .submissions import Submission
 
-__all__ = ["CVDPAgenticEnv", "Completion", "Episode", "EpisodeConfig", "Opening", "Turn", "UnicodeText"]
+__all__ = ["CVDPAgenticEnv", "Completion", "Episode", "EpisodeConfig", "Opening", "Submission", "Turn", "UnicodeText"]

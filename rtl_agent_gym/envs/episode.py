@@ -10,145 +10,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from .. import __version__
 from ..errors import SandboxError, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem
 from ..prompts import build_prompt
 from ..renderers import Action, Renderer
-from ..renderers.protocol import Message, with_notes
-from ..sandboxes import CommandResult, Sandbox, SandboxProvider, SandboxSpec
-from ..scoring.reward import RewardWeights
+from ..renderers.protocol import with_notes
+from ..sandboxes import CommandResult, Sandbox, SandboxProvider
 from ..scoring.score import Score
-from ..transcripts import CommandRecord, End, Header, ScoreRecord, TranscriptWriter, TurnRecord
 from .outputs import describe
+from .recording import Recording
+from .rules import FOLDERS, EpisodeConfig, Grader
+from .submissions import MISPLACED, Submissions
+from .turns import Opening, StopReason, Turn
 
-StopReason = Literal["completed", "max_turns", "max_tokens", "parse_error"]
-"""Why an episode ended, in tinker-cookbook's words."""
-
-FOLDERS = ("rtl", "verif", "docs")
-"""The folders of the work folder whose files are graded."""
-
-MAX_RECORDED_FILE = 256 << 10
-MAX_RECORDED_TOTAL = 4 << 20
-"""Bytes of a file, and of all together, that a transcript follows from turn to turn."""
-
-
-class Grader(Protocol):
-    """What an episode needs of a scorer."""
-
-    async def score(self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0) -> Score:
-        """Grade files; raises `SandboxError` for a machine's fault."""
-        ...
-
-
-@dataclass(frozen=True)
-class EpisodeConfig:
-    """The rules of an episode."""
-
-    max_turns: int = 50
-    command_timeout: float = 30.0
-    """Seconds a command may run."""
-    max_output: int = 16_000
-    """Characters of a command's output that the model gets to read."""
-    max_malformed: int = 3
-    """Malformed turns in a row that end the episode."""
-    scoring_timeout: float = 600.0
-    """Seconds the hidden tests may run."""
-    start_attempts: int = 3
-    """How often a sandbox is tried to be had before the machine's fault is raised."""
-    sandbox: SandboxSpec = field(default_factory=SandboxSpec)
-    transcript_dir: Path | None = None
-    """Folder for the transcript; None writes none."""
-    record_files: bool = True
-    """Whether the transcript holds the text files that each turn changed. Costs about a millisecond a turn."""
-    system_prompt: str | None = None
-    """Replaces the package's system message; ``""`` gives none."""
-    user_prompt: str | None = None
-    """Replaces the problem's user message."""
-
-    def __post_init__(self) -> None:
-        for name in ("max_turns", "command_timeout", "max_output", "max_malformed", "scoring_timeout"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be greater than 0, got {getattr(self, name)!r}")
-
-
-@dataclass(frozen=True)
-class Opening:
-    """What the model reads first."""
-
-    system: str
-    user: str
-    messages: list[Message]
-    text: str
-    """System and user text as one, without the dialect's control tokens."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What one turn led to."""
-
-    number: int
-    action: Action
-    results: tuple[CommandResult, ...] = ()
-    outputs: tuple[str, ...] = ()
-    """What the model reads for each command, or nothing."""
-    observation: str = ""
-    """The same in the dialect, as one text."""
-    stop_reason: StopReason | None = None
-    score: Score | None = None
-    """Set on the last turn."""
-
-    @property
-    def reward(self) -> float:
-        """The score's reward at the end, 0 before."""
-        return self.score.reward if self.score is not None else 0.0
-
-    @property
-    def terminated(self) -> bool:
-        """Whether the agent itself ended the episode."""
-        return self.stop_reason == "completed"
-
-    @property
-    def truncated(self) -> bool:
-        """Whether a limit ended it."""
-        return self.stop_reason not in (None, "completed")
-
-    def info(self) -> dict[str, Any]:
-        """The ``info`` of the Gymnasium contract. For several commands in one turn, the last one's figures."""
-        info: dict[str, Any] = {"turn": self.number, "action": self.action.kind}
-        if self.results:
-            last = self.results[-1]
-            info |= {
-                "command": "\n".join(self.action.commands),
-                "exit_code": last.exit_code,
-                "timed_out": any(result.timed_out for result in self.results),
-                "truncated_output": any(result.truncated for result in self.results),
-                "seconds": sum(result.seconds for result in self.results),
-            }
-        if self.stop_reason is not None:
-            info["stop_reason"] = self.stop_reason
-        if self.score is not None:
-            info["score"] = self.score.model_dump(mode="json")
-        return info
-
-
-def _followed(context: dict[str, str]) -> dict[str, str]:
-    """The files of a problem that a transcript follows."""
-    return {
-        path: text
-        for path, text in context.items()
-        if path.partition("/")[0] in FOLDERS and len(text.encode()) <= MAX_RECORDED_FILE
-    }
+__all__ = ["FOLDERS", "Episode", "EpisodeConfig", "Grader", "Opening", "StopReason", "Turn"]
 
 
 class Episode:
@@ -178,17 +61,17 @@ class Episode:
         self.problem, self.renderer, self.config = problem, renderer, config or EpisodeConfig()
         self._provider, self._grader, self._seed, self._on_output = provider, grader, seed, on_output
         self._sandbox: Sandbox | None = None
-        self._transcript: TranscriptWriter | None = None
+        self._recording = Recording(problem, self.config)
+        self._submissions = Submissions(problem, grader, self.config)
         self._begun = time.monotonic()
         self._malformed = 0
-        self._files: dict[str, str] = {}  # the work folder as the transcript knows it
         self.turns: list[Turn] = []
         self.over = False
 
     @property
     def transcript_path(self) -> Path | None:
         """Where the transcript is written, once the episode has started."""
-        return self._transcript.path if self._transcript is not None else None
+        return self._recording.path
 
     @property
     def sandbox(self) -> Sandbox:
@@ -218,16 +101,20 @@ class Episode:
             command_timeout=config.command_timeout,
             max_output=config.max_output,
             max_turns=config.max_turns,
+            harness_feedback=config.harness_feedback,
         )
         system = system if config.system_prompt is None else config.system_prompt
         user = user if config.user_prompt is None else config.user_prompt
         self._begun = time.monotonic()
         self._sandbox = await self._start_sandbox()
-        if self.config.transcript_dir is not None:
-            self._transcript = TranscriptWriter.in_folder(self.config.transcript_dir, self.problem.id)
-            if self.config.record_files:
-                self._files = _followed(self.problem.context)
-            self._write(self._header(system, user))
+        self._recording.begin(
+            system,
+            user,
+            renderer=self.renderer.name,
+            seed=self._seed,
+            image=getattr(self._sandbox, "image_id", ""),
+            weights=getattr(self._grader, "weights", None),
+        )
         messages = self.renderer.initial_messages(system, user)
         return Opening(system, user, messages, "\n\n".join(message["content"] for message in messages))
 
@@ -249,29 +136,6 @@ class Episode:
                     raise
         return sandbox
 
-    def _header(self, system: str, user: str) -> Header:
-        options = {
-            name: getattr(self.config, name)
-            for name in ("max_turns", "command_timeout", "max_output", "max_malformed", "scoring_timeout")
-        }
-        weights = getattr(self._grader, "weights", None)
-        if isinstance(weights, RewardWeights):
-            options["weights"] = weights.model_dump()
-        return Header(
-            package_version=__version__,
-            problem_id=self.problem.id,
-            problem_digest=self.problem.digest,
-            category=self.problem.category,
-            difficulty=self.problem.difficulty,
-            image_digest=getattr(self._sandbox, "image_id", ""),
-            renderer=self.renderer.name,
-            seed=self._seed,
-            options=options,
-            system=system,
-            user=user,
-            files=self._files,
-        )
-
     async def step(self, completion: str | Completion, *, out_of_tokens: bool = False) -> Turn:
         """Take what the policy said, run what it asks for, and grade if this was the last turn.
 
@@ -290,39 +154,47 @@ class Episode:
         said = Completion(completion) if isinstance(completion, str) else completion
         begun = time.monotonic()
         try:
-            turn, observation = await self._act(said, len(self.turns) + 1)
+            turn = await self._act(said, len(self.turns) + 1)
             stop = self._stop_reason(turn.action, turn.number, out_of_tokens)
-            seconds = time.monotonic() - begun
-            self._record_turn(said, turn, observation, seconds, await self._changed_files(turn))
+            await self._recording.turn(said, turn, time.monotonic() - begun, self._sandbox)
             score = await self._grade() if stop is not None else None
         except BaseException as error:
             self._end("error", error)
             raise
-        final = Turn(turn.number, turn.action, turn.results, turn.outputs, observation, stop, score)
-        self.turns.append(final)
+        turn = replace(turn, stop_reason=stop, score=score)
+        self.turns.append(turn)
         if stop is not None:
             self._end(stop)
-        return final
+        return turn
 
-    async def _act(self, said: Completion, number: int) -> tuple[Turn, str]:
+    async def _act(self, said: Completion, number: int) -> Turn:
         renderer = self.renderer
         if said.token_ids is not None:
             action = renderer.parse_ids(said.token_ids, truncated=said.cut_off)
         else:
             action = renderer.parse_text(said.text, truncated=said.cut_off)
         if action.kind == "malformed":
-            return Turn(number, action), renderer.correction_text(action.correction or "")
+            return Turn(number, action, observation=renderer.correction_text(action.correction or ""))
         if action.kind == "final":
-            return Turn(number, action), ""
+            return Turn(number, action)
         results: list[CommandResult] = []
+        outputs: list[str] = []
         for command in action.commands:
-            results.append(await self._run(command))
-        shown = with_notes([describe(result, self.config.command_timeout) for result in results], action.notes)
-        return Turn(number, action, tuple(results), tuple(shown)), renderer.observation_text(shown)
+            result = await self._run(command)
+            notes = [MISPLACED] if self._submissions.misplaced(command, result) else []
+            results.append(result)
+            outputs += with_notes([describe(result, self.config.command_timeout)], notes)
+        shown = with_notes(outputs, action.notes)
+        return Turn(number, action, tuple(results), tuple(shown), renderer.observation_text(shown))
 
     async def _run(self, command: str) -> CommandResult:
-        assert self._sandbox is not None
-        return await self._sandbox.run(
+        sandbox = self.sandbox
+        if self._submissions.takes(command):
+            submitted = await self._submissions.submit(sandbox)
+            if self._on_output is not None:
+                self._on_output(submitted.output.encode())
+            return submitted
+        return await sandbox.run(
             command,
             timeout=self.config.command_timeout,
             max_output=self.config.max_output,
@@ -357,77 +229,19 @@ class Episode:
             self._end("error", error)
 
     async def _grade(self) -> Score:
-        assert self._sandbox is not None
-        files: dict[str, str | bytes] = dict(await self._sandbox.read_files(FOLDERS))
-        score = await self._grader.score(self.problem, files, timeout=self.config.scoring_timeout)
-        text = {
-            path: data.decode(errors="replace") if isinstance(data, bytes) else data for path, data in files.items()
-        }
-        changed = {path: content for path, content in text.items() if self.problem.context.get(path) != content}
-        self._write(ScoreRecord(score=score.model_dump(mode="json"), files=changed))
+        score, files = await self._submissions.grade(self.sandbox)
+        self._recording.score(score, files)
         return score
-
-    async def _changed_files(self, turn: Turn) -> dict[str, str | None]:
-        """What the turn's commands did to the text files of the graded folders, for the transcript."""
-        if self._transcript is None or not self.config.record_files or not turn.results:
-            return {}
-        assert self._sandbox is not None
-        found = await self._sandbox.read_files(FOLDERS, max_file=MAX_RECORDED_FILE, max_total=MAX_RECORDED_TOTAL)
-        before, self._files = self._files, {}
-        for path, data in found.items():
-            with contextlib.suppress(UnicodeDecodeError):  # binary files are no text to look at
-                self._files[path] = data.decode()
-        changes: dict[str, str | None] = {path: text for path, text in self._files.items() if before.get(path) != text}
-        return changes | {path: None for path in before if path not in self._files}
-
-    def _record_turn(
-        self, said: Completion, turn: Turn, observation: str, seconds: float, files: dict[str, str | None]
-    ) -> None:
-        records = [
-            CommandRecord(
-                command=command,
-                exit_code=result.exit_code,
-                timed_out=result.timed_out,
-                truncated_output=result.truncated,
-                restarted=result.restarted,
-                seconds=result.seconds,
-            )
-            for command, result in zip(turn.action.commands, turn.results, strict=True)
-        ]
-        self._write(
-            TurnRecord(
-                turn=turn.number,
-                completion=said.text,
-                token_ids=list(said.token_ids) if said.token_ids is not None else None,
-                logprobs=list(said.logprobs) if said.logprobs is not None else None,
-                cut_off=said.cut_off,
-                action=turn.action.kind,
-                commands=records,
-                observation=observation,
-                files=files,
-                seconds=seconds,
-            )
-        )
-
-    def _write(self, event: Header | TurnRecord | ScoreRecord | End) -> None:
-        if self._transcript is not None:
-            self._transcript.write(event)
 
     def _end(self, stop_reason: str, error: BaseException | None = None) -> None:
         self.over = True
-        seconds = time.monotonic() - self._begun
-        fault = f"{type(error).__name__}: {error}" if error is not None else None
         turns = len(self.turns) + (error is not None)
-        self._write(End(stop_reason=stop_reason, turns=turns, seconds=seconds, error=fault))
-        if self._transcript is not None:
-            self._transcript.close()
+        self._recording.end(stop_reason, turns, time.monotonic() - self._begun, error)
 
     async def close(self) -> None:
         """End the sandbox and the transcript. Idempotent, and safe at any moment."""
         self.over = True
         sandbox, self._sandbox = self._sandbox, None
-        if self._transcript is not None:
-            with contextlib.suppress(OSError):
-                self._transcript.close()
+        self._recording.close()
         if sandbox is not None:
             await sandbox.close()

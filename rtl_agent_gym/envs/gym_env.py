@@ -23,7 +23,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
     """A multi-turn RTL task in a persistent Docker shell, scored by hidden tests at its end.
 
     The action is the model's completion, any text. The observation is the prompt at reset (system and user text) and
-    afterwards what the shell returned, as the model reads it. Rewards are 0 until the episode's end.
+    afterwards what the shell returned, as the model reads it. Rewards are 0 until the episode's end, but for what
+    submissions earn.
 
     Args:
         problems: ``"bundled"``, a path, a Hugging Face id, or a list of `Problem`.
@@ -35,6 +36,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         max_output: Characters of one command's output that the model reads.
         on_output: Told of commands' raw output while they run.
         render_mode: ``"ansi"`` makes `render` return the episode so far as text.
+        harness_feedback: How often the agent may have its files graded before the end, by the command ``submit``; it
+            is told the names of the checks that fail. ``info["submission"]`` says what came of it.
+        progress_coef: Reward for the whole way to all tests passed, paid in the step of a submission that came nearer.
 
     Example:
         env = gym.make("CVDPAgentic-v0")
@@ -55,6 +59,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         max_output: int = 16_000,
         on_output: Callable[[bytes], None] | None = None,
         render_mode: str | None = None,
+        harness_feedback: int = 0,
+        progress_coef: float = 0.5,
     ) -> None:
         if render_mode not in (None, "ansi"):
             raise UsageError(f"render_mode must be None or 'ansi', got {render_mode!r}")
@@ -70,6 +76,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             command_timeout=command_timeout,
             max_output=max_output,
             transcript_dir=Path(transcript_dir) if transcript_dir is not None else None,
+            harness_feedback=harness_feedback,
+            progress_coef=progress_coef,
         )
         self._weights, self._on_output = reward, on_output
         self._runtime: runtime.Runtime | None = None

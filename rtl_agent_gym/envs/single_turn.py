@@ -15,7 +15,7 @@ from ..renderers import Renderer, get_renderer
 from ..scoring import RewardWeights
 from . import runtime
 from .background import run_sync
-from .episode import EpisodeConfig
+from .rules import EpisodeConfig
 from .single_turn_episode import SingleTurnEpisode
 from .spaces import UnicodeText
 

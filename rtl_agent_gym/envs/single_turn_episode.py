@@ -20,7 +20,8 @@ from ..renderers import Action, Renderer
 from ..scoring.score import Score
 from ..transcripts import End, Header, ScoreRecord, TranscriptWriter, TurnRecord
 from .answers import Answer, read_answer
-from .episode import EpisodeConfig, Grader, Opening, StopReason, Turn
+from .rules import SINGLE_TURN_FEEDBACK, EpisodeConfig, Grader
+from .turns import Opening, StopReason, Turn
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ class SingleTurnEpisode:
         renderer: The model's dialect; takes thinking and control tokens off the answer.
         config: Of its rules, `scoring_timeout`, `transcript_dir`, `system_prompt` and `user_prompt` apply.
         seed: Recorded in the transcript.
+
+    Raises:
+        UsageError: The rules give the agent submissions.
     """
 
     def __init__(
@@ -62,6 +66,8 @@ class SingleTurnEpisode:
     ) -> None:
         self.problem, self.renderer, self.config = problem, renderer, config or EpisodeConfig()
         self._grader, self._seed = grader, seed
+        if self.config.harness_feedback:
+            raise UsageError(SINGLE_TURN_FEEDBACK)
         self._transcript: TranscriptWriter | None = None
         self._begun: float | None = None
         self.turns: list[Turn] = []

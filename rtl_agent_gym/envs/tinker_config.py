@@ -16,7 +16,7 @@ from ..renderers.calls import printable
 from ..renderers.pieces import PieceRenderer
 from ..renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from ..scoring import RewardWeights
-from .episode import EpisodeConfig
+from .rules import SINGLE_TURN_FEEDBACK, EpisodeConfig
 
 _QWEN3 = re.compile(r"Qwen/Qwen3-\d.*")
 """Models of the one vocabulary that can be had without the hub."""
@@ -52,6 +52,8 @@ class TinkerEnvConfig:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UsageError(f"{name} must be greater than 0, or None for no limit; got {value!r}")
+        if self.single_turn and self.episode.harness_feedback:
+            raise UsageError(SINGLE_TURN_FEEDBACK)
 
     @property
     def fewest_tokens(self) -> int:

@@ -16,7 +16,7 @@ from tinker_cookbook.rl.types import RLDataset, RLDatasetBuilder
 from ..errors import UsageError
 from ..problems import Problem, load_problems, order_by_difficulty, split_problems
 from ..scoring import RewardWeights
-from .episode import EpisodeConfig
+from .rules import EpisodeConfig
 from .tinker_config import TinkerEnvConfig
 from .tinker_env import CVDPEnvGroupBuilder
 
@@ -116,6 +116,8 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
     max_output: int = chz.field(default=16_000, doc="characters of a command's output that the model reads")
     max_malformed: int = chz.field(default=3, doc="malformed turns in a row that end an episode")
     scoring_timeout: float = chz.field(default=600.0, doc="seconds the hidden tests may run")
+    harness_feedback: int = chz.field(default=0, doc="how often the agent may submit and learn which checks fail")
+    progress_coef: float = chz.field(default=0.5, doc="reward for all tests passed, paid as submissions come nearer")
     max_tokens: int | None = chz.field(default=None, doc="tokens that a turn may sample; None leaves it to the trainer")
     max_trajectory_tokens: int | None = chz.field(default=None, doc="tokens of a whole episode; None for no limit")
     max_prompt_tokens: int | None = chz.field(default=None, doc="tokens of the prompt; a longer task is shortened")
@@ -165,6 +167,8 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
                 max_output=self.max_output,
                 max_malformed=self.max_malformed,
                 scoring_timeout=self.scoring_timeout,
+                harness_feedback=self.harness_feedback,
+                progress_coef=self.progress_coef,
                 transcript_dir=Path(self.transcript_dir) if self.transcript_dir is not None else None,
             ),
             max_tokens=self.max_tokens,

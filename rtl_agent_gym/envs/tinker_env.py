@@ -194,9 +194,11 @@ class CVDPEnv(Env):
         metrics: Metrics = {}
         if stop is not None and score is not None:
             metrics = final_metrics(score, stop, episode.turns)
+            if self.config.episode.harness_feedback:
+                metrics |= progress_metrics(episode.turns)
             await episode.close()  # now, not when the slowest of the group is done
         return StepResult(
-            reward=score.reward if score is not None else 0.0,
+            reward=turn.progress_reward + (score.reward if score is not None else 0.0),
             episode_done=stop is not None,
             next_observation=tokens.model_input(),
             next_stop_condition=renderer.stop,
@@ -217,6 +219,8 @@ class CVDPEnv(Env):
             logs["command"] = "\n".join(turn.action.commands)
         if turn.observation:
             logs["observation"] = turn.observation
+        if turn.submissions:
+            logs["submissions"] = "; ".join(str(submission) for submission in turn.submissions)
         if score is not None:
             logs |= {"stop_reason": str(stop), "tests": f"{score.tests_passed}/{score.tests_total}"}
             logs["score_reason"] = score.reason
@@ -242,6 +246,14 @@ def final_metrics(score: Score, stop: StopReason, turns: Sequence[Turn]) -> Metr
         "malformed_turns": sum(turn.action.kind == "malformed" for turn in turns),
         "score_seconds": score.seconds,
         f"{STOP_METRIC_PREFIX}{stop}": 1.0,
+    }
+
+
+def progress_metrics(turns: Sequence[Turn]) -> Metrics:
+    """How often the agent submitted in an episode, and what it earned thereby."""
+    return {
+        "submissions": sum(len(turn.submissions) for turn in turns),
+        "progress_reward": sum(turn.progress_reward for turn in turns),
     }
 
 

@@ -10,8 +10,8 @@ from ..prompts import build_prompt
 from ..prompts.single_turn import build_single_turn_prompt, file_order
 from ..renderers import Renderer
 from ..renderers.plain import plain_ids
-from .episode import EpisodeConfig
 from .prompt_budget import fit_passages
+from .rules import EpisodeConfig
 from .tinker_config import TinkerEnvConfig
 
 
@@ -68,6 +68,7 @@ def _words(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> tup
         command_timeout=rules.command_timeout,
         max_output=rules.max_output,
         max_turns=rules.max_turns,
+        harness_feedback=rules.harness_feedback,
     )
 
 

@@ -1,7 +1,8 @@
 """A recorded episode, run again: does the machine answer as it did?
 
 The recorded completions are played into a fresh sandbox under the recorded rules and prompt. Each turn's reading, exit
-codes and observation, and at the end the score, are compared with the record, but for what `volatile` declares.
+codes, submissions and observation, and at the end the score, are compared with the record, but for what `volatile`
+declares. What was submitted is graded again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ..envs.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
+from ..envs.recording import submission_record
+from ..envs.rules import RECORDED_RULES
 from ..envs.single_turn_episode import SingleTurnEpisode
+from ..envs.submissions import COMMAND
 from ..errors import TranscriptError, UsageError
 from ..policies import Completion
 from ..problems import Problem
@@ -26,7 +30,6 @@ from ..scoring.score import Score
 from ..transcripts import Transcript, TurnRecord
 from .volatile import settle
 
-_RULES = ("max_turns", "command_timeout", "max_output", "max_malformed", "scoring_timeout")
 _STOPS: tuple[StopReason, ...] = ("completed", "max_turns", "max_tokens", "parse_error")
 
 
@@ -37,7 +40,7 @@ class Divergence:
     turn: int | None
     """1-based; None for the score."""
     what: str
-    """``reading``, ``exit``, ``observation``, ``length`` or ``score``."""
+    """``reading``, ``exit``, ``submission``, ``observation``, ``length`` or ``score``."""
     diff: str
     """A unified diff from the record to the replay, volatile things replaced by their placeholders."""
 
@@ -93,7 +96,7 @@ def _episode(
         raise UsageError(f"{transcript.path} is an episode of {header.problem_id}, not of {problem.id}")
     try:
         rules = EpisodeConfig(
-            **{name: header.options[name] for name in _RULES if name in header.options},
+            **{name: header.options[name] for name in RECORDED_RULES if name in header.options},
             system_prompt=header.system,
             user_prompt=header.user,
         )
@@ -220,6 +223,8 @@ async def replayed_to(
 
 async def _run_commands(sandbox: Sandbox, record: TurnRecord, rules: EpisodeConfig) -> None:
     for command in record.commands:
+        if command.command.strip() == COMMAND and rules.harness_feedback:
+            continue  # a submission leaves nothing in the sandbox
         await sandbox.run(command.command, timeout=rules.command_timeout, max_output=rules.max_output)
 
 
@@ -263,18 +268,35 @@ def compare_turn(record: TurnRecord, turn: Turn) -> Divergence | None:
     if ends != ends_now:
         shown = _diff(f"{_pretty(ends)}\n{before}", f"{_pretty(ends_now)}\n{after}")
         return Divergence(record.turn, "exit", shown)
+    submitted, submitted_now = _submissions(record, turn)
+    if submitted != submitted_now:
+        return Divergence(record.turn, "submission", _diff(submitted, submitted_now))
     return Divergence(record.turn, "observation", _diff(before, after)) if before != after else None
+
+
+def _submissions(record: TurnRecord, turn: Turn) -> tuple[str, str]:
+    """What was graded during a turn, recorded and now."""
+    was = [command.submission for command in record.commands if command.submission is not None]
+    now = [submission_record(submission) for submission in turn.submissions]
+    before, after = ([submission.model_dump(mode="json") for submission in found] for found in (was, now))
+    for one, other in zip(before, after, strict=False):
+        one["score"], other["score"] = _comparable(one["score"], other["score"])
+    return settle(_pretty(before)), settle(_pretty(after))
 
 
 def compare_scores(recorded: dict[str, Any], score: Score) -> Divergence | None:
     """The score's differences; what it took to find out is not compared."""
-    ignored = {"seconds", "cached", "retries"}
-    now = score.model_dump(mode="json", exclude=ignored)
-    # A field that an older version did not measure says nothing about the design.
-    was = {name: value for name, value in recorded.items() if name not in ignored and name in now}
-    now = {name: value for name, value in now.items() if name in was}
+    was, now = _comparable(recorded, score.model_dump(mode="json"))
     before, after = settle(_pretty(was)), settle(_pretty(now))
     return Divergence(None, "score", _diff(before, after)) if before != after else None
+
+
+def _comparable(was: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of two scores that can be compared."""
+    ignored = {"seconds", "cached", "retries"}
+    # A field that an older version did not measure says nothing about the design.
+    both = [name for name in was if name not in ignored and name in now]
+    return {name: was[name] for name in both}, {name: now[name] for name in both}
 
 
 def _ended_early(number: int, last: Turn) -> Divergence:

@@ -48,6 +48,8 @@ class EvaluationConfig(BaseModel):
     renderer: str
     max_turns: int
     command_timeout: float
+    harness_feedback: int = 0
+    """Submissions that the agent has."""
     weights: str = "default"
     """The reward preset."""
     sampling: dict[str, Any] = {}

@@ -4,6 +4,7 @@ They are text files beside this module, templates in jinja2's syntax:
 
 - ``system.md`` teaches the tool, the work folder, the interface and the way to work;
 - ``user.md`` puts a problem's task, its files and its targets together;
+- ``submit.md`` tells of the command ``submit``, where an episode has it;
 - ``dialect_<family>.md`` says what one family of models must know of its own way to call.
 
 None of them says how the work is judged.
@@ -44,6 +45,7 @@ def build_prompt(
     command_timeout: float = 30.0,
     max_output: int = 16_000,
     max_turns: int = 50,
+    harness_feedback: int = 0,
 ) -> tuple[str, str]:
     """The system and the user message for a problem.
 
@@ -56,15 +58,18 @@ def build_prompt(
         command_timeout: Seconds a command may take.
         max_output: Characters of a command's output that are shown.
         max_turns: Turns the agent has.
+        harness_feedback: How often it may submit; 0 leaves the command out.
     """
     family = next((name for name in ("qwen3", "gpt_oss") if renderer.startswith(name)), None)
     dialect = _fill(load_prompt(f"dialect_{family}"), max_calls=MAX_CALLS) if family else ""
+    submit = _fill(load_prompt("submit"), submissions=harness_feedback) if harness_feedback else ""
     system = _fill(
         load_prompt("system"),
         timeout=f"{command_timeout:g}",
         max_output=f"{max_output:,}",
         max_turns=max_turns,
         dialect=dialect,
+        submit=submit,
     )
     context = [(path, f"{len(text.encode('utf-8', 'replace')):,}") for path, text in sorted(problem.context.items())]
     user = _fill(load_prompt("user"), task=problem.prompt.strip(), context=context, targets=problem.targets)

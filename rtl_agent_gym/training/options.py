@@ -90,6 +90,10 @@ class TrainOptions(BaseModel):
     """A reward preset: default, staged, dense, compile or proxy."""
     reward_weights: Annotated[dict[str, Any], BeforeValidator(_json)] = Field(default_factory=dict)
     """Single weights on top of the preset, as JSON: ``{"tests": 2.0}``."""
+    harness_feedback: int = Field(0, ge=0)
+    """How often the agent may submit within an episode; it is told which checks fail, and progress earns reward."""
+    progress_coef: float = Field(0.5, ge=0)
+    """Reward for the whole way to all tests passed, paid as submissions come nearer."""
     constant_reward: OptionalNumber = None
     """Gives every episode this reward. For the control that must not learn."""
 
@@ -157,6 +161,8 @@ class TrainOptions(BaseModel):
             value = getattr(self, name)
             if value is not None and value not in RENDERER_NAMES:
                 raise ValueError(f"{name}: no renderer {value!r}; there are {', '.join(RENDERER_NAMES)}")
+        if self.harness_feedback and self.env == "single_turn":
+            raise ValueError("harness_feedback: an episode of one completion has no turn to submit in; env=agentic has")
         if self.min_survivors > self.group_size:
             raise ValueError(f"min_survivors: {self.min_survivors} is more than group_size={self.group_size}")
         return self

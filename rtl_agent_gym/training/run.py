@@ -187,6 +187,8 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
         episode=EpisodeConfig(
             max_turns=o.max_turns,
             command_timeout=o.timeout_seconds,
+            harness_feedback=o.harness_feedback,
+            progress_coef=o.progress_coef,
             transcript_dir=folder.transcripts,
             system_prompt=models.system_prompt,
             user_prompt=models.user_prompt,

@@ -1,7 +1,7 @@
 """The record of an episode: JSON Lines, one event a line, written as it happens."""
 
 from .annotate import TokenRecord, add_tokens
-from .events import SCHEMA_VERSION, CommandRecord, End, Event, Header, ScoreRecord, TurnRecord
+from .events import SCHEMA_VERSION, CommandRecord, End, Event, Header, ScoreRecord, SubmissionRecord, TurnRecord
 from .record import Transcript, TranscriptWriter, read_events, read_transcript
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Event",
     "Header",
     "ScoreRecord",
+    "SubmissionRecord",
     "TokenRecord",
     "Transcript",
     "TranscriptWriter",

@@ -38,6 +38,23 @@ class Header(_Event):
     """What the work folder held when the episode began; empty where files were not recorded."""
 
 
+class SubmissionRecord(BaseModel):
+    """A grading before the end, that the agent asked for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    """1-based."""
+    left: int
+    """How many the agent had left."""
+    fraction: float
+    """Tests passed of all tests, 0 to 1."""
+    reward: float
+    """What it earned."""
+    score: dict[str, Any]
+    """A `Score` as plain data. The agent read names of it at most; see the turn's observation."""
+
+
 class CommandRecord(BaseModel):
     """One command of a turn and how it ended."""
 
@@ -49,6 +66,8 @@ class CommandRecord(BaseModel):
     truncated_output: bool = False
     restarted: str | None = None
     seconds: float = 0.0
+    submission: SubmissionRecord | None = None
+    """Set where the command was ``submit`` and the files were graded."""
 
 
 class TurnRecord(_Event):

@@ -91,3 +91,17 @@ def test_no_daemon_exits_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.returncode == 3
     assert "no Docker daemon" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_submissions_are_shown_live(tmp_path: Path) -> None:
+    script = tmp_path / "submits.yaml"
+    script.write_text("- {run: submit}\n- {run: submit}\n")
+    where = ["--transcript-dir", str(tmp_path / "t"), "--harness-feedback", "1"]
+    done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", *where)
+    assert done.returncode == 1, done.stderr
+    assert "submission 1 of 1: these checks fail:\n- files (one is missing or empty)" in done.stdout
+    assert "(submission 1, 0 left: 0/1 tests, reward +0.000)" in done.stdout
+    assert "the one submission is used up; nothing was checked" in done.stdout
+    (path,) = (tmp_path / "t").iterdir()
+    assert read_transcript(path).header.options["harness_feedback"] == 1
+    assert run("run", "--harness-feedback", "-1").returncode == 2

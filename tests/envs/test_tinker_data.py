@@ -115,6 +115,8 @@ async def test_counts_must_be_positive(name: str) -> None:
 async def test_bad_options_are_said() -> None:
     with pytest.raises(UsageError, match="max_prompt_tokens"):
         await CVDPDatasetBuilder(max_prompt_tokens=0)()
+    with pytest.raises(UsageError, match="harness_feedback must be 0 or more"):
+        await CVDPDatasetBuilder(harness_feedback=-1)()
     with pytest.raises(UsageError, match="order is 'random'"):
         await CVDPDatasetBuilder(order="random")()  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no reward preset 'much'"):
@@ -139,6 +141,8 @@ async def test_options_reach_the_environments() -> None:
     assert config.reward == RewardWeights.preset("dense")
     assert (config.episode.transcript_dir, config.score_cache) == (Path("/tmp/t"), Path("/tmp/c"))
     assert (config.single_turn, config.renderer_name) == (True, "qwen3_instruct")
+    rules = CVDPDatasetBuilder(harness_feedback=3, progress_coef=0.2).env_config().episode
+    assert (rules.harness_feedback, rules.progress_coef) == (3, 0.2)
 
 
 def test_the_command_line_of_the_cookbook_sets_options() -> None:

@@ -27,8 +27,9 @@ from rtl_agent_gym.envs import tinker_env as face  # noqa: E402
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig  # noqa: E402
 from rtl_agent_gym.envs.tinker_env import CVDPEnv, CVDPEnvGroupBuilder  # noqa: E402
 from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError  # noqa: E402
-from rtl_agent_gym.policies.wording import write_turn  # noqa: E402
+from rtl_agent_gym.policies.wording import heredoc, write_turn  # noqa: E402
 from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
+from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.renderers import get_renderer  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
 from rtl_agent_gym.sandboxes.docker import OWNER_LABEL  # noqa: E402
@@ -107,6 +108,63 @@ async def test_an_episode_is_one_datum_of_exactly_the_sampled_ids(arbiter: Probl
     assert [turn.token_ids for turn in recorded.turns] == said
     assert recorded.turns[0].completion == odd
     assert containers() == set()
+
+
+@pytest.mark.docker
+async def test_submissions_are_paid_in_their_own_step(arbiter: Problem, tmp_path: Path) -> None:
+    wrong = wrong_designs(ARBITER)["rst_n_for_reset"]
+    rules = EpisodeConfig(harness_feedback=3, progress_coef=0.7, transcript_dir=tmp_path)
+    texts = [
+        call("\n".join(heredoc(path, text) for path, text in wrong.items())),
+        call("submit"),
+        solution(arbiter),
+        call("submit", "submit"),
+        f"Done.{END}",
+    ]
+    group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, TinkerEnvConfig(episode=rules)), Script(texts))
+    trajectory = only(group)
+    rewards = [transition.reward for transition in trajectory.transitions]
+    assert rewards == [0.0, pytest.approx(0.1), 0.0, pytest.approx(0.6), pytest.approx(1.4)]
+    assert group.get_total_rewards() == [pytest.approx(2.1)]
+    metrics = trajectory.transitions[-1].metrics
+    assert (metrics["submissions"], metrics["progress_reward"]) == (3, pytest.approx(0.7))
+    assert "submission 1, 2 left: 1/7 tests, reward +0.100" in str(trajectory.transitions[1].logs["submissions"])
+    prompt = decode(trajectory.transitions[0].ob.to_ints())
+    assert "You may submit 3 times." in prompt
+    assert "- test_reset_clears" in decode(trajectory.transitions[2].ob.to_ints())
+    (datum,) = trajectory_to_data(trajectory, 1.0)
+    targets, mask = (datum.loss_fn_inputs[name].to_torch().tolist() for name in ("target_tokens", "mask"))
+    sampled = [id_ for text in texts for id_ in encode(text)]
+    assert [id_ for id_, one in zip(targets, mask, strict=True) if one] == sampled
+    (path,) = tmp_path.iterdir()
+    found = [command.submission for turn in read_transcript(path).turns for command in turn.commands]
+    assert [one and (one.number, one.left, one.fraction) for one in found] == [
+        None, (1, 2, pytest.approx(1 / 7)), None, (2, 1, 1.0), (3, 0, 1.0),
+    ]  # fmt: skip
+    assert containers() == set()
+
+
+@pytest.mark.docker
+async def test_a_submission_counts_when_the_budget_ends_the_episode_behind_it(
+    arbiter: Problem,
+) -> None:
+    config = TinkerEnvConfig(episode=EpisodeConfig(harness_feedback=1))
+    script = Script([solution(arbiter), call("submit", "seq 1 300"), f"Done.{END}"])
+    free = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script))
+    config = replace(config, max_trajectory_tokens=free.transitions[2].ob.length + 10)
+    trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script))
+    assert trajectory.stop_reason == "max_tokens"
+    assert [transition.reward for transition in trajectory.transitions] == [0.0, pytest.approx(1.9)]
+
+
+async def test_without_submissions_their_metrics_are_not_there(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), Script([f"Done.{END}"]))
+    assert "submissions" not in only(group).transitions[-1].metrics
+
+
+def test_one_completion_has_no_turn_to_submit_in() -> None:
+    with pytest.raises(UsageError, match="harness_feedback"):
+        TinkerEnvConfig(single_turn=True, episode=EpisodeConfig(harness_feedback=1))
 
 
 class HarmonyScript(TokenCompleter):

@@ -15,7 +15,9 @@ from rtl_agent_gym.errors import TranscriptError, UsageError
 from rtl_agent_gym.evaluation import Replay, play, replay
 from rtl_agent_gym.evaluation.replay import recorded_weights, replayed_to
 from rtl_agent_gym.policies import GoldenPolicy, Policy, RandomPolicy, ScriptedPolicy
+from rtl_agent_gym.policies.wording import heredoc
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Scorer
@@ -245,3 +247,42 @@ async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: D
     with pytest.raises(UsageError, match="no shell to hand over"):
         async with replayed_to(read_transcript(path), ARBITER, 1, **parts):
             pass
+
+
+async def test_submissions_are_graded_again_and_compared(tmp_path: Path, provider: DockerSandboxes) -> None:
+    wrong = wrong_designs(ARBITER.id)["rst_n_for_reset"]
+    assert ARBITER.golden is not None
+    turns: list[dict[str, Any]] = [
+        {"run": ["\n".join(heredoc(path, text) for path, text in files.items()), "submit"]}
+        for files in (wrong, ARBITER.golden)
+    ]
+    script = tmp_path / "script.yaml"
+    script.write_text(json.dumps([*turns, {"run": "submit"}, {"run": "submit; date"}]))
+    rules = {"harness_feedback": 2, "progress_coef": 0.25}
+    async with Scorer(provider) as scorer:  # no cache: both are graded for themselves
+        path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, scorer, **rules)
+        transcript = read_transcript(path)
+        assert {name: transcript.header.options[name] for name in rules} == rules
+        report = await again(path, provider, scorer)
+        assert report.identical, report.divergence
+        assert (report.compared_turns, report.score_compared) == (5, True)
+
+        def other_reward(lines: list[dict[str, Any]]) -> None:
+            lines[2]["commands"][1]["submission"]["score"]["tests_passed"] = 6
+
+        report = await again(rewrite(path, other_reward), provider, scorer)
+        assert report.divergence is not None
+        assert (report.divergence.turn, report.divergence.what) == (2, "submission")
+        assert '-   "tests_passed": 6,\n+   "tests_passed": 7,' in report.divergence.diff
+
+
+async def test_a_submission_in_the_last_turn_is_not_sent_to_the_shell(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer
+) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("- {run: ['N=1', 'submit', 'N=2$?']}\n")
+    rules = {"harness_feedback": 1, "max_turns": 1}
+    transcript = read_transcript(await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static, **rules))
+    parts: Any = {"provider": provider, "grader": static, "renderer": get_renderer("qwen3")}
+    async with replayed_to(transcript, ARBITER, 2, **parts) as (_, sandbox):
+        assert (await sandbox.run('echo "$N"')).output == "20\n"

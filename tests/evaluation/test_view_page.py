@@ -13,7 +13,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
 from rtl_agent_gym.evaluation.viewer import serving, transcript_files, write_page
-from rtl_agent_gym.transcripts import CommandRecord, End, TurnRecord
+from rtl_agent_gym.transcripts import CommandRecord, End, SubmissionRecord, TurnRecord
 
 from .recording import command_turn, final_turn, record, score
 
@@ -321,3 +321,16 @@ def test_episodes_without_a_score(browser: webdriver.Chrome, tmp_path: Path, kin
     open_page(browser, page)
     assert word in find(browser, ".talk > .note")[0].text
     assert "not graded" in find(browser, ".score")[0].text
+
+
+def test_a_submission_has_a_badge(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    graded = SubmissionRecord(
+        number=2, left=1, fraction=0.25, reward=0.125, score=score(False, reason=HOSTILE).model_dump(mode="json")
+    )
+    command = CommandRecord(command="submit", exit_code=1, submission=graded)
+    turn = command_turn(1, "submit", "these checks fail:\n- test_1").model_copy(update={"commands": [command]})
+    path = record(tmp_path, [turn, final_turn(2, "Done.")], graded=score(True), name="one.jsonl")
+    open_page(browser, write_page([path], tmp_path / "page.html"), "#one.jsonl/1")
+    assert text_of(browser, ".submission") == "submission 21/4 tests · +0.125"
+    assert find(browser, ".submission")[0].get_attribute("title").startswith("1 left. ")  # type: ignore[union-attr]
+    assert browser.execute_script("return window.pwned === undefined")

@@ -24,7 +24,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.transcripts import CommandRecord, TurnRecord, read_transcript
+from rtl_agent_gym.transcripts import CommandRecord, SubmissionRecord, TurnRecord, read_transcript
 
 from .recording import command_turn, final_turn, record, score
 
@@ -50,6 +50,21 @@ def test_an_episode_in_the_terminal(tmp_path: Path) -> None:
         assert part in text
     assert "secret plan" not in text
     assert "secret plan" in printed(path, thinking=True)
+
+
+def test_a_submission_is_shown_with_what_it_came_to(tmp_path: Path) -> None:
+    graded = SubmissionRecord(
+        number=1, left=2, fraction=0.25, reward=0.125, score=score(False).model_dump(mode="json")
+    )  # fmt: skip
+    submitted = command_turn(1, "submit", "these checks fail:\n- test_1", exit_code=1)
+    command = submitted.commands[0].model_copy(update={"submission": graded})
+    submitted = submitted.model_copy(update={"commands": [command]})
+    path = record(tmp_path, [submitted, final_turn(2, "Done.")], graded=score(True))
+    text = printed(path)
+    assert "- test_1" in text
+    assert "submission 1, 2 left: tests 1/4, reward +0.125" in text
+    shown = episode(read_transcript(path))["turns"][0]["commands"][0]["submission"]
+    assert (shown["number"], shown["score"]["tests_passed"]) == (1, 1)
 
 
 def test_control_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:

@@ -101,3 +101,17 @@ def test_the_example_of_the_prompt_compiles_as_a_command() -> None:
 def test_unknown_prompts_are_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"no prompt 'nope'; there are .*system"):
         load_prompt("nope")
+
+
+@pytest.mark.parametrize("renderer", ["", *RENDERER_NAMES])
+def test_submissions_add_one_section_and_change_nothing_else(renderer: str) -> None:
+    without, user = build_prompt(PROBLEM, renderer=renderer)
+    assert build_prompt(PROBLEM, renderer=renderer, harness_feedback=0) == (without, user)
+    assert "submit" not in without + user
+    for count, words in ((1, "You may submit once."), (3, "You may submit 3 times.")):
+        with_it, same_user = build_prompt(PROBLEM, renderer=renderer, harness_feedback=count)
+        assert same_user == user
+        begin, end = with_it.index("# Checks\n"), with_it.index("# Finishing\n")
+        assert with_it[:begin] + with_it[end:] == without
+        assert words in with_it[begin:end]
+        assert FORBIDDEN.findall(with_it[begin:end]) == []

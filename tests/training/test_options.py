@@ -73,6 +73,9 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"student_model": "Qwen/Qwen3-8B", "teacher_model": "x"}, "teacher_model"),
         ({"teachers": '{"cvdp_no_such": "Qwen/Qwen3-32B"}'}, "teachers"),
         ({"user_prompt": "@/nowhere"}, "user_prompt"),
+        ({"harness_feedback": "-1"}, "harness_feedback"),
+        ({"harness_feedback": "2", "env": "single_turn"}, "harness_feedback"),
+        ({"progress_coef": "-0.1"}, "progress_coef"),
         ({"student_model": "Qwen/Qwen3-8B", "max_trajectory_tokens": "20"}, "max_trajectory_tokens"),
     ],
 )

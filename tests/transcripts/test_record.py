@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from rtl_agent_gym.errors import TranscriptError
-from rtl_agent_gym.transcripts import CommandRecord, End, Header, TranscriptWriter, TurnRecord, read_transcript
+from rtl_agent_gym.transcripts import (
+    CommandRecord,
+    End,
+    Header,
+    SubmissionRecord,
+    TranscriptWriter,
+    TurnRecord,
+    read_transcript,
+)
 
 
 def write(folder: Path, turns: int = 2, end: bool = True) -> Path:
@@ -79,3 +88,22 @@ def test_what_is_no_transcript(tmp_path: Path, content: bytes, message: str) -> 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(TranscriptError, match="cannot be read: No such file"):
         read_transcript(tmp_path / "none.jsonl")
+
+
+def test_a_submission_stays_with_its_command_and_older_files_have_none(tmp_path: Path) -> None:
+    writer = TranscriptWriter.in_folder(tmp_path, "problem_1")
+    writer.write(Header(problem_id="problem_1", problem_digest="d", renderer="qwen3"))
+    graded = SubmissionRecord(number=1, left=2, fraction=0.5, reward=0.25, score={"tests_passed": 1})
+    commands = [
+        CommandRecord(command="ls", exit_code=0),
+        CommandRecord(command="submit", exit_code=1, submission=graded),
+    ]
+    writer.write(TurnRecord(turn=1, completion="say", action="command", commands=commands))
+    writer.close()
+    assert [command.submission for command in read_transcript(writer.path).turns[0].commands] == [None, graded]
+    lines = [json.loads(line) for line in writer.path.read_text().splitlines()]
+    assert lines[0]["schema_version"] == 1  # an older reader passes over what it does not know
+    for command in lines[1]["commands"]:
+        del command["submission"]
+    writer.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [command.submission for command in read_transcript(writer.path).turns[0].commands] == [None, None]

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ...errors import UsageError
 from ...renderers import get_renderer
-from ...transcripts import CommandRecord, Transcript, TurnRecord
+from ...transcripts import CommandRecord, SubmissionRecord, Transcript, TurnRecord
 from .model import (
     STAGES,
     changed_paths,
@@ -149,7 +149,13 @@ def _status(command: CommandRecord) -> Text:
     cut = ", output cut" if command.truncated_output else ""
     restarted = f", shell restarted: {command.restarted}" if command.restarted else ""
     good = command.exit_code == 0 and not command.timed_out
-    return Text(f"({state}, {command.seconds:.2f} s{cut}{restarted})", style="green" if good else "red")
+    graded = f", {_submission(command.submission)}" if command.submission is not None else ""
+    return Text(f"({state}, {command.seconds:.2f} s{cut}{restarted}{graded})", style="green" if good else "red")
+
+
+def _submission(submission: SubmissionRecord) -> str:
+    tests = f"{submission.score.get('tests_passed', 0)}/{submission.score.get('tests_total', 0)}"
+    return f"submission {submission.number}, {submission.left} left: tests {tests}, reward {submission.reward:+.3f}"
 
 
 def _output(text: str, lines: int) -> Text:

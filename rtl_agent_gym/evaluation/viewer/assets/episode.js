@@ -158,6 +158,7 @@ class EpisodeView {
     const block = el("div", "shell",
       this.heat !== "off" && turn.logprobs ? null : folded(command.command, LONG.command, (part) => el("pre", "code command", highlightCommand(part))),
       el("div", "status " + (ok ? "good" : "bad"), text(marks.filter(Boolean).join(" · "))));
+    if (command.submission) block.lastChild.prepend(submissionBadge(command.submission), " ");
     if (output.trim()) block.append(folded(output.replace(/\n+$/, ""), LONG.output, (part) => el("pre", "code output", highlightOutput(part))));
     return block;
   }
@@ -238,6 +239,14 @@ function stage(name, share, label) {
   const fill = el("div", "fill " + (share >= 1 ? "good" : share > 0 ? "doubtful" : "bad"));
   fill.style.width = Math.max(2, Math.min(100, share * 100)) + "%";
   return el("div", "stage", el("div", "stage-name", el("b", "", name), el("span", "", label)), el("div", "bar", fill));
+}
+
+/** What a grading before the end came to: its number, the tests that pass, and what it earned. */
+function submissionBadge(submission) {
+  const { tests_passed: passed, tests_total: total, reason } = submission.score;
+  const node = el("span", "badge submission", el("b", "", `submission ${submission.number}`), text(`${passed}/${total} tests · ${submission.reward < 0 ? "" : "+"}${number(submission.reward, 3)}`));
+  node.title = plain(`${submission.left} left. ${reason || ""}`);
+  return node;
 }
 
 function numbered(content, language) {

@@ -1,0 +1,182 @@
+"""An episode's transcript, written as it happens."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from .. import __version__
+from ..policies.protocol import Completion
+from ..problems import Problem
+from ..sandboxes import CommandResult, Sandbox
+from ..scoring import RewardWeights
+from ..scoring.score import Score
+from ..transcripts import (
+    CommandRecord,
+    End,
+    Header,
+    ScoreRecord,
+    SubmissionRecord,
+    TranscriptWriter,
+    TurnRecord,
+)
+from .rules import FOLDERS, RECORDED_RULES, EpisodeConfig
+from .submissions import Submission, Submitted
+from .turns import Turn
+
+MAX_RECORDED_FILE = 256 << 10
+MAX_RECORDED_TOTAL = 4 << 20
+"""Bytes of a file, and of all together, that a transcript follows from turn to turn."""
+
+
+class Recording:
+    """The transcript of one episode, from `begin` to `close`. Where none is wanted, each method does nothing.
+
+    Args:
+        problem: What is to be solved.
+        config: The rules; they say where to write, and what.
+    """
+
+    def __init__(self, problem: Problem, config: EpisodeConfig) -> None:
+        self._problem, self._config = problem, config
+        self._writer: TranscriptWriter | None = None
+        self._files: dict[str, str] = {}  # the work folder as the transcript knows it
+
+    @property
+    def path(self) -> Path | None:
+        """The file, once it has been begun."""
+        return self._writer.path if self._writer is not None else None
+
+    def begin(
+        self,
+        system: str,
+        user: str,
+        *,
+        renderer: str,
+        seed: int | None,
+        image: str,
+        weights: object,
+    ) -> None:
+        """Write the header.
+
+        Args:
+            system: The system message; `user` likewise.
+            renderer: The dialect's name.
+            seed: The episode's.
+            image: The sandbox's image by its digest.
+            weights: The grader's, where they are `RewardWeights`.
+        """
+        if self._config.transcript_dir is None:
+            return
+        self._writer = TranscriptWriter.in_folder(self._config.transcript_dir, self._problem.id)
+        if self._config.record_files:
+            self._files = _followed(self._problem.context)
+        options = {name: getattr(self._config, name) for name in RECORDED_RULES}
+        if isinstance(weights, RewardWeights):
+            options["weights"] = weights.model_dump()
+        self._write(
+            Header(
+                package_version=__version__,
+                problem_id=self._problem.id,
+                problem_digest=self._problem.digest,
+                category=self._problem.category,
+                difficulty=self._problem.difficulty,
+                image_digest=image,
+                renderer=renderer,
+                seed=seed,
+                options=options,
+                system=system,
+                user=user,
+                files=self._files,
+            )
+        )
+
+    async def turn(self, said: Completion, turn: Turn, seconds: float, sandbox: Sandbox) -> None:
+        """Write a turn, with what it did to the work folder."""
+        if self._writer is None:
+            return
+        self._write(
+            TurnRecord(
+                turn=turn.number,
+                completion=said.text,
+                token_ids=list(said.token_ids) if said.token_ids is not None else None,
+                logprobs=list(said.logprobs) if said.logprobs is not None else None,
+                cut_off=said.cut_off,
+                action=turn.action.kind,
+                commands=[_command(*pair) for pair in zip(turn.action.commands, turn.results, strict=True)],
+                observation=turn.observation,
+                files=await self._changes(turn, sandbox),
+                seconds=seconds,
+            )
+        )
+
+    async def _changes(self, turn: Turn, sandbox: Sandbox) -> dict[str, str | None]:
+        """What the turn's commands did to the text files of the graded folders."""
+        if not self._config.record_files or not turn.results:
+            return {}
+        found = await sandbox.read_files(FOLDERS, max_file=MAX_RECORDED_FILE, max_total=MAX_RECORDED_TOTAL)
+        before, self._files = self._files, {}
+        for path, data in found.items():
+            with contextlib.suppress(UnicodeDecodeError):  # binary files are no text to look at
+                self._files[path] = data.decode()
+        changes: dict[str, str | None] = {path: text for path, text in self._files.items() if before.get(path) != text}
+        return changes | {path: None for path in before if path not in self._files}
+
+    def score(self, score: Score, files: Mapping[str, str | bytes]) -> None:
+        """Write the last grading, with those of the graded files that are not as the problem gives them."""
+        text = {
+            path: data.decode(errors="replace") if isinstance(data, bytes) else data for path, data in files.items()
+        }
+        changed = {path: content for path, content in text.items() if self._problem.context.get(path) != content}
+        self._write(ScoreRecord(score=score.model_dump(mode="json"), files=changed))
+
+    def end(self, stop_reason: str, turns: int, seconds: float, error: BaseException | None) -> None:
+        """Write how the episode ended, and close the file."""
+        fault = f"{type(error).__name__}: {error}" if error is not None else None
+        self._write(End(stop_reason=stop_reason, turns=turns, seconds=seconds, error=fault))
+        if self._writer is not None:
+            self._writer.close()
+
+    def close(self) -> None:
+        """Close the file, wherever it stands. Idempotent."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
+
+    def _write(self, event: Header | TurnRecord | ScoreRecord | End) -> None:
+        if self._writer is not None:
+            self._writer.write(event)
+
+
+def _followed(context: Mapping[str, str]) -> dict[str, str]:
+    """The files of a problem that a transcript follows."""
+    return {
+        path: text
+        for path, text in context.items()
+        if path.partition("/")[0] in FOLDERS and len(text.encode()) <= MAX_RECORDED_FILE
+    }
+
+
+def _command(command: str, result: CommandResult) -> CommandRecord:
+    submission = result.submission if isinstance(result, Submitted) else None
+    return CommandRecord(
+        command=command,
+        exit_code=result.exit_code,
+        timed_out=result.timed_out,
+        truncated_output=result.truncated,
+        restarted=result.restarted,
+        seconds=result.seconds,
+        submission=submission_record(submission) if submission is not None else None,
+    )
+
+
+def submission_record(submission: Submission) -> SubmissionRecord:
+    """A submission as a transcript holds it."""
+    return SubmissionRecord(
+        number=submission.number,
+        left=submission.left,
+        fraction=submission.fraction,
+        reward=submission.reward,
+        score=submission.score.model_dump(mode="json"),
+    )

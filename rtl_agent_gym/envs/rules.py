@@ -1,0 +1,75 @@
+"""The rules of an episode, and what it needs of a scorer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import UsageError
+from ..problems import Problem
+from ..sandboxes import SandboxSpec
+from ..scoring.score import Score
+
+FOLDERS = ("rtl", "verif", "docs")
+"""The folders of the work folder whose files are graded."""
+
+RECORDED_RULES = (
+    "max_turns",
+    "command_timeout",
+    "max_output",
+    "max_malformed",
+    "scoring_timeout",
+    "harness_feedback",
+    "progress_coef",
+)
+"""The rules that decide what happens, by name: a transcript holds them, and a replay takes them from there."""
+
+SINGLE_TURN_FEEDBACK = "harness_feedback: an episode of one completion has no turn to submit in; it must be 0 there"
+"""Said where a single-turn episode is asked for submissions."""
+
+
+class Grader(Protocol):
+    """What an episode needs of a scorer."""
+
+    async def score(self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0) -> Score:
+        """Grade files; raises `SandboxError` for a machine's fault."""
+        ...
+
+
+@dataclass(frozen=True)
+class EpisodeConfig:
+    """The rules of an episode."""
+
+    max_turns: int = 50
+    command_timeout: float = 30.0
+    """Seconds a command may run."""
+    max_output: int = 16_000
+    """Characters of a command's output that the model gets to read."""
+    max_malformed: int = 3
+    """Malformed turns in a row that end the episode."""
+    scoring_timeout: float = 600.0
+    """Seconds the hidden tests may run."""
+    harness_feedback: int = 0
+    """How often the agent may have its files graded before the end, by the command ``submit``; 0 takes it away."""
+    progress_coef: float = 0.5
+    """Reward for the whole way from no test passed to all of them, paid between submissions for each step of it."""
+    start_attempts: int = 3
+    """How often a sandbox is tried to be had before the machine's fault is raised."""
+    sandbox: SandboxSpec = field(default_factory=SandboxSpec)
+    transcript_dir: Path | None = None
+    """Folder for the transcript; None writes none."""
+    record_files: bool = True
+    """Whether the transcript holds the text files that each turn changed. Costs about a millisecond a turn."""
+    system_prompt: str | None = None
+    """Replaces the package's system message; ``""`` gives none."""
+    user_prompt: str | None = None
+    """Replaces the problem's user message."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_turns", "command_timeout", "max_output", "max_malformed", "scoring_timeout"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} must be greater than 0, got {getattr(self, name)!r}")
+        for name in ("harness_feedback", "progress_coef"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"{name} must be 0 or more, got {getattr(self, name)!r}")

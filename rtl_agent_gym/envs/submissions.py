@@ -1,0 +1,205 @@
+"""Grading before the end: the command ``submit``, what the agent is told of it, and what its progress earns.
+
+``submit`` is no program in the sandbox. The episode takes the command before the shell would, so every dialect calls it
+as it calls anything else. The files are graded as at the end, in a fresh machine, and the agent reads the names of what
+fails and nothing more: no message, value, path or parameter of a hidden test, and of an attack only that it was one.
+
+A submission earns ``progress_coef * max(0, fraction - best)``, ``best`` being the highest fraction of tests that an
+earlier one passed. Over an episode that adds up to ``progress_coef`` times the best fraction, so going back and forth
+earns nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..problems import Problem
+from ..sandboxes import CommandResult, Sandbox
+from ..sandboxes.observation import cut
+from ..scoring import RewardWeights
+from ..scoring.score import Score
+from .rules import FOLDERS, EpisodeConfig, Grader
+
+COMMAND = "submit"
+MISPLACED = f"{COMMAND} must be a command of its own: nothing before it, nothing after it. Nothing was checked"
+"""Told where the shell was asked for it."""
+
+_LONGEST_NAME = 80
+_IN_A_LINE = re.compile(
+    rf"(?:^|[;&|({{]|\b(?:then|do|else|time|exec|command)\b)[ \t]*{COMMAND}(?=$|[\s;&|)}}<>])", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One grading before the end."""
+
+    number: int
+    """1-based."""
+    left: int
+    """Submissions that the agent has left."""
+    score: Score
+    fraction: float
+    """Tests passed of all tests, 0 to 1; 0 where nothing compiles, where an attack was seen, and where none are run."""
+    reward: float
+
+    def __str__(self) -> str:
+        tests = f"{self.score.tests_passed}/{self.score.tests_total} tests"
+        return f"submission {self.number}, {self.left} left: {tests}, reward {self.reward:+.3f}"
+
+
+@dataclass(frozen=True)
+class Submitted(CommandResult):
+    """``submit`` as a command: exit code 0 where all checks pass, 1 where one fails, 2 where none is left."""
+
+    submission: Submission | None = None
+    """None where none was left."""
+
+
+class Submissions:
+    """The gradings of one episode: those that the agent asks for, and the last.
+
+    Args:
+        problem: What is to be solved.
+        grader: Who scores the files.
+        config: How many submissions there are, and what progress earns.
+    """
+
+    def __init__(self, problem: Problem, grader: Grader, config: EpisodeConfig) -> None:
+        self._problem, self._grader, self._config = problem, grader, config
+        self._graded: dict[str, Score] = {}
+        self._best = 0.0
+        self.used = 0
+
+    def takes(self, command: str) -> bool:
+        """Whether a command is a submission, and so none for the shell."""
+        return self._config.harness_feedback > 0 and command.strip() == COMMAND
+
+    def misplaced(self, command: str, result: CommandResult) -> bool:
+        """Whether the shell was asked for a submission among other things, and knew no such program."""
+        unknown = result.exit_code == 127 or f"{COMMAND}: command not found" in result.output
+        return self._config.harness_feedback > 0 and unknown and _IN_A_LINE.search(command) is not None
+
+    async def submit(self, sandbox: Sandbox) -> Submitted:
+        """Grade the files as they stand, or say that no submission is left.
+
+        Raises:
+            SandboxError: The machine failed; the submission has no result.
+        """
+        total, begun = self._config.harness_feedback, time.monotonic()
+        if self.used >= total:
+            what = "the one submission is" if total == 1 else f"all {total} submissions are"
+            return self._result(f"{what} used up; nothing was checked", 2, begun, None)
+        score, _ = await self.grade(sandbox)
+        self.used += 1
+        reached = fraction(score)
+        reward = self._config.progress_coef * max(0.0, reached - self._best)
+        self._best = max(self._best, reached)
+        submission = Submission(self.used, total - self.used, score, reached, reward)
+        text = f"submission {self.used} of {total}: {verdict(score, tested=self._tested)}"
+        return self._result(text, 0 if all_pass(score, tested=self._tested) else 1, begun, submission)
+
+    async def grade(self, sandbox: Sandbox) -> tuple[Score, dict[str, str | bytes]]:
+        """The score of the files as they stand, and the files. Files that were graded before are not graded again.
+
+        Raises:
+            SandboxError: The machine failed; there is no score.
+        """
+        files: dict[str, str | bytes] = dict(await sandbox.read_files(FOLDERS))
+        name = _digest(files)
+        known = self._graded.get(name)
+        if known is not None:
+            return known.model_copy(update={"cached": True, "seconds": 0.0, "retries": 0}), files
+        score = await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout)
+        self._graded[name] = score
+        return score, files
+
+    @property
+    def _tested(self) -> bool:
+        """Whether the hidden tests are run at all."""
+        weights = getattr(self._grader, "weights", None)
+        return not isinstance(weights, RewardWeights) or weights.simulate
+
+    def _result(self, text: str, code: int, begun: float, submission: Submission | None) -> Submitted:
+        data = f"{text}\n".encode()
+        shown, shortened = cut(data, len(data), len(text) + 1, self._config.max_output)
+        return Submitted(
+            output=shown,
+            exit_code=code,
+            truncated=shortened,
+            output_chars=len(text) + 1,
+            seconds=time.monotonic() - begun,
+            submission=submission,
+        )
+
+
+def fraction(score: Score) -> float:
+    """The share of the tests that pass, 0 where nothing compiles or the checker was attacked."""
+    if score.violations or not score.tests_total or not (score.compile or score.passed):
+        return 0.0
+    return score.tests_passed / score.tests_total
+
+
+def all_pass(score: Score, *, tested: bool = True) -> bool:
+    """Whether there is nothing left to tell."""
+    return score.passed if tested else not (score.violations or failing(score, tested=False))
+
+
+def verdict(score: Score, *, tested: bool = True) -> str:
+    """What the agent is told of a grading: names alone.
+
+    Args:
+        score: The grading.
+        tested: Whether the hidden tests were run.
+    """
+    if score.violations:
+        return (
+            "refused. Something in the files reaches for the checks instead of passing them, so none counts as passed"
+        )
+    if all_pass(score, tested=tested):
+        return "all checks pass" if tested else "syntax and interface are right; nothing else is checked here"
+    names = failing(score, tested=tested)
+    return "\n".join(["these checks fail:", *(f"- {name}" for name in names)]) if names else "it does not pass"
+
+
+def failing(score: Score, *, tested: bool = True) -> list[str]:
+    """The names of what fails: stages first, then tests. Of a test with parameters, in how many of its runs."""
+    stages = {"files (one is missing or empty)": score.format, "syntax": score.syntax, "interface": score.interface}
+    if not tested:
+        return [name for name, share in stages.items() if share < 1]
+    stages["compile"] = score.compile
+    runs = Counter(plain_name(test.name) for test in score.tests if test.outcome != "skipped")
+    failed = Counter(plain_name(test.name) for test in score.tests if test.outcome not in ("passed", "skipped"))
+    tests = [
+        name if count == runs[name] else f"{name} (in {count} of {runs[name]} runs)" for name, count in failed.items()
+    ]
+    return [*(name for name, share in stages.items() if share < 1), *tests]
+
+
+def plain_name(name: str) -> str:
+    """A test's own name, and before it its service where there are several.
+
+    Left out are the test's file and module, and its parameters, which are values of the hidden tests: of
+    ``direct: test_runner.py::test_top[8-255]/test_top.counts/step=3`` stays ``direct: counts``.
+    """
+    service = re.match(r"[\w.-]+: ", name)
+    rest = name[service.end() :] if service else name
+    rest = re.sub(r"\[.*\]", "", rest, flags=re.DOTALL).rpartition("]")[2]
+    parts = [part for part in rest.split("/") if part and "=" not in part]
+    own = parts[-1].rpartition("::")[2] if parts else ""
+    own = own.removesuffix(".py").rpartition(".")[2]
+    shown = "".join(letter for letter in own if letter.isprintable()).strip() or "a test"
+    return (service[0] if service else "") + shown[:_LONGEST_NAME]
+
+
+def _digest(files: Mapping[str, str | bytes]) -> str:
+    total = hashlib.sha256()
+    for path, content in sorted(files.items()):
+        data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+        total.update(f"{len(data)} {path!a}\n".encode() + data)
+    return total.hexdigest()
