@@ -116,7 +116,8 @@ class Submissions:
         if known is not None:
             return known.model_copy(update={"cached": True, "seconds": 0.0, "retries": 0}), files
         score = await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout)
-        self._graded[name] = score
+        if score.seconds < self._config.scoring_timeout:  # where the clock decided, it might decide otherwise
+            self._graded[name] = score
         return score, files
 
     @property

@@ -16,11 +16,14 @@ import pexpect
 import pytest
 from rich.console import Console
 
+from rtl_agent_gym.cli.eval import _rules as eval_rules
 from rtl_agent_gym.cli.eval_views import EvaluationProgress
 from rtl_agent_gym.errors import DaemonError
 from rtl_agent_gym.evaluation import EpisodeResult, read_results
+from rtl_agent_gym.evaluation.results import EvaluationConfig
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.scoring import Score
+from rtl_agent_gym.transcripts import read_transcript
 from tests.policies.chat_server import ChatServer, call
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -153,3 +156,34 @@ def test_progress_says_how_it_goes() -> None:
     observer.finished(EpisodeResult(sample=1, score=Score(passed=True), **plain))
     observer.finished(EpisodeResult(sample=2, score=Score(passed=False), **plain))
     assert progress.state() == "2 passed · 1 machine fault · 2.0/min · 3:30 left"
+
+
+@pytest.mark.docker
+def test_submissions_reach_the_episodes_and_the_configuration(tmp_path: Path) -> None:
+    script = tmp_path / "submits.yaml"
+    script.write_text("- {run: submit}\n")
+    options = ["--problem", ARBITER, "--policy", f"scripted {script}", "--weights", "proxy", "--json"]
+    done = run(tmp_path, *options, "--harness-feedback", "2")
+    assert done.returncode == 0, done.stderr
+    folder = Path(summary(done)["folder"])
+    assert json.loads((folder / "config.json").read_text())["harness_feedback"] == 2
+    (path,) = (folder / "transcripts").iterdir()
+    transcript = read_transcript(path)
+    assert "You may submit 2 times." in transcript.header.system
+    assert transcript.turns[0].commands[0].submission is not None
+    refused = run(tmp_path, *options)
+    assert refused.returncode == 2
+    assert "harness_feedback (2, now 0)" in refused.stderr
+
+
+def test_a_chat_model_with_tools_of_its_own_is_told_of_submissions_too() -> None:
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    config = EvaluationConfig(
+        problems="bundled", digests={}, policy="x", samples=1, renderer="qwen3", max_turns=5, command_timeout=9.0,
+        harness_feedback=4,
+    )  # fmt: skip
+    for native in (True, False):
+        rules = eval_rules(config, problem, native=native)
+        assert (rules.max_turns, rules.command_timeout, rules.harness_feedback) == (5, 9.0, 4)
+        # None leaves the words to the episode, which adds the dialect's own.
+        assert ("You may submit 4 times." in rules.system_prompt) if native else rules.system_prompt is None

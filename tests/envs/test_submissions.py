@@ -315,6 +315,38 @@ async def test_every_dialect_calls_it_as_any_command(
     assert b"submission 1 of 1" in b"".join(seen)
 
 
+class Counting:
+    """A grader that counts, and says how long it took."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.calls = seconds, 0
+
+    async def score(self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0) -> Score:
+        self.calls += 1
+        return score(seconds=self.seconds)
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(("seconds", "calls"), [(599.0, 2), (600.0, 4)])
+async def test_equal_files_are_graded_once_unless_the_clock_decided(
+    provider: DockerSandboxes, arbiter: Problem, seconds: float, calls: int
+) -> None:
+    grader = Counting(seconds)
+    async with Episode(
+        arbiter,
+        provider=provider,
+        grader=grader,
+        renderer=get_renderer("qwen3"),
+        config=EpisodeConfig(harness_feedback=3),
+    ) as episode:
+        await episode.start()
+        await episode.step(call("submit", "touch rundir/x", "submit", "touch rtl/x", "submit"))
+        turn = await episode.step("Done.")
+        assert grader.calls == calls
+        assert turn.score is not None
+        assert turn.score.cached == (calls == 2)
+
+
 class Broken:
     """A grader whose machine is gone."""
 
