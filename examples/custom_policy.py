@@ -1,0 +1,138 @@
+#!/usr/bin/env python
+"""A policy of your own in the evaluation machinery: does it pay to simulate before handing in?
+
+    .venv/bin/python examples/custom_policy.py [--samples 2] [--out runs/custom_policy]
+
+Both policies draft designs as a hesitant engineer would: now the right one, now one with a typical mistake. The hasty
+one hands in its first draft. The careful one runs the testbench that comes with the problem, reads what the shell says,
+and drafts again when it does not say PASS. The machinery plays the episodes, keeps transcripts, survives kill -9, and
+sums up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from rtl_agent_gym.evaluation import Evaluation, EvaluationConfig, Limits, Summary, results_file, summarise
+from rtl_agent_gym.evaluation.results import problem_digests
+from rtl_agent_gym.policies import Completion
+from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.bundled import wrong_designs
+from rtl_agent_gym.renderers import Message, Renderer, get_renderer
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+
+PROBLEMS = ("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_skid_buffer_stage_0001")
+SIMULATE = "iverilog -g2012 -o rundir/sim verif/*_tb.* rtl/* && vvp rundir/sim"
+
+
+class DraftingPolicy:
+    """A `Policy`: has a name, and makes a player for each episode.
+
+    Args:
+        drafts: Designs it tries at most; with 1 it does not look at any simulation.
+    """
+
+    def __init__(self, drafts: int) -> None:
+        self.drafts = drafts
+        self.name = "hasty" if drafts == 1 else f"careful, {drafts} drafts"
+
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> DraftingPlayer:
+        """One episode's player; equal seeds draft equal designs."""
+        assert problem.golden is not None
+        designs = [problem.golden, *wrong_designs(problem.id).values()]
+        return DraftingPlayer(designs, self.drafts, renderer, random.Random(seed))
+
+
+class DraftingPlayer:
+    """A `Player`: is given the conversation so far, and says the next turn."""
+
+    def __init__(self, designs: list[dict[str, str]], drafts: int, renderer: Renderer, draw: random.Random) -> None:
+        self._designs, self._left, self._renderer, self._draw = designs, drafts, renderer, draw
+        self._careful = drafts > 1
+        self._odds = [2, *[1] * (len(designs) - 1)]  # the right one is drafted a little more often
+
+    async def act(self, messages: Sequence[Message]) -> Completion:
+        """Draft, until the testbench says PASS or the drafts are used up."""
+        if "PASS" in messages[-1]["content"] or self._left == 0:
+            return Completion(write_turn(self._renderer, "Done."))
+        self._left -= 1
+        design = self._draw.choices(self._designs, self._odds)[0]
+        commands = [heredoc(path, text) for path, text in design.items()]
+        commands += [SIMULATE] if self._careful else []
+        return Completion(write_turn(self._renderer, "A draft.", ["\n".join(commands)]))
+
+
+async def evaluate(policy: DraftingPolicy, problems: list[Problem], samples: int, folder: Path) -> Summary:
+    """What `rtl-agent-gym eval` does, with a policy that the command line does not know."""
+    renderer = get_renderer("qwen3")
+    config = EvaluationConfig(
+        problems="bundled",
+        digests=problem_digests(problems),
+        policy=policy.name,
+        samples=samples,
+        renderer=renderer.name,
+        max_turns=12,
+        command_timeout=30.0,
+    )
+    with results_file(folder / policy.name, config) as file:
+        async with DockerSandboxes() as provider, Scorer(provider) as scorer:
+            evaluation = Evaluation(
+                problems,
+                policy,
+                renderer,
+                provider=provider,
+                grader=scorer,
+                file=file,
+                samples=samples,
+                limits=Limits(concurrency=4),
+            )
+            return summarise(await evaluation.run())
+
+
+async def compare(samples: int, folder: Path) -> None:
+    """Evaluate both policies and print them side by side."""
+    problems = load_problems("bundled", ids=PROBLEMS)
+    table = Table(
+        "policy", "episodes", "passed", "pass@1 (95 %)", "turns", "failures by cause", title="policies compared"
+    )
+    for policy in (DraftingPolicy(drafts=1), DraftingPolicy(drafts=8)):
+        summary = await evaluate(policy, problems, samples, folder)
+        first, cost = summary.pass_at[1], summary.cost
+        causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
+        table.add_row(
+            policy.name,
+            str(summary.finished),
+            str(summary.passed),
+            f"{first.value:.2f} ({first.low:.2f}–{first.high:.2f})",
+            f"{cost.turns:.1f}" if cost else "",
+            causes,
+        )
+    Console(width=100).print(table)
+
+
+def main() -> None:
+    """Compare, in a folder to keep or in one that goes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--samples", type=int, default=2, help="episodes a problem")
+    parser.add_argument("--out", type=Path, help="keep results and transcripts here; the same command resumes")
+    options = parser.parse_args()
+    if options.out is not None:
+        asyncio.run(compare(options.samples, options.out))
+        print(f"look at them: rtl-agent-gym view {options.out}")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(compare(options.samples, Path(folder)))
+
+
+if __name__ == "__main__":
+    main()
