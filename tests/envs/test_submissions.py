@@ -37,7 +37,7 @@ def arbiter() -> Problem:
 def score(**changes: Any) -> Score:
     tests = [TestOutcome(name=f"test_runner.py::test_x/test_x.{n}", outcome="failed" if n > 4 else "passed") for n in
              range(8)]  # fmt: skip
-    values = {"format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0, "tests": tests}
+    values: dict[str, Any] = {"format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0, "tests": tests}
     return Score(**({"passed": False, "tests_passed": 5, "tests_total": 8} | values | changes))
 
 
@@ -107,9 +107,9 @@ def test_what_does_not_compile_is_no_progress() -> None:
 @pytest.mark.parametrize("name", ["harness_feedback", "progress_coef"])
 def test_negative_options_are_refused_by_name(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} must be 0 or more, got -1"):
-        EpisodeConfig(**{name: -1})
+        EpisodeConfig(**{name: -1})  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=f"{name} must be 0 or more"):
-        gym.make("CVDPAgentic-v0", **{name: -1}).close()
+        gym.make("CVDPAgentic-v0", **{name: -1}).close()  # type: ignore[arg-type]
 
 
 def test_one_completion_has_no_turn_to_submit_in(arbiter: Problem) -> None:
@@ -140,7 +140,7 @@ def right(problem: Problem) -> str:
 
 
 @pytest.fixture
-def env(arbiter: Problem) -> Iterator[gym.Env[str, str]]:
+def env(arbiter: Problem) -> Iterator[Any]:
     made = gym.make("CVDPAgentic-v0", problems=[arbiter], command_timeout=10.0, harness_feedback=2, progress_coef=0.6)
     yield made
     made.close()
@@ -160,7 +160,7 @@ def assert_no_leak(observation: str, problem: Problem) -> None:
 
 
 @pytest.mark.docker
-def test_the_failing_checks_are_named_and_progress_is_paid(env: gym.Env[str, str], arbiter: Problem) -> None:
+def test_the_failing_checks_are_named_and_progress_is_paid(env: Any, arbiter: Problem) -> None:
     env.reset(seed=0)
     env.step(call(write(wrong("rst_n_for_reset"))))
     observation, first, terminated, truncated, info = env.step(call("submit"))
@@ -190,7 +190,7 @@ def test_the_failing_checks_are_named_and_progress_is_paid(env: gym.Env[str, str
 
 @pytest.mark.docker
 def test_going_back_and_forth_earns_nothing(arbiter: Problem) -> None:
-    env = gym.make("CVDPAgentic-v0", problems=[arbiter], harness_feedback=6, progress_coef=1.0)
+    env: Any = gym.make("CVDPAgentic-v0", problems=[arbiter], harness_feedback=6, progress_coef=1.0)
     env.reset(seed=0)
     bad, good = write(wrong("override_merged_with_requests")), write(right(arbiter))
     rewards, fractions = [], []
@@ -207,7 +207,7 @@ def test_going_back_and_forth_earns_nothing(arbiter: Problem) -> None:
 
 
 @pytest.mark.docker
-def test_each_call_of_a_turn_is_looked_at_on_its_own(env: gym.Env[str, str], arbiter: Problem) -> None:
+def test_each_call_of_a_turn_is_looked_at_on_its_own(env: Any, arbiter: Problem) -> None:
     env.reset(seed=0)
     observation, reward, _, _, info = env.step(
         call(write("module broken"), "submit", "echo between", write(right(arbiter)), "submit")
@@ -224,7 +224,7 @@ def test_each_call_of_a_turn_is_looked_at_on_its_own(env: gym.Env[str, str], arb
 
 @pytest.mark.docker
 @pytest.mark.parametrize("command", ["cd /code && submit", "submit rtl/x.sv", "echo a; submit; echo b", "(submit)"])
-def test_within_a_longer_command_it_is_told_how(env: gym.Env[str, str], command: str) -> None:
+def test_within_a_longer_command_it_is_told_how(env: Any, command: str) -> None:
     env.reset(seed=0)
     observation, _, _, _, info = env.step(call(command))
     assert "[note] submit must be a command of its own" in observation
@@ -233,7 +233,7 @@ def test_within_a_longer_command_it_is_told_how(env: gym.Env[str, str], command:
 
 @pytest.mark.docker
 @pytest.mark.parametrize("command", ["nosuchprogram submit", "echo submit", "ls submit", "submitx"])
-def test_the_word_alone_is_no_call(env: gym.Env[str, str], command: str) -> None:
+def test_the_word_alone_is_no_call(env: Any, command: str) -> None:
     env.reset(seed=0)
     assert "[note]" not in env.step(call(command))[0]
 
@@ -251,7 +251,7 @@ def test_without_feedback_it_is_a_command_like_any_other(arbiter: Problem) -> No
 
 
 @pytest.mark.docker
-def test_an_attack_is_refused_without_a_word_on_how_it_was_seen(env: gym.Env[str, str], arbiter: Problem) -> None:
+def test_an_attack_is_refused_without_a_word_on_how_it_was_seen(env: Any, arbiter: Problem) -> None:
     thief = right(arbiter).replace(
         "endmodule", 'integer f;\ninitial f = $fopen("/code/src/test_fixed_priority_arbiter.py", "w");\nendmodule'
     )
@@ -295,7 +295,8 @@ def test_no_more_is_shown_than_of_any_output(arbiter: Problem) -> None:
 async def test_every_dialect_calls_it_as_any_command(
     provider: DockerSandboxes, arbiter: Problem, renderer: str
 ) -> None:
-    dialect, seen = get_renderer(renderer), []
+    dialect = get_renderer(renderer)
+    seen: list[bytes] = []
     async with (
         Scorer(provider, weights=RewardWeights.preset("proxy")) as scorer,
         Episode(

@@ -258,7 +258,7 @@ async def test_submissions_are_graded_again_and_compared(tmp_path: Path, provide
     ]
     script = tmp_path / "script.yaml"
     script.write_text(json.dumps([*turns, {"run": "submit"}, {"run": "submit; date"}]))
-    rules = {"harness_feedback": 2, "progress_coef": 0.25}
+    rules: dict[str, Any] = {"harness_feedback": 2, "progress_coef": 0.25}
     async with Scorer(provider) as scorer:  # no cache: both are graded for themselves
         path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, scorer, **rules)
         transcript = read_transcript(path)
@@ -281,7 +281,7 @@ async def test_a_submission_in_the_last_turn_is_not_sent_to_the_shell(
 ) -> None:
     script = tmp_path / "script.yaml"
     script.write_text("- {run: ['N=1', 'submit', 'N=2$?']}\n")
-    rules = {"harness_feedback": 1, "max_turns": 1}
+    rules: dict[str, Any] = {"harness_feedback": 1, "max_turns": 1}
     transcript = read_transcript(await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static, **rules))
     parts: Any = {"provider": provider, "grader": static, "renderer": get_renderer("qwen3")}
     async with replayed_to(transcript, ARBITER, 2, **parts) as (_, sandbox):
