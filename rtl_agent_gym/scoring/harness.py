@@ -40,6 +40,12 @@ class Defences:
     """A design that includes files which are not the problem's is not simulated."""
     witness: bool = True
     """A results file that says better than what was heard while the tests ran is a violation."""
+    testbench: bool = True
+    """A design that is compiled with a hidden testbench in Verilog meets it at its ports only, and does not end it."""
+    files: bool = True
+    """Only files below the folders that the problem lets one change are graded, and none that a checker would load."""
+    limits: bool = True
+    """A service's time, what is kept of its output, and the length of a report are bounded."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from .images import HarnessImages
 from .interface import Demand, demands, judge_interface
 from .reward import RewardWeights
 from .score import Score
-from .submission import Submission, sift
+from .submission import Submission, sift, unsifted
 from .syntax import SyntaxStage, disagreement, is_hdl, judge_syntax, reading_order
 
 ATTEMPTS = 4
@@ -108,7 +108,7 @@ class Scorer:
             SandboxError: The machine failed, again and again; `retries` says how often. Never a score.
         """
         begun = time.monotonic()
-        submission = sift(problem, files)
+        submission = sift(problem, files) if self._defences.files else unsifted(problem, files)
         retries = Retries()
         # A grading in the cache proves that the problem can be scored; so its harness need not be read again.
         key = await self._key(submission, timeout, retries) if self._cache and self.weights.simulate else ""

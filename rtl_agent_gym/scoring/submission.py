@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,6 +21,8 @@ MAX_FILE = 16 << 20
 MAX_TOTAL = 64 << 20
 MAX_COUNT = 5000
 """Files, bytes a file and bytes in all that one submission may have."""
+MAX_FOLDERS, MAX_DEPTH = 5000, 64
+"""Folders that they may need, and of which a path may name so many: it has room for thousands."""
 
 _LOADED_UNASKED = re.compile(
     r"(?:conftest|sitecustomize|usercustomize|cocotb\w*|pytest\w*|_pytest|harness_library)\.py[cod]?"
@@ -98,8 +100,16 @@ def sift(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
             kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
         else:
             ignored.append(path)
-    fault = tree_fault(kept) or _size_fault(kept) or ""
+    fault = _size_fault(kept) or tree_fault(kept) or ""
     return Submission(problem, {} if fault else kept, tuple(violations), fault, tuple(ignored))
+
+
+def unsifted(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
+    """All files as they are, for tests of what `sift` is good for."""
+    kept = {
+        path: text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for path, text in files.items()
+    }
+    return Submission(problem, kept)
 
 
 def _is_python(problem: Problem, path: str) -> bool:
@@ -134,5 +144,21 @@ def _size_fault(files: Mapping[str, bytes]) -> str | None:
     for path, content in files.items():
         if len(content) > MAX_FILE:
             return f"{path} has {len(content)} bytes; at most {MAX_FILE} are graded"
+    deep = next((path for path in files if path.count("/") > MAX_DEPTH), None)
+    if deep is not None:
+        return f"{deep[:60]}… lies {deep.count('/')} folders deep; at most {MAX_DEPTH} are graded"
+    if (folders := _folders(files)) > MAX_FOLDERS:
+        return f"the files need {folders} folders; at most {MAX_FOLDERS} are graded"
     total = sum(map(len, files.values()))
     return f"{total} bytes were submitted; at most {MAX_TOTAL} are graded" if total > MAX_TOTAL else None
+
+
+def _folders(paths: Iterable[str]) -> int:
+    """How many folders the paths need."""
+    found: set[str] = set()
+    for path in paths:
+        folder = posixpath.dirname(path)
+        while folder and folder not in found:
+            found.add(folder)
+            folder = posixpath.dirname(folder)
+    return len(found)

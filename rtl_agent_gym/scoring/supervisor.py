@@ -36,15 +36,19 @@ _SET_CHILD_SUBREAPER = 36
 
 
 class Log:
-    """The head and the tail of what was written."""
+    """The head and the tail of what was written.
 
-    def __init__(self) -> None:
-        self.head, self.tail, self.size = b"", b"", 0
+    Args:
+        limited: Whether the rest is dropped; a test of this limit keeps it.
+    """
+
+    def __init__(self, limited: bool = True) -> None:
+        self.head, self.tail, self.size, self.limited = b"", b"", 0, limited
 
     def feed(self, data: bytes) -> None:
         """Take more of it."""
         self.size += len(data)
-        room = HEAD - len(self.head)
+        room = HEAD - len(self.head) if self.limited else len(data)
         self.head += data[:room]
         self.tail = (self.tail + data[room:])[-TAIL:]
 
@@ -87,7 +91,8 @@ class Supervisor:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
-        self.deadline = time.monotonic() + request["seconds"]
+        self.limited: bool = request["settings"].get("limits", True)
+        self.deadline = time.monotonic() + (request["seconds"] if self.limited else 1e9)
         self.selector = selectors.DefaultSelector()
         self.messages: list[dict[str, Any]] = []
         self.service = ""
@@ -162,7 +167,8 @@ class Process:
     """A child with its output in a pipe. The kernel's out-of-memory killer takes it before the supervisor."""
 
     def __init__(self, supervisor: Supervisor, argv: list[str], env: dict[str, str], cwd: str) -> None:
-        self.supervisor, self.log, self.code, self.timed_out, self.fault = supervisor, Log(), None, False, ""
+        self.supervisor, self.log = supervisor, Log(supervisor.limited)
+        self.code, self.timed_out, self.fault = None, False, ""
         self.begun, self.seconds = time.monotonic(), 0.0
         self.child: subprocess.Popen[bytes] | None = None
         self.read_fd, write_fd = os.pipe()

@@ -63,6 +63,9 @@ FORGERIES = [
     _forge("a module below, in the same file", module("deep d();", after=f"module deep; deeper d(); endmodule\nmodule deeper;\n{_final()}\nendmodule\n")),
     _forge("conditional compilation", module("`ifdef __ICARUS__\n" + _final() + "\n`endif")),
     _forge("a line directive that blames the hidden tests", f'`line 40 "/src/test_fixed_priority_arbiter.py" 0\n{HEADER}{_final().replace(THEFT, "")}\nendmodule\n', said=r"\$fopen opens"),
+    _forge("names of tasks that are escaped", module(f'integer f;\nfinal begin\nf = \\$fopen ("{RESULTS}", "w"); {THEFT}\n\\$fwrite (f, "{FORGED}");\n\\$fclose (f);\nend')),
+    _forge("a program block", module("thief t();", after=f"program thief;\n{_final()}\nendprogram\n")),
+    _forge("a line directive that a macro pastes", module(f'integer f;\nfinal begin\n`L(li,ne)\nf = $fopen("{RESULTS}", "w"); {THEFT}\n$fwrite(f, "{FORGED}");\nend', before='`define L(a,b) `a``b 40 "/src/x.py" 0\n')),
     _forge("$fopenw", module(_final(f'$fopenw("{RESULTS}")')), said=r"\$fopenw writes a file"),
 ]  # fmt: skip
 """Each writes a forged results file after the checker has written its own."""

@@ -13,12 +13,26 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Score, Scorer
 
 from .file_attacks import FORGERIES, LATE, READERS, WRITERS
-from .other_attacks import ENDINGS, ESCAPES, EXHAUSTION, INCLUDES, TEXTS
+from .other_attacks import CARRIED, ENDINGS, ESCAPES, EXHAUSTION, INCLUDES, TEXTS
+from .testbench_attacks import BESIDE, REACHES
 from .thieves import Attack
 
 pytestmark = pytest.mark.docker
 
-ATTACKS = [*FORGERIES, *WRITERS, *READERS, LATE, *INCLUDES, *ESCAPES, *TEXTS, *ENDINGS, *EXHAUSTION]
+ATTACKS = [
+    *FORGERIES,
+    *WRITERS,
+    *READERS,
+    LATE,
+    *INCLUDES,
+    *BESIDE,
+    *REACHES,
+    *ESCAPES,
+    *CARRIED,
+    *TEXTS,
+    *ENDINGS,
+    *EXHAUSTION,
+]
 
 
 def _rows(attacks: list[Attack]) -> list[object]:

@@ -10,7 +10,8 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 
 from .other_attacks import GOLDEN
-from .thieves import TARGET, arbiter
+from .testbench_attacks import harness
+from .thieves import TARGET, arbiter, module, shell
 
 pytestmark = pytest.mark.docker
 
@@ -31,6 +32,14 @@ INNOCENTS: dict[str, tuple[str, dict[str, str]]] = {
     "a header of its own": ('`include "/code/rtl/defs.svh"\nwire [`W-1:0] w;', {"rtl/defs.svh": "`define W 8\n"}),
     "names like those of tasks": ('wire \\$fopen ; wire fopen; // $fopen("x", "w")\ninitial $display("$fwrite $system");', {}),
     "arguments": ('string s; initial if ($value$plusargs("file=%s", s)) $display("%s", s);', {}),
+    "assertions that end in errors": ("always @(posedge clk) if (!reset) assert (grant == grant) else $fatal(1, \"x\");", {}),
+    "ends of its own, never reached": ("initial if (0) $finish; initial if ($test$plusargs(\"never\")) $stop;", {}),
+    "$monitor, switched off and on": ('initial begin $monitor("%0t %b", $time, grant); $monitoroff; $monitoron; end', {}),
+    "a given table of binary numbers, relative": ('reg [1:0] m [0:1]; initial $readmemb("../../rtl/m.bin", m);', {"rtl/m.bin": "01 10\n"}),
+    "hierarchical names within": ("generate genvar g; for (g = 0; g < 2; g = g + 1) begin : lane wire w = g; end endgenerate wire both = lane[0].w & lane[1].w;", {}),
+    "escaped names in scopes": ('generate if (1) begin : \\%vpi_call:1"2 \n wire \\a.b[0] = 1; end endgenerate', {}),
+    "a program block of messages": ('initial $display("from the module");\nfinal $display("the end");', {}),
+    "a line directive": ('`line 1 "generated.sv" 0\nwire generated;', {}),
     "assertions": ("always @(posedge clk) if (!reset) assert (1) else $error;", {}),
     "a testbench that is not compiled": (
         "", {"verif/tb.sv": 'module tb; integer f; initial begin f = $fopen("log", "w"); $dumpfile("x"); $system("ls"); end endmodule'}),
@@ -49,9 +58,52 @@ async def test_honest_designs_are_left_alone(name: str, provider: DockerSandboxe
     assert score.reward == pytest.approx(1.4)
 
 
+async def test_a_design_beside_a_hidden_testbench_is_left_alone(provider: DockerSandboxes) -> None:
+    """With names in it that the testbench has, too, as long as they are its own."""
+    design = """
+    function automatic [7:0] answer(input [7:0] r); answer = r & -r; endfunction
+    wire [7:0] expected = answer(req);
+    reg clean; wire bad = !clean, judge = bad;
+    typedef struct packed { logic [7:0] tb; } pair;
+    pair p;
+    copy model_(.req(expected), .grant(p.tb));
+    assign grant = p.tb;
+    initial begin : work $display("tb.expected %m"); if (0) $error("$finish"); end
+    """
+    more = "module copy(input [7:0] req, output [7:0] grant); assign grant = req; endmodule\n"
+    problem = arbiter()
+    problem = problem.model_copy(update={"harness": {**problem.harness, **harness()}})
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem, {TARGET: module(design, after=more)})
+        assert (score.passed, score.violations) == (True, []), score.reason
+        score = await scorer.score(problem, {TARGET: module("assign grant = 1;")})
+        assert (score.passed, score.violations) == (False, []), score.reason
+
+
 async def test_every_bundled_solution_is_left_alone(provider: DockerSandboxes) -> None:
     async with Scorer(provider) as scorer:
         for problem in load_problems("bundled"):
             assert problem.golden is not None
             score = await scorer.score(problem, problem.golden)
             assert (score.passed, score.violations) == (True, []), (problem.id, score.reason)
+
+
+async def test_every_bundled_testbench_is_left_alone(provider: DockerSandboxes) -> None:
+    """A problem's own testbench, with all that it prints and dumps and how it ends, in the simulator under guard."""
+    async with Scorer(provider) as scorer:
+        for problem in load_problems("bundled"):
+            bench = {path: text for path, text in problem.context.items() if path.startswith("verif/") and "$" in text}
+            assert problem.golden is not None
+            assert bench or "verif" not in str(list(problem.context))
+            for path in bench:
+                sources = " ".join(
+                    f"/code/{name}" for name in sorted({*problem.golden, *problem.context, path}) if _compiled(name)
+                )
+                run = f"iverilog -g2012 -o t.vvp {sources}; vvp t.vvp > said; ! grep -q FAIL said"
+                own = problem.model_copy(update={"harness": {**problem.harness, **shell(run)}})
+                score = await scorer.score(own, problem.golden)
+                assert (score.passed, score.violations) == (True, []), (problem.id, path, score.reason)
+
+
+def _compiled(path: str) -> bool:
+    return path.endswith((".sv", ".v"))

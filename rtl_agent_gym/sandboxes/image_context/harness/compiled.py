@@ -17,6 +17,8 @@ READABLE = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
 """Folders whose files a design may include."""
 SECRET = ("/src", "/code/src", "/proc", "/sys", "/dev", "/etc", "/opt", "/venv", "/root", "/home")
 """Folders whose files a design may not even ask for."""
+LIBRARIES = ("/usr", "/opt", "/venv", "/src")
+"""Folders from which the simulator may load modules of code: the image's own, and the harness's."""
 
 DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd")
 
@@ -24,10 +26,11 @@ STRING = rb'"((?:[^"\\]|\\[^\n])*)"'
 TOKEN = re.compile(
     rb"(?P<string>" + STRING + rb")|(?P<odd>\\[\"';#])|(?P<comment>[;#][^\n]*)"
     rb"|(?P<call>%vpi_(?:call|func)[/a-z]*|(?<![\w.$\\/])\.sfunc(?:/e)?(?![\w.$\\/]))"
-    rb"|(?P<module>^:vpi_module[ \t]+)|(?P<names>^:file_names)",
+    rb"|(?P<module>^:vpi_module)|(?P<names>^:file_names)",
     re.MULTILINE,
 )
 CALL = re.compile(rb"[ \t]+(\d+)[ \t]+(\d+)[ \t]+" + STRING)
+MODULE = re.compile(rb"[ \t]*" + STRING)
 OPERANDS = re.compile(rb"(?:" + STRING.replace(b"(", b"(?:", 1) + rb'|[^";\n])*')
 OPERAND = re.compile(rb'[ \t]*("(?:[^"\\]|\\[^\n])*"|[^",;{]+)[ \t]*')
 PARAMETER = re.compile(rb'^(P_0x[0-9a-f]+) \.param/(?:str|l) "(?:[^"\\]|\\[^\n])*" [^,\n]*, (.*);', re.MULTILINE)
@@ -54,6 +57,8 @@ def calls(text: bytes) -> list[Call]:
         kind = match.lastgroup
         if kind == "odd":
             raise Unreadable("a backslash before a mark, outside of any string")
+        if kind == "module" and MODULE.match(text, at) is None:
+            raise Unreadable(":vpi_module without a name right behind it")
         if kind == "names":
             names = [_text(raw) for raw in re.findall(rb"^\s*" + STRING + rb";", text[at:], re.MULTILINE)]
             break
@@ -185,9 +190,9 @@ def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
                 silent, computed = silent and _could_write(name), computed or name is None
     except Unreadable as error:
         violations.append(f"{path}: the compiled design cannot be judged ({error})")
-    for name in re.findall(rb"^:vpi_module[ \t]+" + STRING, text, re.MULTILINE):
-        if below(os.path.realpath(_text(name)), ("/code", "/tmp", "/rundir")):
-            violations.append(f"{path}: loads {_text(name)!r} into the simulator")
+    for raw in re.findall(rb"^:vpi_module[ \t]*" + STRING, text, re.MULTILINE):
+        if not below(os.path.realpath(_text(raw)), LIBRARIES):
+            violations.append(f"{path}: loads {_text(raw)!r} into the simulator")
     return violations, unknown, silent or computed
 
 

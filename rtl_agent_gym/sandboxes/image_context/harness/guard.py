@@ -10,6 +10,7 @@ from __future__ import annotations
 import getopt
 import json
 import os
+import re
 import socket
 import sys
 
@@ -21,6 +22,7 @@ REAL = "/opt/rtl-agent-gym/real"
 SOCKET = "\0rtl-agent-gym"
 REFUSED = 125
 MODES = ("build", "exe", "binary", "cc", "sc", "main", "xml-only", "json-only", "dpi-hdr-only")
+APART = "?: what the hidden testbench and the design say cannot be told apart, so nothing is simulated"
 MOST, LONGEST = 20, 400
 """Complaints that are reported of one simulation, and the characters of one."""
 
@@ -37,7 +39,7 @@ class Supervisor:
 
     def report(self, **message: object) -> None:
         """Say something and wait until it has been heard. Long lists, whose length a design decides, are cut."""
-        for name in ("violations", "unknown"):
+        for name in ("violations", "unknown") if self.settings.get("limits", True) else ():
             if isinstance(found := message.get(name), list):
                 message[name] = first_few(found)
         self.stream.write(json.dumps(message).encode() + b"\n")
@@ -91,13 +93,17 @@ def run_iverilog(arguments: list[str], supervisor: Supervisor) -> None:
             subprocess.run(again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         first = _pass_on(said)
         lines = _read_lines(listing)
-    violations = include_faults(lines, arguments) if checked else []
-    supervisor.report(tool="iverilog", code=code, said=first, violations=violations)
-    if violations:
+    violations = include_faults(lines) if checked else []
+    unknown: list[str] = []
+    if checked and not code and supervisor.settings.get("testbench", True):
+        reached, unknown = _beyond_ports(lines, arguments)
+        violations += reached
+    supervisor.report(tool="iverilog", code=code, said=first, violations=violations, unknown=unknown)
+    if violations or unknown:
         for option, value in zip(arguments, arguments[1:]):  # noqa: B905, RUF007
             if option == "-o" and os.path.isfile(value):
                 os.unlink(value)
-        refuse(violations)
+        refuse(violations + unknown)
     sys.exit(code if code >= 0 else 128 - code)
 
 
@@ -118,10 +124,16 @@ def run_verilator(arguments: list[str], supervisor: Supervisor) -> None:
             said = done.stderr[:4096].decode("utf-8", errors="replace")
             supervisor.report(tool="verilator", code=done.returncode or REFUSED, said=said, violations=[])
             refuse(["Verilator's preprocessor does not end well on these sources, so nothing is built from them"])
-        violations = check_preprocessed(done.stdout.decode("utf-8", errors="surrogateescape"), arguments)
-        if violations:
-            supervisor.report(tool="verilator", violations=violations)
-            refuse(violations)
+        violations, unknown = check_preprocessed(done.stdout.decode("utf-8", errors="surrogateescape"), arguments), []
+        if supervisor.settings.get("testbench", True):
+            named = [word for word in kept if word.endswith((".v", ".sv")) and os.path.isfile(word)]
+            others = [word for word in kept if word not in named]
+            tops = [word for option, word in zip(others, others[1:]) if option.lstrip("-") == "top-module"]  # noqa: B905, RUF007
+            reached, unknown = beyond_ports([f"{REAL}/verilator", "-E", *others], named, tops)
+            violations += reached
+        if violations or unknown:
+            supervisor.report(tool="verilator", violations=violations, unknown=unknown)
+            refuse(violations + unknown)
     built = subprocess.run([f"{REAL}/verilator", *arguments], stderr=subprocess.PIPE)
     os.write(2, built.stderr)
     said = built.stderr[:4096].decode("utf-8", errors="replace")
@@ -157,43 +169,84 @@ def _without_output(arguments: list[str]) -> list[str]:
     return kept
 
 
-def include_faults(lines: list[str], arguments: list[str]) -> list[str]:
+def include_faults(lines: list[str]) -> list[str]:
     """Included files that are none of the problem's.
 
-    What the harness compiles of its own may include from its folders; no file of the candidate's may. Where there
-    are such sources, the includes of both are listed apart.
+    The list is in the order of reading: behind each source (``M``) come the files that it includes (``I``).
+    What the harness compiles of its own may include what it likes, unless a file of the candidate's on that way may
+    have done it.
     """
-    sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
-    folders = [os.path.realpath(word[2:]) for word in arguments if word.startswith("-I") and len(word) > 2]
-    included = _included(lines)
-    if any(not below(path, READABLE) for path in [*sources, *folders]):
-        own = {path for path in sources if not below(path, READABLE)}
-        theirs = set(sources) - own
-        included -= {path for path in _included(_list_apart(arguments, theirs)) if not below(path, READABLE)}
-        included |= _included(_list_apart(arguments, own))
     odd = [f"?: the compiler's list of files has the line {line!r}" for line in lines if line[:2] not in ("M ", "I ")]
     read = list(dict.fromkeys(os.path.realpath(line[2:]) for line in lines))
+    theirs, wrong = True, set()
+    for line in lines:
+        path = os.path.realpath(line[2:])
+        if line.startswith("M "):
+            theirs = below(path, READABLE)
+        elif not below(path, READABLE):
+            wrong |= {path} if theirs else set()
+        elif not theirs:
+            theirs = _could_include(path)
     return odd + [
         f"{_including(path, read)}: `include reads {path!r}, which is none of the problem's files"
-        for path in sorted(included)
-        if not below(path, READABLE)
+        for path in sorted(wrong)
     ]
 
 
-def _included(lines: list[str]) -> set[str]:
-    return {os.path.realpath(line[2:]) for line in lines if line.startswith("I ")}
+def _could_include(path: str) -> bool:
+    """Whether a file that a source of the harness's includes may itself include what is none of the problem's."""
+    with open(path, "rb") as stream:
+        text = stream.read()
+    plain = re.sub(rb'`include\s+"(/code/(?:rtl|verif|docs)/(?:[\w-][\w.-]*/)*[\w-][\w.-]*)"', b"", text)
+    return b"include" in plain or b"``" in plain
 
 
-def _list_apart(arguments: list[str], without: set[str]) -> list[str]:
-    """The compiler's list of files when some of its sources are left out."""
+def _beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[str], list[str]]:
+    """`beyond_ports` for Icarus, by its list of files."""
+    sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
+    named = [word for word in arguments if os.path.realpath(word) in sources]
+    others = [word for word in _without_output(arguments) if word not in named]
+    tops = [word for option, word in zip(others, others[1:]) if option == "-s"]  # noqa: B905, RUF007
+    tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
+    if len(named) != len(sources) and not all(below(path, READABLE) for path in sources):
+        return [], [APART]
+    return beyond_ports([f"{REAL}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
+
+
+def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> tuple[list[str], list[str]]:
+    """Where a design reaches into a testbench that it is compiled with: (violations, why it cannot be judged)."""
+    hidden = [not below(os.path.realpath(word), READABLE) for word in sources]
+    if all(hidden) or not any(hidden):
+        return [], []
+    texts = _texts(command, sources)
+    if texts is None:
+        return [], [APART]
+    from testbench import Names, reach_faults
+
+    names = Names([text for text, own in zip(texts, hidden) if own], tops)  # noqa: B905
+    return [
+        fault
+        for word, text, own in zip(sources, texts, hidden)  # noqa: B905
+        if not own
+        for fault in reach_faults(text, os.path.realpath(word), names, short)
+    ], []
+
+
+def _texts(command: list[str], sources: list[str]) -> list[str] | None:
+    """What the preprocessor makes of each source behind those before it; None where that cannot be said.
+
+    It reads one source after the other, so its text of the first few is how its text of one more begins.
+    """
     import subprocess
-    import tempfile
 
-    kept = [word for word in _without_output(arguments) if os.path.realpath(word) not in without]
-    with tempfile.TemporaryDirectory(prefix="rtl-gym-") as folder:
-        command = [f"{REAL}/iverilog", f"-Mprefix={folder}/files", *kept, "-E", "-o", "/dev/null"]
-        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return _read_lines(f"{folder}/files")
+    texts, before = [], b""
+    for count in range(1, len(sources) + 1):
+        done = subprocess.run([*command, *sources[:count]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if done.returncode or not done.stdout.startswith(before):
+            return None
+        texts.append(os.fsdecode(done.stdout[len(before) :]))
+        before = done.stdout
+    return texts
 
 
 def _including(path: str, read: list[str]) -> str:

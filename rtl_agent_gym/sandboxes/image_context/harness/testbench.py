@@ -1,0 +1,134 @@
+"""Judges a design that is compiled together with a hidden testbench: the two may meet at ports, and nowhere else.
+
+A testbench in Verilog holds its answers in its own variables. A design beside it could read them by name, write them,
+use the reference model that the testbench uses, or end the simulation before the first comparison. Nothing of that is
+needed to be a design under test, and all of it takes a name of the testbench's, or a few words, in the design's text
+as the compiler reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+
+TOKEN = re.compile(
+    r'(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<escaped>\\[^ \t\b\f\r\n]+)'
+    r"|(?P<line>^[ \t]*`line\b[^\n]*)"
+    r"|(?P<name>[A-Za-z_$][\w$]*)|(?P<mark>::|[.\[\]])|(?P<end>\n)|(?P<other>[^\s])",
+    re.DOTALL | re.MULTILINE | re.ASCII,
+)
+LINE = re.compile(r'[ \t]*`line[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"')
+ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
+ROOTS = {"$root", "$unit"}
+BORDERS = {"module", "macromodule", "endmodule", "interface", "endinterface", "program", "endprogram"}
+"""Words between which a module stands: an odd number of them has been read inside of one."""
+DEPTHS = {"begin": 1, "fork": 1, "class": 1, "end": -1, "join": -1, "join_any": -1, "join_none": -1, "endclass": -1}
+"""Words of inner scopes, where a declaration counts for that scope alone."""
+
+# The hidden text is trusted, so patterns do for it.
+_DESIGN = re.compile(r"\b(?:module|macromodule|interface|program|package|class)\s+(?:automatic\s+|static\s+)?(\w+)")
+_ROUTINE = re.compile(r"\b(?:function|task)\b[^;(]*?(\w+)\s*[;(]")
+_BLOCK = re.compile(r"\b(?:begin|fork)\s*:\s*(\w+)")
+_INSTANCE = re.compile(r"\b([A-Za-z_]\w*)\s*(?:#\s*\([^;]*?\)\s*)?\b([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?\(")
+_PACKAGE = re.compile(r"\b([A-Za-z_]\w*)\s*::")
+_PLAIN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|^[ \t]*`line\b[^\n]*', re.DOTALL | re.MULTILINE)
+_WORDS = {"if", "else", "for", "while", "repeat", "case", "casez", "casex", "wait", "begin", "end", "assert"}
+_WORDS |= {"module", "function", "task", "return", "initial", "always", "final", "posedge", "negedge", "or", "and"}
+
+
+class Names:
+    """What a hidden testbench calls its own.
+
+    Attributes:
+        scopes: What can stand before a dot: modules, instances, blocks, routines, packages, classes.
+        routines: Functions and tasks, which are found upwards without a dot, too.
+        used: Modules, packages and classes that the testbench itself is or uses. Others among the hidden sources are
+            there for the design.
+    """
+
+    def __init__(self, texts: Sequence[str], tops: Sequence[str]) -> None:
+        plain = " ".join(_PLAIN.sub(" ", text) for text in texts)
+        declared = set(_DESIGN.findall(plain))
+        self.routines = set(_ROUTINE.findall(plain))
+        instances = [pair for pair in _INSTANCE.findall(plain) if not _WORDS.intersection(pair)]
+        named = {kind for kind, _ in instances} | set(_PACKAGE.findall(plain)) | set(tops)
+        self.used = declared & named or declared
+        self.scopes = declared | self.routines | set(_BLOCK.findall(plain)) | {name for _, name in instances}
+        self.scopes -= _WORDS
+
+
+Token = namedtuple("Token", "kind word place module")
+"""A word of the design's text: ``name`` or the mark itself, the word, ``file:line``, and the number of the module that
+it stands in."""
+
+
+def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[str]:
+    """Where the text of a design leaves its ports.
+
+    Args:
+        text: As the preprocessor gives it, of one of the design's sources.
+        file: That source. Where the text does not say what it includes, places count from its beginning.
+        names: The testbench's.
+        show: How a file is called in what is said.
+    """
+    tokens = _tokens(text, file, show)
+    own = _own_routines(tokens)
+    found = []
+    for at, token in enumerate(tokens):
+        if token.kind != "name" or (at and tokens[at - 1].kind == "."):
+            continue
+        word, after = token.word, tokens[at + 1] if at + 1 < len(tokens) else None
+        before = tokens[at - 1].word if at else ""
+        if word in ENDS:
+            found.append(f"{token.place}: {word} ends the simulation, which is for the hidden testbench to do")
+        elif word in ROOTS or (word in names.scopes and _leads(tokens, at + 1)):
+            found.append(f"{token.place}: {word!r} leads into the hidden testbench")
+        elif word in names.used and (before in ("extends", "bind") or (after and (after.kind in ("name", "#")))):
+            found.append(f"{token.place}: {word!r} is a part of the hidden testbench")
+        elif word in names.routines and after and after.word in "(;" and (word, token.module) not in own:
+            found.append(f"{token.place}: {word!r} is a routine of the hidden testbench")
+    return list(dict.fromkeys(found))
+
+
+def _tokens(text: str, file: str, show: Callable[[str], str]) -> list[Token]:
+    tokens: list[Token] = []
+    number, module = 1, 0
+    for match in TOKEN.finditer(text):
+        kind, word = match.lastgroup or "", match.group()
+        if kind == "line":
+            where = LINE.match(word)
+            file, number = (where[2], int(where[1]) - 1) if where else (file, number)
+        elif kind not in ("string", "comment", "end"):
+            name = kind in ("name", "escaped")
+            module += word in BORDERS
+            plain = word[1:] if kind == "escaped" else word
+            tokens.append(Token("name" if name else word, plain, f"{show(file)}:{number}", module))
+        number += word.count("\n")
+    return tokens
+
+
+def _own_routines(tokens: Sequence[Token]) -> set[tuple[str, int]]:
+    """The routines that are declared in a module, with its number; where one is declared, it is found first."""
+    found: set[tuple[str, int]] = set()
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth = 0 if token.word in BORDERS else depth + DEPTHS.get(token.word, 0)
+        if token.word in ("function", "task") and depth == 0 and token.module % 2:
+            head = at + 1
+            while head < len(tokens) and tokens[head].word not in ("(", ";"):
+                head += 1
+            found.add((tokens[head - 1].word, token.module))
+    return found
+
+
+def _leads(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a dot or a double colon follows, perhaps after indices."""
+    while at < len(tokens) and tokens[at].kind == "[":
+        depth = 0
+        while at < len(tokens):
+            depth += {"[": 1, "]": -1}.get(tokens[at].kind, 0)
+            at += 1
+            if depth == 0:
+                break
+    return at < len(tokens) and tokens[at].kind in (".", "::")

@@ -1,0 +1,150 @@
+"""Walls that no row of the table can take down: of each, what happens without it and what happens with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
+from rtl_agent_gym.scoring import ScoreCache, Scorer
+from rtl_agent_gym.scoring import harness as harness_module
+from rtl_agent_gym.scoring import scorer as scorer_module
+from rtl_agent_gym.scoring.compose import read_services
+from rtl_agent_gym.scoring.harness import Defences, run_harness
+from rtl_agent_gym.scoring.images import HarnessImages
+from rtl_agent_gym.scoring.submission import MAX_DEPTH, MAX_FOLDERS, sift
+
+from .other_attacks import EXHAUSTION, GOLDEN, TEXTS
+from .thieves import COMPILE, TARGET, Attack, arbiter, module, shell
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.mark.parametrize("name", ["a loop without time", "eight megabytes of text", "2500 thefts at once"])
+async def test_without_limits_a_design_passes_for_a_fault_of_the_machine(
+    name: str, provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stop a training run, or be tried again and again, and be no score at all."""
+    monkeypatch.setattr(harness_module, "_PATIENCE", 2.0)
+    monkeypatch.setattr(scorer_module, "ATTEMPTS", 1)
+    (attack,) = (attack for attack in EXHAUSTION if attack.name == name)
+    seconds = min(attack.seconds, 8.0)
+    async with Scorer(provider, defences=Defences(limits=False)) as scorer:
+        with pytest.raises(SandboxError):
+            await scorer.score(attack.problem, attack.files, timeout=seconds)
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(attack.problem, attack.files, timeout=seconds)
+        assert not score.passed
+        assert score.reward <= 0.4
+        assert score.reason
+        assert (await scorer.score(arbiter(), {TARGET: GOLDEN})).passed
+
+
+@pytest.mark.parametrize("attack", TEXTS, ids=lambda attack: attack.name)
+async def test_a_reader_of_printed_text_would_be_fooled(attack: Attack, provider: DockerSandboxes) -> None:
+    """The text is all there, for anybody who would judge by it; nothing here does."""
+    submission = sift(attack.problem, attack.files)
+    run = await run_harness(submission, read_services(attack.problem), provider, HarnessImages(), lint=False)
+    (service,) = run.services
+    forged = r"7 passed in|<testcase name='a'|\"outcome\": \"passed\"|\"messages\": \[\]"
+    assert re.search(forged, service.log), service.log[-2000:]
+    assert service.code != 0
+    judged = {message["test"]: message["outcome"] for message in service.messages if "test" in message}
+    assert "a" not in judged
+    assert "failed" in judged.values()
+
+
+class OneForAll:
+    """A provider that hands out the same sandbox again, as if nothing could be left in it."""
+
+    def __init__(self, provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.provider, self.monkeypatch = provider, monkeypatch
+        self.sandbox: Sandbox | None = None
+
+    async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+        async def stays_open() -> None: ...
+
+        if self.sandbox is None:
+            self.sandbox = await self.provider.create(spec)
+            self.monkeypatch.setattr(self.sandbox, "close", stays_open)
+        return self.sandbox
+
+    async def close(self) -> None: ...
+
+
+def _passes_when_left() -> tuple[Problem, Mapping[str, str]]:
+    """A harness that passes where an earlier grading left a file, and a design that leaves it."""
+    plain = arbiter()
+    run = f"test -e /tmp/left && exit 0; {COMPILE}; vvp t.vvp; exit 1"
+    problem = plain.model_copy(update={"harness": {**plain.harness, **shell(run)}})
+    return problem, {TARGET: module('integer f;\ninitial f = $fopen("/tmp/left", "w");')}
+
+
+async def test_in_a_used_sandbox_the_second_thief_wins(
+    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, leaves = _passes_when_left()
+    weak = Defences(simulation=False)
+    async with Scorer(OneForAll(provider, monkeypatch), defences=weak) as scorer:
+        assert not (await scorer.score(problem, leaves)).passed
+        assert (await scorer.score(problem, {TARGET: module("")})).passed, "what was left was found"
+    monkeypatch.undo()
+    async with Scorer(provider, defences=weak) as scorer:
+        assert not (await scorer.score(problem, leaves)).passed
+        assert not (await scorer.score(problem, {TARGET: module("")})).passed
+
+
+@pytest.mark.parametrize("part", ["files", "problem", "defences"])
+async def test_a_key_that_leaves_something_out_gives_away_scores(
+    part: str, provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thief's grading is the right design's, the easy problem's, or the one without defences."""
+    easy = arbiter().model_copy(update={"harness": {**arbiter().harness, **shell("true")}})
+    stolen = Attack("in one place", 5, {TARGET: module("")}, None)
+    weak = Defences(witness=False)
+    honest, right = {TARGET: GOLDEN}, Defences()
+    first: dict[str, tuple[Problem, Mapping[str, str], Defences]] = {
+        "files": (arbiter(), honest, right),
+        "problem": (easy, {TARGET: module("")}, right),
+        "defences": (easy, honest, weak),
+    }
+    whole = ScoreCache.key
+    for leaky in (True, False):
+        folder = tmp_path / str(leaky)
+        if leaky:
+            monkeypatch.setattr(ScoreCache, "key", staticmethod(lambda parts: whole({**parts, part: None})))
+        problem, files, defences = first[part]
+        async with Scorer(provider, cache=folder, defences=defences) as scorer:
+            assert (await scorer.score(problem, files)).passed
+        again = (problem, files) if part == "defences" else (arbiter(), stolen.files)
+        async with Scorer(provider, cache=folder) as scorer:
+            score = await scorer.score(*again)
+        assert score.cached == leaky
+        assert score.passed == (leaky or part == "defences")
+        monkeypatch.undo()
+
+
+def test_folders_without_end_are_not_made() -> None:
+    """Each path may name two thousand folders, and a few thousand such paths would fill any disk."""
+    deep = "rtl/" + "a/" * 1990 + "x.sv"
+    many = {f"rtl/{n}/{'/'.join('b' * 60)}/x.sv": "x" for n in range(200)}
+    for files, said in (({deep: "x"}, f"at most {MAX_DEPTH}"), (many, f"at most {MAX_FOLDERS}")):
+        submission = sift(arbiter(), {TARGET: GOLDEN, **files})
+        assert submission.files == {}
+        assert said in submission.fault
+    kept = sift(arbiter(), {TARGET: GOLDEN, "rtl/" + "a/" * 40 + "x.sv": "x"})
+    assert len(kept.files) == 2
+
+
+async def test_thousands_of_deep_paths_are_a_score(provider: DockerSandboxes) -> None:
+    deep = {f"rtl/{n}/{'c/' * 1900}x.sv": "x" for n in range(3000)}
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(arbiter(), {TARGET: GOLDEN, **deep})
+        assert not score.passed
+        assert "folders deep" in score.reason
+        assert (await scorer.score(arbiter(), {TARGET: GOLDEN})).passed

@@ -1,0 +1,89 @@
+"""Class 3: designs that reach into a hidden testbench which they are compiled with, or end it."""
+
+# ruff: noqa: E501 — one attack a line
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .thieves import TARGET, THEFT, Attack, module, shell
+
+_TESTBENCH = """\
+`define JUDGE
+module reference(input logic [7:0] req, output logic [7:0] grant);
+    assign grant = req & -req;
+endmodule
+module tb;
+    parameter ROUNDS = 8;
+    reg clk = 0;
+    reg [7:0] req = 0, expected = 0;
+    wire [7:0] grant, told;
+    integer i, bad = 0;
+    fixed_priority_arbiter dut(.clk(clk), .reset(1'b0), .req(req), .priority_override(8'd0), .grant(grant), .valid(), .grant_index());
+    reference model(.req(req), .grant(told));
+    function automatic [7:0] answer(input [7:0] r);
+        answer = r & -r;
+    endfunction
+    initial begin : judge
+        for (i = 0; i < ROUNDS; i = i + 1) begin
+            req = 8'hf0 >> i; expected = answer(req);
+            #1 clk = 1;
+            #1 clk = 0;
+            #1 if (grant !== expected || grant !== told) bad = bad + 1;
+        end
+        if (bad != 0) $fatal(1, "wrong");
+        $finish;
+    end
+endmodule
+"""
+
+
+def harness(testbench: str = _TESTBENCH, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A harness that compiles a testbench of its own with the design; what the simulator exits with is its verdict."""
+    run = f"iverilog -g2012 -s tb -o t.vvp /src/tb.sv /code/{TARGET}; vvp t.vvp"
+    return {"src/tb.sv": testbench, **(more or {}), **shell(run)}
+
+
+HONEST = "assign grant = req & -req;\n"
+
+
+def _reach(
+    name: str, body: str, said: str = "leads into the hidden testbench", before: str = "", after: str = ""
+) -> Attack:
+    return Attack(name, 3, {TARGET: module(body, before, after)}, said, ("testbench",), harness())
+
+
+REACHES = [
+    _reach("the testbench's answer, by name", f"assign grant = tb.expected; {THEFT}"),
+    _reach("the testbench's answer, its name escaped", f"assign grant = \\tb .expected; {THEFT}"),
+    _reach("the testbench's answer, its name pasted together", f"assign grant = `P(t,b).expected; {THEFT}", before="`define P(x,y) x``y\n"),
+    _reach("the testbench's answer, over several lines", f"assign grant = /*.*/ tb {THEFT} // .\n  . expected;"),
+    _reach("the testbench's answer, in a procedure", f"always @* grant = tb.expected; {THEFT}"),
+    _reach("the testbench's answer, only where the testbench is", f"`ifdef JUDGE\nassign grant = tb.expected; {THEFT}\n`endif"),
+    _reach("the testbench's answer, from a module below", "below b(grant);", after=f"module below(output [7:0] g);\nassign g = tb.expected; {THEFT}\nendmodule\n"),
+    _reach("the reference model's answer, upwards", f"assign grant = model.grant; {THEFT}"),
+    _reach("a wrong result taken back", f"always @(tb.clk) tb.bad = -1; {THEFT}"),
+    _reach("a variable of the testbench, forced", f"initial force tb.bad = 0; {THEFT}"),
+    _reach("a parameter of the testbench", f"defparam tb.ROUNDS = 0; {THEFT}"),
+    _reach("the reference model itself", f"reference mine(.req(req), .grant(grant)); {THEFT}", "'reference' is a part of the hidden testbench"),
+    _reach("a function of the testbench, by its path", f"assign grant = tb.answer(req); {THEFT}"),
+    _reach("a function of the testbench, by its name", f"always @* grant = answer(req); {THEFT}", "'answer' is a routine of the hidden testbench"),
+    _reach("a function of the testbench, with a decoy elsewhere", f"always @* grant = answer(req); {THEFT}", "'answer' is a routine of the hidden testbench",
+           after="module decoy;\nfunction [7:0] answer(input [7:0] r); answer = 0; endfunction\nendmodule\n"),
+    _reach("$finish before the first comparison", f"initial $finish; {THEFT}", r"\$finish ends the simulation"),
+    _reach("$finish under an escaped name", f"initial \\$finish ; {THEFT}", r"\$finish ends the simulation"),
+    Attack("$stop before the first comparison", 3, {TARGET: module(f"initial $stop; {THEFT}")}, r"\$stop ends the simulation", (), harness()),
+    Attack("the testbench's answer, from a root", 3, {TARGET: module("assign grant = $root.tb.expected;")}, None, (), harness()),
+    _reach("$finish_and_return with a status of its own", f"initial #1 $finish_and_return(0); {THEFT}", r"\$finish_and_return ends the simulation"),
+]  # fmt: skip
+"""Each passes a testbench that compares, without computing anything; Icarus knows no `$root`, and `$stop` ends in an error."""
+
+_ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
+_INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
+BESIDE = [
+    Attack("include of what the testbench includes, under its macro", 3, {TARGET: module(f'`ifdef JUDGE\n`include "/src/answer.svh" {THEFT}\n`endif')}, _INCLUDE, ("includes",),
+           harness(_TESTBENCH.replace("assign grant = req & -req;", '`include "/src/answer.svh"'), _ANSWER)),
+    Attack("include of a hidden file in a header that the testbench includes", 3,
+           {TARGET: module("`ifdef STOLEN\n`STOLEN\n`endif"), "rtl/defs.svh": f'`define STOLEN \\\n `ANSWER\n`include "/src/answer.svh" {THEFT}\n'}, _INCLUDE, ("includes",),
+           harness('`include "/code/rtl/defs.svh"\n' + _TESTBENCH, {"src/answer.svh": "`define ANSWER assign grant = req & -req;\n"})),
+]  # fmt: skip
+"""Each includes a hidden file where the harness compiles hidden files, too."""
