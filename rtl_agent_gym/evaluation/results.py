@@ -22,13 +22,15 @@ from ..errors import TranscriptError, UsageError
 from ..problems import Problem
 from ..scoring.score import Score
 
-Cause = Literal["machine", "malformed", "turns out", "violation", "missing", "syntax", "interface", "compile", "tests"]
+Cause = Literal[
+    "machine", "malformed", "turns out", "violation", "missing", "syntax", "interface", "compile", "tests", "untested"
+]
 """Why an episode did not pass; the first that is true, in this order:
 
 ``machine``: no verdict; the machine or the model's service failed. ``malformed``: too many turns that could not be
 acted on. ``turns out``: the turn or token limit came first. ``violation``: something was tried against the grader.
 ``missing``: a target file is not there. ``syntax``, ``interface``, ``compile``, ``tests``: the first stage that is
-not whole.
+not whole. ``untested``: no stage failed, but the weights (``proxy``) had nothing compiled or run.
 """
 
 
@@ -125,8 +127,11 @@ class EpisodeResult(BaseModel):
             return "violation"
         if score.format < 1:
             return "missing"
-        stages: tuple[Literal["syntax", "interface", "compile"], ...] = ("syntax", "interface", "compile")
-        return next((stage for stage in stages if getattr(score, stage) < 1), "tests")
+        if score.syntax < 1 or score.interface < 1:
+            return "syntax" if score.syntax < 1 else "interface"
+        if not score.tests_total:
+            return "untested"  # whatever was run counts one test at least
+        return "compile" if score.compile < 1 else "tests"
 
 
 def episode_seed(seed: int, problem_id: str, sample: int) -> int:

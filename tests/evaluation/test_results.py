@@ -37,7 +37,8 @@ WHOLE = {"format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0}
 def result(problem: str = "a", sample: int = 0, passed: bool = True, **values: Any) -> EpisodeResult:
     stages = {name: values.pop(name) for name in list(values) if name in {*WHOLE, "reason", "violations"}}
     stages["seconds"] = values.pop("graded_in", 0.0)
-    score = Score(passed=passed, tests_passed=3 if passed else 1, tests_total=3, **{**WHOLE, **stages})
+    total = values.pop("tests_total", 3)
+    score = Score(passed=passed, tests_passed=total if passed else total // 3, tests_total=total, **{**WHOLE, **stages})
     plain = {"category": 3, "difficulty": "easy", "seed": 1, "turns": 4, "stop_reason": "completed", "score": score}
     return EpisodeResult(problem_id=problem, sample=sample, **{**plain, **values})
 
@@ -114,6 +115,8 @@ def test_seeds_are_of_the_episode_alone() -> None:
         ("interface", {"passed": False, "interface": 0.8, "compile": 0.0}),
         ("compile", {"passed": False, "compile": 0.0}),
         ("tests", {"passed": False}),
+        ("untested", {"passed": False, "compile": 0.0, "tests_total": 0}),
+        ("interface", {"passed": False, "compile": 0.0, "interface": 0.5, "tests_total": 0}),
         (None, {"stop_reason": "max_turns"}),
     ],
 )
