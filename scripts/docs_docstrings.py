@@ -29,10 +29,21 @@ def _walk(obj: griffe.Object) -> None:
     if obj.docstring is not None:
         obj.docstring.value = as_markdown(obj.docstring.value, obj)
     for name, member in list(obj.members.items()):
-        if isinstance(member, griffe.Attribute) and str(member.value).startswith(_MACHINERY):
+        if _is_machinery(member):
             obj.del_member(name)
         elif isinstance(member, griffe.Object):  # an alias is shown where its target is
             _walk(member)
+
+
+def _is_machinery(member: griffe.Object | griffe.Alias) -> bool:
+    """Whether a public name is of no use to a reader."""
+    if isinstance(member, griffe.Attribute):
+        return member.name == "model_config" or str(member.value).startswith(_MACHINERY)
+    return isinstance(member, griffe.Function) and member.is_special and member.docstring is None and not _makes(member)
+
+
+def _makes(function: griffe.Function) -> bool:
+    return function.name == "__init__"  # its signature is the class's
 
 
 def as_markdown(text: str, scope: griffe.Object) -> str:
@@ -49,8 +60,9 @@ def _fenced(found: re.Match[str]) -> str:
 
 
 def _link(found: re.Match[str], scope: griffe.Object) -> str:
+    first, dot, rest = found[1].partition(".")
     try:
-        path = scope.resolve(found[1])
+        path = scope.resolve(first) + dot + rest
     except griffe.NameResolutionError:
         return found[0]
     # Optional: what the reference does not show stays as it is.
