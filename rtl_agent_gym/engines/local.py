@@ -34,6 +34,7 @@ from .training import Training, score
 from .worker import Later, Worker
 
 Config = Mapping[str, float | str] | None
+"""Options of a loss by name; None for its defaults."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ Style = Literal["tools", "dialect"]
 """``tools``: calls as OpenAI's chat format has them. ``dialect``: every turn as the text that the model wrote."""
 
 Row = dict[str, Any]
+"""A line of an export, as it is written in JSON."""
 
 TOOL: Row = {
     "type": "function",

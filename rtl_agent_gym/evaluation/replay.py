@@ -52,9 +52,13 @@ class Replay:
     path: Path
     problem_id: str
     recorded_turns: int
+    """Turns that the record holds."""
     compared_turns: int = 0
+    """Turns that were played again and compared."""
     score_compared: bool = False
+    """Whether the record holds a score, and it was compared."""
     divergence: Divergence | None = None
+    """The first difference; None where there is none."""
     notes: list[str] = field(default_factory=list)
     """What is unlike the recorded run from the start, or missing in the record."""
 

@@ -24,6 +24,7 @@ from .viewer.model import short_name
 from .viewer.page import write_page
 
 MOST_FLIPS = 60
+"""Flipped problems that a report lists, at most."""
 
 
 @dataclass(frozen=True)

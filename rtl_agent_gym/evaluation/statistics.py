@@ -18,7 +18,9 @@ class Estimate:
 
     value: float
     low: float
+    """Lower end of the interval."""
     high: float
+    """Its upper end."""
     problems: int
     """How many it is the mean of."""
 

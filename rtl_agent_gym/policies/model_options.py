@@ -12,7 +12,9 @@ class ModelOptions:
     """Sampling and connection of the policies that have a model."""
 
     temperature: float = 1.0
+    """0 or more; 0 always takes the likeliest token."""
     top_p: float = 1.0
+    """In (0, 1]: the share of probability that tokens are drawn from."""
     max_tokens: int = 4096
     """Tokens of one turn."""
     max_context: int = 32_768

@@ -16,6 +16,7 @@ class Completion:
     """What a policy said in one turn."""
 
     text: str
+    """The words, control tokens that the model wrote spelled out."""
     token_ids: Sequence[int] | None = None
     """The sampled ids, where the policy samples tokens; they and not `text` are then what was said."""
     logprobs: Sequence[float] | None = None

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 Difficulty = Literal["easy", "medium", "hard"]
+"""As the benchmark rates its problems."""
 
 
 class Problem(BaseModel):

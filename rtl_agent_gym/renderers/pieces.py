@@ -63,37 +63,47 @@ class PieceRenderer(ABC):
 
     @property
     def name(self) -> str:
+        """The name it is had by."""
         return self._name
 
     @property
     def stop(self) -> list[str] | list[int]:
+        """`END`: as an id where there is a tokenizer, otherwise as text."""
         return [str(self.END)] if self._tokenizer is None else [self.codec.control(self.END)]
 
     def initial_text(self, system: str, user: str) -> str:
+        """See `Renderer.initial_text`."""
         return written_out(self.initial_pieces(system, user))
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
+        """See `Renderer.parse_text`."""
         return self.parse_completion(completion.rstrip().removesuffix(self.END), truncated=truncated)
 
     def observation_text(self, outputs: Sequence[str]) -> str:
+        """See `Renderer.observation_text`."""
         return written_out(self.reply_pieces(_contents(outputs)))
 
     def correction_text(self, message: str) -> str:
+        """See `Renderer.correction_text`."""
         return written_out(self.reply_pieces([self.correction_pieces(message)]))
 
     def initial_ids(self, system: str, user: str) -> list[int]:
+        """See `Renderer.initial_ids`."""
         return self.codec.encode(self.initial_pieces(system, user))
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
+        """See `Renderer.parse_ids`."""
         end, ids = self.codec.control(self.END), list(ids)
         whole = end in ids
         spoken = ids[: ids.index(end)] if whole else ids
         return self.parse_completion(self.codec.decode(spoken), truncated=not whole)
 
     def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
+        """See `Renderer.observation_ids`."""
         return self._next_turn(_contents(outputs), action_ids)
 
     def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
+        """See `Renderer.correction_ids`."""
         return self._next_turn([self.correction_pieces(message)], action_ids)
 
     @cached_property

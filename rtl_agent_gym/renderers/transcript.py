@@ -23,6 +23,7 @@ class Segment:
     """A run of tokens that came from one side."""
 
     ids: tuple[int, ...]
+    """The token ids, in order."""
     sampled: bool
     """Whether the model sampled them; otherwise they are prompt, results or corrections."""
     logprobs: tuple[float, ...] = ()

@@ -36,6 +36,7 @@ from rtl_agent_gym.sandboxes.host import (
 )
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
+"""Where a daemon listens unless it is told otherwise."""
 
 _ENFORCED_LIMITS = ("MemoryLimit", "PidsLimit", "CpuCfsQuota")
 

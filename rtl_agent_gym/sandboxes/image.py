@@ -28,7 +28,9 @@ from rtl_agent_gym.sandboxes.daemon import connect
 from rtl_agent_gym.sandboxes.host import Progress, exclusive, silent, tail
 
 REPOSITORY = "rtl-agent-gym/sim"
+"""What the image is called; its tag is a digest of the build context."""
 CONTEXT = Path(__file__).parent / "image_context"
+"""The folder that the image is built from."""
 IMAGE_LABEL = "io.rtl-agent-gym.image"
 """On every image that a build here leaves; containers inherit it, so it says nothing about their owner."""
 

@@ -27,11 +27,13 @@ class CommandResult:
     exit_code: int | None
     """The exit status (128 + n after signal n); None when the time ran out."""
     timed_out: bool = False
+    """Whether the time ran out and the command's processes were ended."""
     truncated: bool = False
     """Whether `output` was cut."""
     output_chars: int = 0
     """Characters that were written before the cut."""
     seconds: float = 0.0
+    """Wall time."""
     restarted: str | None = None
     """Why the shell had to be replaced by a new one, or None. Files last; variables, functions and jobs do not."""
     cwd: str = WORK_DIR
@@ -48,8 +50,11 @@ class SandboxSpec:
     """``agent``: everything runs as one unprivileged user. ``scoring``: files can also be put in by a second user, the
     keeper, whom the processes run by `Sandbox.exec` can neither signal nor write to."""
     memory: int = 2 << 30
+    """Of all processes and the work folder together."""
     cpus: float = 2.0
+    """Processors that may be used at once, on average."""
     pids: int = 512
+    """Processes and threads at the same time."""
     file_size: int = 256 << 20
     """Largest single file."""
     disk: int = 512 << 20

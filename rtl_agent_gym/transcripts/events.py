@@ -25,13 +25,16 @@ class Header(_Event):
     package_version: str = ""
     problem_id: str
     problem_digest: str
+    """`Problem.digest` at the time."""
     category: int | None = None
     """The problem's category, where the writer knew it; so with `difficulty`."""
     difficulty: str | None = None
     image_digest: str = ""
+    """The id of the simulation image; empty where no container was used."""
     renderer: str
     seed: int | None = None
     options: dict[str, Any] = {}
+    """The episode's rules by name, times in seconds; ``weights`` are those of the reward."""
     system: str = ""
     user: str = ""
     files: dict[str, str] = {}
@@ -62,10 +65,15 @@ class CommandRecord(BaseModel):
 
     command: str
     exit_code: int | None
+    """128 + n after signal n; None when the time ran out."""
     timed_out: bool = False
+    """Whether its processes were ended because the time ran out."""
     truncated_output: bool = False
+    """Whether the model read less than the command printed."""
     restarted: str | None = None
+    """Why the shell had to be replaced, or None."""
     seconds: float = 0.0
+    """Wall time."""
     submission: SubmissionRecord | None = None
     """Set where the command was ``submit`` and the files were graded."""
 
@@ -77,7 +85,9 @@ class TurnRecord(_Event):
     turn: int
     """1-based."""
     completion: str
+    """What the model said, as text."""
     token_ids: list[int] | None = None
+    """The sampled ids; None for a policy that does not sample tokens."""
     logprobs: list[float] | None = None
     """Of each sampled token under the policy, natural logarithm; as long as `token_ids`."""
     tokens: list[str] | None = None
@@ -89,9 +99,11 @@ class TurnRecord(_Event):
     action: Literal["command", "final", "malformed"]
     commands: list[CommandRecord] = []
     observation: str = ""
+    """What the model read of it, in its dialect."""
     files: dict[str, str | None] = {}
     """Text files of the graded folders that this turn wrote or changed; None for one that it removed."""
     seconds: float = 0.0
+    """Wall time of the turn's commands, without the waiting for the model."""
 
 
 class ScoreRecord(_Event):
@@ -109,10 +121,13 @@ class End(_Event):
 
     event: Literal["end"] = "end"
     stop_reason: str
+    """``completed``, ``max_turns``, ``max_tokens`` or ``parse_error``; ``error`` where the machine failed."""
     turns: int
     seconds: float
+    """Wall time from the episode's beginning."""
     error: str | None = None
     """The machine's fault that ended the episode without a score, if one did."""
 
 
 Event = Annotated[Header | TurnRecord | ScoreRecord | End, Field(discriminator="event")]
+"""A line of a transcript."""
