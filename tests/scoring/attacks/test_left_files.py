@@ -141,6 +141,10 @@ async def test_hidden_tests_are_nowhere_in_an_agents_container(provider: DockerS
         assert (await grading).passed
     assert seen.output == ""
     assert not seen.timed_out
+    await sandbox.write_files({"docs/leak.txt": mark})
+    leaked = await sandbox.run(f"export LEAK={mark}; sleep 9 &\n{script}", timeout=60)
+    for place in ("/code/docs/leak.txt", "in a process", f"LEAK={mark}"):
+        assert place in leaked.output, "the search finds what is there"
 
     def settings() -> str:
         client = docker.from_env()

@@ -148,3 +148,33 @@ async def test_thousands_of_deep_paths_are_a_score(provider: DockerSandboxes) ->
         assert not score.passed
         assert "folders deep" in score.reason
         assert (await scorer.score(arbiter(), {TARGET: GOLDEN})).passed
+
+
+CODE = """\
+#include <stdio.h>
+__attribute__((constructor)) static void steal(void) { fclose(fopen("/code/rundir/stolen.txt", "w")); }
+extern "C" { void (*vlog_startup_routines[])(void) = {0}; }
+"""
+
+
+@pytest.mark.parametrize("blank", [" ", "", "\t  \t", "\r", "\n"], ids=ascii)
+async def test_a_ready_made_simulation_cannot_load_code(blank: str, provider: DockerSandboxes) -> None:
+    """However the line is spelled, and whatever the file with the code is called."""
+    builder = await provider.create()
+    await builder.write_files({"rtl/thief.cc": CODE, "rtl/t.v": "module t; endmodule\n"})
+    made = await builder.run("cd rtl && g++ -shared -fPIC -o table.bin thief.cc && iverilog -o t.vvp t.v")
+    assert made.exit_code == 0, made.output
+    built = await builder.read_files(["rtl/table.bin", "rtl/t.vvp"])
+    ready = built["rtl/t.vvp"].replace(
+        b':vpi_module "', f':vpi_module{blank}"/code/rtl/table.bin";\n:vpi_module "'.encode(), 1
+    )
+    files = {TARGET: module(""), "rtl/table.bin": built["rtl/table.bin"], "rtl/ready.vvp": ready}
+    plain = arbiter()
+    run = "vvp /code/rtl/ready.vvp; test -e stolen.txt"
+    problem = plain.model_copy(update={"harness": {**plain.harness, **shell(run)}})
+    async with Scorer(provider, defences=Defences(simulation=False)) as scorer:
+        assert (await scorer.score(problem, files)).passed
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem, files)
+    assert not score.passed
+    assert re.match(r"/code/rtl/ready.vvp: (loads '/code/rtl/table.bin'|.*:vpi_module)", score.violations[0])

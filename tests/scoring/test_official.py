@@ -1,0 +1,80 @@
+"""Our verdict is the official one: for every bundled solution and every wrong design that lies beside it.
+
+The official way is ``docker compose run`` of each service, with the exit status as the verdict and no guard, no witness
+and no sifting in between: a volume of the work folder, the hidden tests mounted below it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.bundled import wrong_designs
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.image import find_image
+from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring.compose import RUN_DIR, SIM_IMAGES, read_services
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+PROBLEMS = {problem.id: problem for problem in load_problems("bundled")}
+FOLDERS = ("docs", "rundir", "rtl", "verif", "src")
+
+
+def _docker(*words: str, cwd: Path) -> int:
+    return subprocess.run(["docker", *words], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True).returncode
+
+
+def official(problem: Problem, files: Mapping[str, str]) -> bool:
+    """The verdict of the official way."""
+    name, image = f"official{secrets.token_hex(4)}", find_image()
+    folder = Path(tempfile.mkdtemp(prefix="rtl-gym-official-"))
+    try:
+        for place in FOLDERS:
+            (folder / place).mkdir()
+        for path, text in {**problem.context, **problem.harness, **files}.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+        text = (folder / "docker-compose.yml").read_text()
+        for template in SIM_IMAGES:
+            text = text.replace(template, image)
+        (folder / "docker-compose.yml").write_text(text)
+        mounts = [word for place in FOLDERS for word in ("-v", f"{folder / place}:/code/{place}")]
+        user = ("--user", f"{os.getuid()}:{os.getgid()}", "-e", f"HOME={RUN_DIR}", "-e", "PYTHONDONTWRITEBYTECODE=1")
+        services = [service.name for service in read_services(problem)]
+        run = ("compose", "-p", name, "run", "--rm", "-T", *user, *mounts)
+        verdict = all(_docker(*run, service, cwd=folder) == 0 for service in services)
+        _docker("compose", "-p", name, "down", "--remove-orphans", cwd=folder)
+        return verdict
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def compose() -> None:
+    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
+        pytest.skip("the compose plugin of Docker is not there")
+
+
+@pytest.mark.usefixtures("compose")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+async def test_the_verdict_is_the_official_one(problem: Problem, provider: DockerSandboxes) -> None:
+    assert problem.golden is not None
+    designs = {"golden": problem.golden, **wrong_designs(problem.id)}
+    async with Scorer(provider) as scorer:
+        for name, files in designs.items():
+            whole = {**problem.context, **files}
+            score = await scorer.score(problem, whole)
+            assert score.passed == await asyncio.to_thread(official, problem, whole), (name, score.reason)
+            assert score.passed == (name == "golden"), (name, score.reason)
+            assert score.violations == []
