@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import re
 import shutil
@@ -143,3 +144,15 @@ def test_a_broken_link_fails_the_build(tmp_path: Path, line: str, complaint: str
     done = build(tmp_path / "site", tmp_path)
     assert done.returncode != 0
     assert complaint in done.stderr
+
+
+def test_the_script_builds_it(tmp_path: Path) -> None:
+    script = ROOT / "scripts" / "docs"
+    assert os.access(script, os.X_OK)
+    text = script.read_text()
+    assert text.startswith("#!/usr/bin/env bash\n#")
+    assert "\nset -euo pipefail\n" in text
+    if (ROOT / ".venv/setup-stamp").exists():  # a checkout that scripts/setup made
+        done = subprocess.run([script, "--site-dir", str(tmp_path)], capture_output=True, text=True, timeout=280)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (tmp_path / "index.html").is_file()
