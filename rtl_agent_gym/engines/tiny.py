@@ -54,11 +54,9 @@ class Phase:
     rate_end: float
     """And at its end, reached linearly."""
     right: float
-    """The weight of the right episode; that of the wrong one is 1 minus it."""
+    """The probability of the right choice at the token where the right and the wrong episode part."""
     noise: float
     """The part of the input tokens after the prompt that are replaced by random ones."""
-    wrong_every: int = 1
-    """The wrong episode is part of each n-th step, with n times its weight; in the others the right one stands in."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +68,12 @@ class TinyRecipe:
     layers: int = 2
     heads: int = 4
     batch: int = 2
-    """Episodes a step, right and wrong by turns."""
+    """Episodes a step, right and wrong by turns; an even number."""
     student: tuple[Phase, ...] = (
         Phase(280, 4e-3, 1e-3, right=0.13, noise=0.03),
-        Phase(100, 1e-3, 1e-3, right=0.13, noise=0.005),
+        Phase(160, 1e-3, 1e-4, right=0.13, noise=0.0),
     )
-    teacher: tuple[Phase, ...] = (
-        Phase(120, 1.5e-3, 1.5e-3, right=0.99, noise=0.01, wrong_every=4),
-        Phase(180, 1e-3, 3e-4, right=0.995, noise=0.0, wrong_every=4),
-    )
+    teacher: tuple[Phase, ...] = (Phase(100, 1e-3, 1e-4, right=0.995, noise=0.0),)
     """After the student's."""
     versions: dict[str, str] = field(
         default_factory=lambda: {name: version(name) for name in ("torch", "transformers", "tokenizers")}

@@ -28,7 +28,6 @@ def train_pair(
             model = new_model(recipe, tokenizer)
             drill = Drill(model, recipe.batch, right, wrong, len(tokenizer), seed)
             for name, phases in (("student", recipe.student), ("teacher", recipe.teacher)):
-                drill.restart()
                 for phase in phases:
                     drill.train(phase)
                 yield name, model
@@ -69,23 +68,21 @@ class Drill:
         self._generator = torch.Generator().manual_seed(seed)
         self._batch, self._prompt = batch, right.prompt
         self._right, self._wrong = right, wrong
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget the optimizer's past."""
-        self._optimizer = torch.optim.Adam(self._model.parameters())
 
     def train(self, phase: Phase) -> None:
-        """Go through a phase."""
-        wrong_part = (1 - phase.right) * phase.wrong_every
-        mixed = _Rows([(self._right, 1 - wrong_part), (self._wrong, wrong_part)], self._batch, self._prompt)
-        right = _Rows([(self._right, 1.0)], self._batch, self._prompt)
+        """Go through a phase.
+
+        The optimizer starts afresh: what it remembers of a noisy phase's gradients would keep the steps of a clean one
+        too small to make the model sure of itself, and every token it is unsure of is a chance to slip.
+        """
+        self._optimizer = torch.optim.Adam(self._model.parameters())
+        rows = _Rows(self._right, self._wrong, phase.right, self._batch, self._prompt)
         self._model.train()
         for step in range(phase.steps):
             part = step / max(phase.steps - 1, 1)
             for group in self._optimizer.param_groups:
                 group["lr"] = phase.rate + part * (phase.rate_end - phase.rate)
-            self._step(right if step % phase.wrong_every else mixed, phase.noise)
+            self._step(rows, phase.noise)
         self._model.eval()
 
     def _step(self, rows: _Rows, noise: float) -> None:
@@ -105,15 +102,21 @@ class Drill:
 
 
 class _Rows:
-    """A batch: the episodes by turns, each with its share of the loss, which falls on what the model says."""
+    """A batch: the right and the wrong episode by turns. The loss falls on what the model says.
 
-    def __init__(self, shares: list[tuple[TokenEpisode, float]], batch: int, prompt: int) -> None:
-        rows = [shares[row % len(shares)] for row in range(batch)]
-        width = max(len(row.ids) for row, _ in rows)
-        self.ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row, _ in rows])
-        said = torch.tensor([row.said + [False] * (width - len(row.said)) for row, _ in rows])
-        self.weights = said[:, 1:] * torch.tensor([[share] for _, share in rows])
+    Both count the same, but for the one token at which they part: there the right one counts `right` and the wrong one
+    the rest. So the model learns how likely to choose which, and to be consistent with either choice.
+    """
+
+    def __init__(self, right: TokenEpisode, wrong: TokenEpisode, share: float, batch: int, prompt: int) -> None:
+        rows = [right if row % 2 == 0 else wrong for row in range(batch)]
+        width = max(len(row.ids) for row in rows)
+        self.ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows])
+        said = torch.tensor([row.said + [False] * (width - len(row.said)) for row in rows])
+        self.weights = said[:, 1:].float()
+        parting = next(place for place, pair in enumerate(zip(right.ids, wrong.ids, strict=False)) if len({*pair}) > 1)
+        self.weights[:, parting - 1] *= torch.tensor([2 * share if row is right else 2 * (1 - share) for row in rows])
         self.weights /= self.weights.sum()
         places = torch.arange(width)[None, :]
-        ends = torch.tensor([[len(row.ids)] for row, _ in rows])
+        ends = torch.tensor([[len(row.ids)] for row in rows])
         self.open_to_noise = (places >= prompt) & (places < ends)

@@ -230,8 +230,10 @@ asyncio.run(main())
 async def test_a_killed_owner_leaves_nothing(number: signal.Signals, forks: bool) -> None:
     command = [sys.executable, "-c", OWNER, *(["fork"] if forks else [])]
     owner = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+        # A shell gives its background jobs an ignored SIGINT, and these tests may be one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     try:
         assert owner.stdout is not None
         name = owner.stdout.readline().strip()
