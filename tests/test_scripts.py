@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = ["scripts/setup", "scripts/check", "scripts/test", ".ci/run", "run_distillation_1problem_agentic.sh"]
+SCRIPTS = [
+    "scripts/setup",
+    "scripts/check",
+    "scripts/test",
+    "scripts/docs",
+    ".ci/run",
+    "run_distillation_1problem_agentic.sh",
+]
 
 
 def run(checkout: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
