@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DESIGNS = ROOT / "tests" / "scoring" / "designs"
 PAGE = ROOT / "docs" / "compatibility.md"
 FINER = "`timescale 1ns/1ps\n"
-_MISSING = re.compile(r"parameter '(\w+)' not found")
+_MISSING = re.compile(r"parameter [`'](\w+)[`'] not found")
 
 
 def short(problem: Problem) -> str:
@@ -47,6 +47,17 @@ def right_design(problem: Problem) -> dict[str, str] | None:
     if folder.is_dir():
         return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
     return problem.golden
+
+
+def unnamed(problem: Problem) -> list[str]:
+    """Names in the design that the hidden tests ask for and the task mentions nowhere. Nobody can know them."""
+    told = set(re.findall(r"\w+", problem.prompt + "\n".join(problem.context.values())))
+    tests = "\n".join(
+        re.sub(r'#.*|"[^"\n]*"', "", text)
+        for path, text in problem.harness.items()
+        if path.endswith(".py") and not path.endswith("test_runner.py")
+    )
+    return sorted(set(re.findall(r"\bdut\.([A-Za-z]\w*)", tests)) - told)
 
 
 async def placeholder(problem: Problem, frontend: Frontend, names: Sequence[str]) -> dict[str, str]:
@@ -88,6 +99,13 @@ def seen(run: HarnessRun, what: str) -> str:
 
 async def examine(problem: Problem, provider: DockerSandboxes, frontend: Frontend, seconds: float) -> str:
     """What is known of a row, in words."""
+    missing = unnamed(problem)
+    guess = f"; its tests use names that the task gives nowhere: {', '.join(f'`{name}`' for name in missing)}"
+    return await judge(problem, provider, frontend, seconds) + (guess if missing else "")
+
+
+async def judge(problem: Problem, provider: DockerSandboxes, frontend: Frontend, seconds: float) -> str:
+    """What running it shows."""
     files = right_design(problem)
     if files is not None:
         async with Scorer(provider) as scorer:
@@ -95,8 +113,20 @@ async def examine(problem: Problem, provider: DockerSandboxes, frontend: Fronten
         if not score.passed:
             return f"fails with the design here: {score.reason[:160]}"
         finer = any(FINER.strip() in text.replace(" / ", "/") for text in files.values())
-        odd = finer and re.search(r"Clock\([^)]*\b\d*[13579]\s*,\s*unit", "".join(problem.harness.values()))
-        return "passes with a right design" + (", which begins with `` `timescale 1ns/1ps ``" if odd else "")
+        odd = finer and re.search(r"Clock\([^)]*(\b\d*[13579]|_period)\s*,\s*unit", "".join(problem.harness.values()))
+        nothing, what = await _without(problem, provider, frontend, seconds)
+        return (
+            "passes with a right design"
+            + (", which begins with `` `timescale 1ns/1ps ``" if odd else "")
+            + (f"; {what} passes, too" if all(service.code == 0 for service in nothing.services) else "")
+        )
+    return seen(*await _without(problem, provider, frontend, seconds))
+
+
+async def _without(
+    problem: Problem, provider: DockerSandboxes, frontend: Frontend, seconds: float
+) -> tuple[HarnessRun, str]:
+    """A run without a right design, and what was run."""
     names: list[str] = []
     while True:
         files = await placeholder(problem, frontend, names)
@@ -107,7 +137,7 @@ async def examine(problem: Problem, provider: DockerSandboxes, frontend: Fronten
             break
         names += more  # what the harness sets must be there
     kept = all(path in problem.context for path in files)
-    return seen(run, "the design as shipped" if kept else "a module with nothing in it")
+    return run, "the design as shipped" if kept else "a module with nothing in it"
 
 
 async def _run(problem: Problem, files: dict[str, str], provider: DockerSandboxes, seconds: float) -> HarnessRun:

@@ -20,7 +20,7 @@ import pytest
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.sandboxes.image import find_image
+from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import RUN_DIR, SIM_IMAGES, read_services
 
@@ -36,24 +36,23 @@ def _docker(*words: str, cwd: Path) -> int:
 
 def official(problem: Problem, files: Mapping[str, str]) -> bool:
     """The verdict of the official way."""
-    name, image = f"official{secrets.token_hex(4)}", find_image()
+    name, image = f"official{secrets.token_hex(4)}", image_tag()
     folder = Path(tempfile.mkdtemp(prefix="rtl-gym-official-"))
     try:
         for place in FOLDERS:
             (folder / place).mkdir()
-        for path, text in {**problem.context, **problem.harness, **files}.items():
+        harness = dict(problem.harness)
+        for template in SIM_IMAGES:
+            harness = {path: text.replace(template, image) for path, text in harness.items()}
+        for path, text in {**problem.context, **harness, **files}.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
-        text = (folder / "docker-compose.yml").read_text()
-        for template in SIM_IMAGES:
-            text = text.replace(template, image)
-        (folder / "docker-compose.yml").write_text(text)
         mounts = [word for place in FOLDERS for word in ("-v", f"{folder / place}:/code/{place}")]
         user = ("--user", f"{os.getuid()}:{os.getgid()}", "-e", f"HOME={RUN_DIR}", "-e", "PYTHONDONTWRITEBYTECODE=1")
         services = [service.name for service in read_services(problem)]
         run = ("compose", "-p", name, "run", "--rm", "-T", *user, *mounts)
         verdict = all(_docker(*run, service, cwd=folder) == 0 for service in services)
-        _docker("compose", "-p", name, "down", "--remove-orphans", cwd=folder)
+        _docker("compose", "-p", name, "down", "--remove-orphans", "--rmi", "local", cwd=folder)
         return verdict
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -168,7 +168,11 @@ async def test_a_ready_made_simulation_cannot_load_code(blank: str, provider: Do
     ready = built["rtl/t.vvp"].replace(
         b':vpi_module "', f':vpi_module{blank}"/code/rtl/table.bin";\n:vpi_module "'.encode(), 1
     )
-    files = {TARGET: module(""), "rtl/table.bin": built["rtl/table.bin"], "rtl/ready.vvp": ready}
+    files: dict[str, str | bytes] = {
+        TARGET: module(""),
+        "rtl/table.bin": built["rtl/table.bin"],
+        "rtl/ready.vvp": ready,
+    }
     plain = arbiter()
     run = "vvp /code/rtl/ready.vvp; test -e stolen.txt"
     problem = plain.model_copy(update={"harness": {**plain.harness, **shell(run)}})
