@@ -77,6 +77,12 @@ REACHES = [
 ]  # fmt: skip
 """Each passes a testbench that compares, without computing anything; Icarus knows no `$root`, and `$stop` ends in an error."""
 
+REACHES += [
+    Attack("the testbench's answer, from a module that the compiler finds in a folder", 3, {TARGET: module(f"assign grant = tb.expected; {THEFT}")},
+           "leads into the hidden testbench", ("testbench",),
+           {"src/tb.sv": _TESTBENCH, **shell("iverilog -g2012 -s tb -o t.vvp -Y .sv -y /code/rtl /src/tb.sv; vvp t.vvp")}),
+]  # fmt: skip
+
 _ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
 BESIDE = [

@@ -208,9 +208,22 @@ def _beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[str], li
     others = [word for word in _without_output(arguments) if word not in named]
     tops = [word for option, word in zip(others, others[1:]) if option == "-s"]  # noqa: B905, RUF007
     tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
-    if len(named) != len(sources) and not all(below(path, READABLE) for path in sources):
-        return [], [APART]
+    named += _libraries(others)
+    if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
+        return [], [APART]  # a file of options names sources
     return beyond_ports([f"{REAL}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
+
+
+def _libraries(arguments: list[str]) -> list[str]:
+    """Files that the compiler may read when it misses a module."""
+    found: list[str] = []
+    for at, word in enumerate(arguments):
+        if word[:2] in ("-y", "-l"):
+            place = word[2:] or "".join(arguments[at + 1 : at + 2])
+            names = sorted(os.listdir(place)) if os.path.isdir(place) else []
+            found += [f"{place}/{name}" for name in names if name.endswith((".v", ".sv", ".vl"))]
+            found += [place] if os.path.isfile(place) else []
+    return found
 
 
 def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> tuple[list[str], list[str]]:
