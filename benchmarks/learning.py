@@ -4,6 +4,8 @@
     python benchmarks/learning.py --seeds 0 --variant lora  # or: rl, control
     python benchmarks/learning.py --seeds 0 1 2 --check     # exits 1 when a target is missed
 
+Models and scores are made anew for each seed, in a cache of its own, unless ``--cache`` names one to keep.
+
 For each seed: the pass rate of the first 5 steps and of the last 10, of fresh episodes before and after, the KL to the
 teacher of the first 5 and the last 10 steps, and the seconds that everything took.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -91,6 +94,7 @@ def main() -> int:
     parser.add_argument("--variant", choices=sorted(VARIANTS), default="distill")
     parser.add_argument("--episodes", type=int, default=64, help="fresh episodes before and after; 0 for none")
     parser.add_argument("--folder", type=Path, help="keep the runs there")
+    parser.add_argument("--cache", type=Path, help="keep models and scores there, and take those that are there")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each seed")
     arguments = parser.parse_args()
@@ -100,6 +104,7 @@ def main() -> int:
         heads = f"{'seed':>4} {'steps':>5} {'first 5':>8} {'last 10':>8} {'before':>7} {'after':>7}"
         print(f"{heads} {'KL':>16} {'seconds':>8}")
         for seed in arguments.seeds:
+            os.environ["XDG_CACHE_HOME"] = str(arguments.cache or home / f"cache-{arguments.variant}-{seed}")
             found = measure(seed, arguments.variant, arguments.episodes, home / f"{arguments.variant}-{seed}")
             kl = f"{shown(found['kl_first_5'], '.4f')} → {shown(found['kl_last_10'], '.4f')}"
             print(

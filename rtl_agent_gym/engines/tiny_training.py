@@ -26,7 +26,7 @@ def train_pair(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = new_model(recipe, tokenizer)
-            drill = Drill(model, recipe.batch, right, wrong, len(tokenizer), seed)
+            drill = Drill(model, recipe, right, wrong, len(tokenizer), seed)
             for name, phases in (("student", recipe.student), ("teacher", recipe.teacher)):
                 for phase in phases:
                     drill.train(phase)
@@ -59,14 +59,14 @@ def new_model(recipe: TinyRecipe, tokenizer: Any) -> Any:
 
 
 class Drill:
-    """Trains a model on two episodes, with noise in what it reads."""
+    """Trains a model on two episodes, with noise in what it reads, to be used at a lower temperature than it is taught."""
 
     def __init__(
-        self, model: Any, batch: int, right: TokenEpisode, wrong: TokenEpisode, vocabulary: int, seed: int
+        self, model: Any, recipe: TinyRecipe, right: TokenEpisode, wrong: TokenEpisode, vocabulary: int, seed: int
     ) -> None:
         self._model, self._vocabulary = model, vocabulary
         self._generator = torch.Generator().manual_seed(seed)
-        self._batch, self._prompt = batch, right.prompt
+        self._batch, self._temperature, self._prompt = recipe.batch, recipe.temperature, right.prompt
         self._right, self._wrong = right, wrong
 
     def train(self, phase: Phase) -> None:
@@ -76,7 +76,9 @@ class Drill:
         too small to make the model sure of itself, and every token it is unsure of is a chance to slip.
         """
         self._optimizer = torch.optim.Adam(self._model.parameters())
-        rows = _Rows(self._right, self._wrong, phase.right, self._batch, self._prompt)
+        # What is p at temperature 1 is proportional to the t-th root of p at temperature t.
+        share, rest = phase.right ** (1 / self._temperature), (1 - phase.right) ** (1 / self._temperature)
+        rows = _Rows(self._right, self._wrong, share / (share + rest), self._batch, self._prompt)
         self._model.train()
         for step in range(phase.steps):
             part = step / max(phase.steps - 1, 1)
@@ -86,7 +88,7 @@ class Drill:
         self._model.eval()
 
     def _step(self, rows: _Rows, noise: float) -> None:
-        logits = self._model(input_ids=self._noisy(rows, noise)[:, :-1], use_cache=False).logits
+        logits = self._model(input_ids=self._noisy(rows, noise)[:, :-1], use_cache=False).logits / self._temperature
         losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), rows.ids[:, 1:], reduction="none")
         loss = (losses * rows.weights).sum()
         self._optimizer.zero_grad(set_to_none=True)

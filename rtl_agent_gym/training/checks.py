@@ -28,7 +28,7 @@ TINY_DEFAULTS: dict[str, Any] = {
     "max_tokens": 160,
     "max_trajectory_tokens": 1200,
     "group_size": 16,
-    "num_steps": 45,
+    "num_steps": 40,
     "learning_rate": 2e-4,
     "warmup_steps": 6,
     "lr_schedule": "linear",
