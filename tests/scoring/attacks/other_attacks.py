@@ -74,7 +74,7 @@ ESCAPES = [
     Attack("Verilator's bind into the testbench", 3,
            {TARGET: module("", before=f'module thief; initial $system("touch stolen.txt"); {THEFT}\nendmodule\nbind tb thief t();\n')}, r"\$system", ("simulation", "testbench"), _VERILATED, 120.0, True),
     _verilated("Verilator's final block", f'final $system("touch stolen.txt"); {THEFT}', r"\$system"),
-    _verilated("Verilator's $system, its name escaped by a macro", f'`define S(a,b) $a``b\ninitial `S(sys,tem)("touch stolen.txt"); {THEFT}', r"\$system"),
+    _verilated("Verilator's $system, its name pasted by a macro", f'`define S(x) $``x\ninitial `S(system)("touch stolen.txt"); {THEFT}', r"\$system"),
     Attack("DPI export", 3, {TARGET: module(f'export "DPI-C" function leak; {THEFT}\nfunction int leak(); return 1; endfunction')}, "export of a foreign function", (), _VERILATED, 120.0, True),
     Attack("bind under Icarus", 3, {TARGET: module("", before="module thief; endmodule\nbind tb thief t();\n")}, None),
     Attack("tasks of other simulators", 3, {TARGET: module(f'initial begin $shell("touch x"); $exec("x"); $popen("x"); {THEFT}\nend')}, r"\$shell reaches"),
