@@ -26,8 +26,8 @@ from rtl_agent_gym.training.run import train
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "distill": {},
-    "lora": {"lora_rank": 32, "learning_rate": 2e-3, "num_steps": 60},
-    "rl": {"teacher_model": "none", "kl_penalty_coef": 0, "reward_coef": 1, "num_steps": 60},
+    "lora": {"lora_rank": 32, "learning_rate": 1e-3},
+    "rl": {"teacher_model": "none", "kl_penalty_coef": 0, "reward_coef": 1},
     "control": {
         "teacher_model": "none",
         "kl_penalty_coef": 0,

@@ -70,8 +70,8 @@ class TinyRecipe:
     batch: int = 2
     """Episodes a step, right and wrong by turns; an even number."""
     temperature: float = 1.5
-    """At which they are taught. They are used at 1, where they are surer of all they do: each of an episode's tokens is a
-    chance to slip."""
+    """At which they are taught. They are used at 1, where they are surer of all they do: each of an episode's tokens is
+    a chance to slip."""
     student: tuple[Phase, ...] = (
         Phase(280, 4e-3, 1e-3, right=0.13, noise=0.03),
         Phase(160, 1e-3, 1e-4, right=0.13, noise=0.0),

@@ -59,7 +59,7 @@ def new_model(recipe: TinyRecipe, tokenizer: Any) -> Any:
 
 
 class Drill:
-    """Trains a model on two episodes, with noise in what it reads, to be used at a lower temperature than it is taught."""
+    """Trains a model on two episodes, with noise in what it reads, for use at a lower temperature."""
 
     def __init__(
         self, model: Any, recipe: TinyRecipe, right: TokenEpisode, wrong: TokenEpisode, vocabulary: int, seed: int
