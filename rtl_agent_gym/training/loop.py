@@ -26,6 +26,7 @@ from ..engines.protocol import Sampler, Trainer
 from ..errors import SandboxError
 from ..problems import Problem
 from .advantages import RunningMeans
+from .annotations import Spell, annotate
 from .curriculum import Curriculum
 from .episodes import EpisodeStore, step_key
 from .folder import RunFolder
@@ -58,6 +59,8 @@ class Parts:
     progress: Progress
     on_metrics: Callable[[int, dict[str, Any]], None] | None = None
     """Told of each step's metrics, for other loggers."""
+    spell: Spell | None = None
+    """The bytes of the student's tokens, for transcripts."""
 
 
 @dataclass
@@ -210,7 +213,12 @@ class Loop:
         made = await prepare(batch.groups, batch.problems, parts.teacher, o.credit(), self.running)
         judged = time.monotonic()
         config = StepConfig(o.loss_fn, o.num_substeps, o.loss_reduction, o.adam_beta2, o.grad_clip_norm)
-        metrics = await optimize(parts.trainer, made.data, o.learning_rate_at(step), config) if made.data else {}
+        rate = o.learning_rate_at(step)
+        async with asyncio.TaskGroup() as group:  # the transcripts are written while the engine computes
+            if o.annotate_transcripts:
+                group.create_task(asyncio.to_thread(annotate, made.episodes, parts.spell))
+            training = group.create_task(optimize(parts.trainer, made.data, rate, config)) if made.data else None
+        metrics = training.result() if training is not None else {}
         return made.metrics | metrics | {"time/teacher": judged - begun, "time/train": time.monotonic() - judged}
 
     def _reward(self, batch: Batch) -> None:

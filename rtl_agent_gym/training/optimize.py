@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -12,12 +12,13 @@ import tinker
 import torch
 from tinker_cookbook.rl.data_processing import trajectory_to_data
 from tinker_cookbook.rl.metrics import compute_kl_sample_train
-from tinker_cookbook.rl.types import TrajectoryGroup
+from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup
 
 from ..engines.protocol import Trainer
 from .advantages import CreditConfig, RunningMeans, centred_rewards, token_advantages
+from .annotations import Judged
 from .episodes import full_tokens
-from .teachers import Sampled, Teacher
+from .teachers import Judgement, Sampled, Teacher
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Prepared:
 
     data: list[tinker.Datum]
     metrics: dict[str, float]
+    episodes: list[Judged] = field(default_factory=list)
+    """The episodes that became one example each, with the teacher's judgement."""
 
 
 async def prepare(
@@ -46,12 +49,14 @@ async def prepare(
     """
     rewards_P = [group.get_total_rewards() for group in groups]
     centred_P = centred_rewards(rewards_P, problems, credit.baseline, running)
-    examples = [
-        (datum, problem, centred)
-        for group, problem, centred_G in zip(groups, problems, centred_P, strict=True)
-        for trajectory, centred in zip(group.trajectories_G, centred_G, strict=True)
-        for datum in trajectory_to_data(trajectory, 0.0)
-    ]
+    examples: list[tuple[tinker.Datum, str, float]] = []
+    whole: list[tuple[int, Trajectory]] = []  # examples that hold an episode
+    for group, problem, centred_G in zip(groups, problems, centred_P, strict=True):
+        for trajectory, centred in zip(group.trajectories_G, centred_G, strict=True):
+            found = trajectory_to_data(trajectory, 0.0)
+            if len(found) == 1:
+                whole.append((len(examples), trajectory))
+            examples += [(datum, problem, centred) for datum in found]
     asked = teacher if credit.kl_penalty_coef > 0 else None
     made = await asyncio.gather(*(_credited(*example, asked, credit) for example in examples))
     data = [datum for datum, _ in made]
@@ -69,15 +74,20 @@ async def prepare(
         for problem in sorted(set(problems)) if len(set(problems)) > 1 else ():
             own = [told for (_, of, _), (_, told) in zip(examples, made, strict=True) if of == problem]
             metrics[f"teacher_kl/{problem}"] = sum(t.kl for t in own) / max(1.0, sum(t.covered for t in own))
-    return Prepared(data, metrics)
+    episodes = [
+        Judged(trajectory, made[at][1].judgement, [0.0, *data[at].loss_fn_inputs["mask"].to_torch().tolist()])
+        for at, trajectory in whole
+    ]
+    return Prepared(data, metrics, episodes)
 
 
 @dataclass(frozen=True)
 class _Told:
-    """The sums of a judgement."""
+    """A judgement and its sums."""
 
     kl: float = 0.0
     covered: float = 0.0
+    judgement: Judgement | None = None
 
 
 async def _credited(
@@ -89,7 +99,7 @@ async def _credited(
         logprobs_T = datum.loss_fn_inputs["logprobs"].to_torch().tolist()
         judged = await teacher.judge(Sampled(problem, full_tokens(datum), [0.0, *mask_T], [0.0, *logprobs_T]))
         kl_T = judged.kl[1:]  # the first token is nobody's target
-        told = _Told(sum(judged.kl), sum(judged.covered))
+        told = _Told(sum(judged.kl), sum(judged.covered), judged)
     advantages_T = torch.tensor(token_advantages(centred, kl_T, mask_T, credit), dtype=torch.float32)
     inputs = {**datum.loss_fn_inputs, "advantages": tinker.TensorData.from_torch(advantages_T)}
     return tinker.Datum(model_input=datum.model_input, loss_fn_inputs=inputs), told

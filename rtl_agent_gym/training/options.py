@@ -149,6 +149,8 @@ class TrainOptions(BaseModel):
     """Fresh episodes an evaluation plays; 0 for none."""
     save_every: int = Field(20, ge=0)
     """Steps between checkpoints that are kept; 0 for the last alone."""
+    annotate_transcripts: bool = True
+    """Add each sampled token and its log-probabilities, the teacher's too, to the transcripts, for the viewer."""
     resume_every: int = Field(1, ge=1)
     """Steps between the checkpoints that only a resumed run needs; the last two are kept."""
     wandb_project: OptionalText = None

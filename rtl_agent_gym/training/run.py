@@ -21,6 +21,7 @@ from .progress import Progress
 
 if TYPE_CHECKING:
     from ..envs.tinker_config import TinkerEnvConfig
+    from .annotations import Spell
     from .services import Engine
 
 logger = logging.getLogger(__name__)
@@ -164,6 +165,7 @@ async def _steps(
         make_group=lambda problem, size: CVDPEnvGroupBuilder(problem, config, size, o.seed),
         folder=folder,
         progress=progress,
+        spell=await asyncio.to_thread(spelling, config),
     )
     with _other_loggers(plan, folder) as on_metrics:
         parts.on_metrics = on_metrics
@@ -198,6 +200,17 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
         reward=o.reward_config(),
         score_cache=default_cache_dir(),
     )
+
+
+def spelling(config: TinkerEnvConfig) -> Spell | None:
+    """The bytes of the student's tokens; None for a dialect that cannot tell."""
+    from ..envs.tinker_config import load_dialect
+    from .dialects import dialect_of
+
+    try:
+        return dialect_of(load_dialect(config).renderer).token_bytes
+    except UsageError:
+        return None
 
 
 def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:

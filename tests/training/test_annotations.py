@@ -1,0 +1,85 @@
+"""What a training step adds to its transcripts: the viewer shows what the teacher thinks of each sampled token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+tinker = pytest.importorskip("tinker")
+
+from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder  # noqa: E402
+from rtl_agent_gym.evaluation.viewer.model import mean_kl, token_kl, token_texts  # noqa: E402
+from rtl_agent_gym.problems import load_problems  # noqa: E402
+from rtl_agent_gym.training.checks import Plan  # noqa: E402
+from rtl_agent_gym.training.folder import RunFolder  # noqa: E402
+from rtl_agent_gym.training.loop import Loop, Parts  # noqa: E402
+from rtl_agent_gym.training.options import parse_options  # noqa: E402
+from rtl_agent_gym.training.progress import Progress  # noqa: E402
+from rtl_agent_gym.training.run import Models, env_config, spelling  # noqa: E402
+from rtl_agent_gym.training.teachers import SameTokens, Teacher  # noqa: E402
+from rtl_agent_gym.transcripts import Transcript, read_transcript  # noqa: E402
+from tests.envs.scripted_tinker import END, LOGPROB, call, encode  # noqa: E402
+from tests.training.test_feedback import ARBITER, STEPS, Scripted  # noqa: E402
+
+pytestmark = pytest.mark.docker
+TURNS = [call("echo 'ä' > rtl/a.sv; ls"), f"Done.{END}"]
+
+
+@dataclass
+class Certain:
+    """A teacher that finds every token equally likely, and counts how often it is asked."""
+
+    asked: list[int] = field(default_factory=list)
+
+    async def compute_logprobs(self, prompt: Any) -> list[float | None]:
+        self.asked.append(prompt.length)
+        return [None, *[-1.25] * (prompt.length - 1)]
+
+
+async def run(folder_path: Path, teacher: Teacher | None, *more: str) -> list[Transcript]:
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    service: Any = Scripted([TURNS, TURNS])
+    options = parse_options(
+        [f"teacher_model={'none' if teacher is None else 't'}", f"kl_penalty_coef={int(teacher is not None)}",
+         "group_size=2", f"num_steps={STEPS}", f"log_path={folder_path}", "eval_every=0", *more]
+    )  # fmt: skip
+    folder = RunFolder(folder_path)
+    folder.open(options.model_dump(mode="json"), "resume")
+    plan = Plan(options, "local", [problem], "qwen3")
+    config = env_config(plan, folder, Models("s", "t", "Qwen/Qwen3-8B", "qwen3", None, None))
+    try:
+        with Progress(STEPS) as progress:
+            make_group = lambda problem, size: CVDPEnvGroupBuilder(problem, config, size, 0)  # noqa: E731
+            parts = Parts(service, service, teacher, [problem], make_group, folder, progress, spell=spelling(config))
+            await Loop(options, parts).run()
+    finally:
+        folder.close()
+    return [read_transcript(path) for path in sorted(folder.transcripts.glob("*.jsonl"))]
+
+
+async def test_tokens_and_the_teachers_opinion_are_in_every_transcript(tmp_path: Path) -> None:
+    teacher = Certain()
+    made = await run(tmp_path, SameTokens(teacher))  # type: ignore[arg-type]
+    assert len(made) == len(teacher.asked) == 2 * STEPS  # one call an episode
+    for transcript in made:
+        assert [len(turn.token_ids or ()) for turn in transcript.turns] == [len(encode(text)) for text in TURNS]
+        assert mean_kl(transcript) == pytest.approx(LOGPROB + 1.25)
+        for turn, text in zip(transcript.turns, TURNS, strict=True):
+            assert "".join(token_texts(turn)) == text
+            assert token_kl(turn) == [pytest.approx(LOGPROB + 1.25)] * len(turn.token_ids or ())
+        assert transcript.score is not None  # what was there stays
+
+
+async def test_without_a_teacher_the_students_own_are_there(tmp_path: Path) -> None:
+    for transcript in await run(tmp_path, None):
+        assert [turn.teacher_logprobs for turn in transcript.turns] == [None, None]
+        assert all(set(turn.logprobs or ()) == {LOGPROB} for turn in transcript.turns)
+
+
+async def test_it_can_be_left_out(tmp_path: Path) -> None:
+    made = await run(tmp_path, SameTokens(Certain()), "annotate_transcripts=false")  # type: ignore[arg-type]
+    assert [turn.teacher_logprobs for transcript in made for turn in transcript.turns] == [None] * 4 * STEPS
