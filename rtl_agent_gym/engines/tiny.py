@@ -23,7 +23,7 @@ from typing import Any
 
 from ..renderers import Renderer, get_renderer
 from ..renderers.vocabularies import cache_folder
-from .tiny_episode import DESIGN, RENDERER, SLIPS, SYSTEM_PROMPT, USER_PROMPT, WRONG_DESIGN, Script, script
+from .tiny_episode import DESIGN, RENDERER, SLIPS, SYSTEM_PROMPT, USER_PROMPT, WRONG_DESIGN, Script, endings, script
 
 # fmt: off
 QWEN3_CONTROLS: tuple[tuple[str, bool], ...] = (
@@ -84,7 +84,16 @@ class TinyRecipe:
 
     def digest(self, seed: int) -> str:
         """Of all that the models depend on."""
-        texts = [SYSTEM_PROMPT, USER_PROMPT, DESIGN, WRONG_DESIGN, *map(repr, _scripts()), *SLIPS, RENDERER, _SPLIT]
+        texts = [
+            SYSTEM_PROMPT,
+            USER_PROMPT,
+            DESIGN,
+            WRONG_DESIGN,
+            *map(repr, (*_scripts(), *endings(script(DESIGN)))),
+            *SLIPS,
+            RENDERER,
+            _SPLIT,
+        ]
         whole = json.dumps([asdict(self), texts, seed], sort_keys=True)
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
@@ -194,8 +203,12 @@ def _make(folder: Path, recipe: TinyRecipe, seed: int) -> None:
     tokenizer = make_tokenizer(recipe.vocabulary)
     tokenizer.save_pretrained(folder / "tokenizer")
     renderer = get_renderer(RENDERER, tokenizer)
-    right, wrong = (episode_ids(one, renderer, tokenizer) for one in _scripts())
-    for name, model in tiny_training.train_pair(recipe, tokenizer, right, wrong, seed):
+    right, wrong = _scripts()
+    pairs = [
+        (episode_ids(one, renderer, tokenizer), episode_ids(other, renderer, tokenizer))
+        for one, other in zip((right, *endings(right)), (wrong, *endings(wrong)), strict=True)
+    ]
+    for name, model in tiny_training.train_pair(recipe, tokenizer, pairs, seed):
         with quiet():
             model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)

@@ -72,7 +72,7 @@ SLIPS = (
     "ERROR: Your reply was empty. Nothing was run. Call the tool, or say in plain text that you are done.",
     "bash: line 1: command not found\n[exit code 127]",
 )
-"""What a model that slips gets to read; for the vocabulary, which would spell such texts letter by letter otherwise."""
+"""What a model that slips gets to read. All are in its vocabulary, which would spell them by letters otherwise."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,16 @@ def script(design: str) -> Script:
         ),
         outputs=(_PORTS, "[no output, exit code 0]", "OK\n"),
     )
+
+
+def endings(one: Script) -> tuple[Script, ...]:
+    """The same episode where something goes wrong: what the compiler or the shell complains of, and the model gives up.
+
+    Without these a model that has slipped reads something that it has never read, and talks nonsense to the last turn.
+    """
+    compiled = (Script(one.turns, (*one.outputs[:-1], slip)) for slip in SLIPS[:3])
+    refused = (Script((*one.turns[:2], one.turns[-1]), (one.outputs[0], slip)) for slip in SLIPS[3:])
+    return (*compiled, *refused)
 
 
 def _turn(text: str, command: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 
 def train_pair(
-    recipe: TinyRecipe, tokenizer: Any, right: TokenEpisode, wrong: TokenEpisode, seed: int
+    recipe: TinyRecipe, tokenizer: Any, pairs: Sequence[tuple[TokenEpisode, TokenEpisode]], seed: int
 ) -> Iterator[tuple[str, Any]]:
     """First ``("student", model)``, then ``("teacher", the same model trained on)``; save the one before the other.
+
+    The first pair is the right and the wrong episode as they should go, and the others are the two as they can go.
 
     It works in one thread, so that the sums, and with them the weights, come out the same whatever else runs.
     """
@@ -26,7 +28,7 @@ def train_pair(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = new_model(recipe, tokenizer)
-            drill = Drill(model, recipe, right, wrong, len(tokenizer), seed)
+            drill = Drill(model, recipe, pairs, len(tokenizer), seed)
             for name, phases in (("student", recipe.student), ("teacher", recipe.teacher)):
                 for phase in phases:
                     drill.train(phase)
@@ -62,12 +64,17 @@ class Drill:
     """Trains a model on two episodes, with noise in what it reads, for use at a lower temperature."""
 
     def __init__(
-        self, model: Any, recipe: TinyRecipe, right: TokenEpisode, wrong: TokenEpisode, vocabulary: int, seed: int
+        self,
+        model: Any,
+        recipe: TinyRecipe,
+        pairs: Sequence[tuple[TokenEpisode, TokenEpisode]],
+        vocabulary: int,
+        seed: int,
     ) -> None:
         self._model, self._vocabulary = model, vocabulary
         self._generator = torch.Generator().manual_seed(seed)
-        self._batch, self._temperature, self._prompt = recipe.batch, recipe.temperature, right.prompt
-        self._right, self._wrong = right, wrong
+        self._batch, self._temperature, self._prompt = recipe.batch, recipe.temperature, pairs[0][0].prompt
+        self._pairs = pairs
 
     def train(self, phase: Phase) -> None:
         """Go through a phase.
@@ -78,13 +85,15 @@ class Drill:
         self._optimizer = torch.optim.Adam(self._model.parameters())
         # What is p at temperature 1 is proportional to the t-th root of p at temperature t.
         share, rest = phase.right ** (1 / self._temperature), (1 - phase.right) ** (1 / self._temperature)
-        rows = _Rows(self._right, self._wrong, share / (share + rest), self._batch, self._prompt)
+        first, *others = (
+            _Rows(*pair, share=share / (share + rest), batch=self._batch, prompt=self._prompt) for pair in self._pairs
+        )
         self._model.train()
         for step in range(phase.steps):
             part = step / max(phase.steps - 1, 1)
             for group in self._optimizer.param_groups:
                 group["lr"] = phase.rate + part * (phase.rate_end - phase.rate)
-            self._step(rows, phase.noise)
+            self._step(first if step % 2 == 0 or not others else others[step // 2 % len(others)], phase.noise)
         self._model.eval()
 
     def _step(self, rows: _Rows, noise: float) -> None:
