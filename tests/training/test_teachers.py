@@ -1,0 +1,142 @@
+"""Teachers in the loop: one by problem, one of another family, one that reads another prompt; and the single-turn job.
+
+The environments, the vocabularies and the harness are real; only what the models say is scripted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+tinker = pytest.importorskip("tinker")
+
+from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder  # noqa: E402
+from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
+from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
+from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
+from rtl_agent_gym.training.checks import Plan  # noqa: E402
+from rtl_agent_gym.training.episodes import step_key  # noqa: E402
+from rtl_agent_gym.training.folder import RunFolder  # noqa: E402
+from rtl_agent_gym.training.loop import Loop, Parts  # noqa: E402
+from rtl_agent_gym.training.options import parse_options  # noqa: E402
+from rtl_agent_gym.training.progress import Progress  # noqa: E402
+from rtl_agent_gym.training.rollouts import turn_seed  # noqa: E402
+from rtl_agent_gym.training.run import Models, env_config  # noqa: E402
+from rtl_agent_gym.training.teacher_setup import make_teacher  # noqa: E402
+from tests.envs.scripted_tinker import END, LOGPROB, call, decode  # noqa: E402
+from tests.training.test_annotations import Certain  # noqa: E402
+from tests.training.test_feedback import Scripted  # noqa: E402
+
+pytestmark = pytest.mark.docker
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+COUNTER = "cvdp_agentic_rtlgym_gray_counter_0001"
+
+
+class Remembering(Certain):
+    """Keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[list[int]] = []
+
+    async def compute_logprobs(self, prompt: Any) -> list[float | None]:
+        self.read.append(prompt.to_ints())
+        return await super().compute_logprobs(prompt)
+
+
+@dataclass
+class Published:
+    """Models by name, each of which finds every token equally likely."""
+
+    models: dict[str, Remembering] = field(default_factory=dict)
+
+    async def published(self, option: str, model: str) -> Remembering:
+        return self.models.setdefault(model, Remembering())
+
+
+@dataclass
+class Ran:
+    rows: list[dict[str, Any]]
+    data: list[list[Any]]
+    models: dict[str, Remembering]
+
+
+async def run(folder_path: Path, ids: list[str], scripts: dict[str, list[str]], *arguments: str, size: int = 1) -> Ran:
+    """One step over these problems; `scripts` are by group and member."""
+    problems: list[Problem] = load_problems("bundled", ids=ids)
+    service: Any = Scripted([])
+    options = parse_options(
+        ["student_model=Qwen/Qwen3-8B", f"batch_size={len(ids)}", f"group_size={size}", "num_steps=1", "eval_every=0",
+         f"log_path={folder_path}", *arguments]
+    )  # fmt: skip
+    folder = RunFolder(folder_path)
+    folder.open(options.model_dump(mode="json"), "resume")
+    plan = Plan(options, "tinker", problems, "qwen3")
+    config = env_config(plan, folder, Models("s", options.teacher_model, "Qwen/Qwen3-8B", "qwen3", None, None))
+    engine: Any = Published()
+    teacher = await make_teacher(plan, options.teacher_model, engine, config)
+    try:
+        with Progress(1) as progress:
+            make_group = lambda problem, size: CVDPEnvGroupBuilder(problem, config, size, 0)  # noqa: E731
+            loop = Loop(options, Parts(service, service, teacher, problems, make_group, folder, progress))
+            for group, problem in enumerate(loop.curriculum.choose(0)):
+                for member in range(size):
+                    said = scripts.get(f"{problem.id}/{member}") or scripts[problem.id]
+                    for turn, text in enumerate(said, 1):
+                        service.texts[turn_seed(0, step_key(0, group, member), turn)] = text
+            await loop.run()
+    finally:
+        folder.close()
+    return Ran(folder.metrics(), service.data, engine.models)
+
+
+async def test_each_problem_has_its_teacher_and_one_of_another_family_reads_its_own_dialect(tmp_path: Path) -> None:
+    said = [call("ls rtl  # what is there?"), f"Nothing to be done here.{END}"]
+    ran = await run(
+        tmp_path, [ARBITER, COUNTER], {ARBITER: said, COUNTER: said}, "teacher_model=Qwen/Qwen3-32B",
+        f'teachers={{"{COUNTER}": "openai/gpt-oss-20b"}}', "kl_penalty_coef=1", "reward_coef=0",
+    )  # fmt: skip
+    [same], [other] = ran.models["Qwen/Qwen3-32B"].read, ran.models["openai/gpt-oss-20b"].read  # one call an episode
+    assert all(text in decode(same) for text in said)
+    harmony = harmony_encoding().decode(other)
+    assert harmony.startswith("<|start|>system<|message|>")
+    assert "to=functions.execute_bash" in harmony.rpartition("what is there?")[0]
+    assert "Nothing to be done here." in harmony
+    assert "gray_counter" in harmony
+    assert "fixed_priority_arbiter" not in harmony
+    [row] = ran.rows
+    assert row[f"teacher_kl/{ARBITER}"] == pytest.approx(LOGPROB + 1.25)
+    assert 0.5 < row["teacher_kl/covered"] < 1  # framing has no counterpart
+    assert row[f"teacher_kl/{COUNTER}"] > 0
+
+
+async def test_a_teacher_may_read_another_system_prompt(tmp_path: Path) -> None:
+    ran = await run(
+        tmp_path, [ARBITER], {ARBITER: [f"Done.{END}"]}, "teacher_model=Qwen/Qwen3-32B", "kl_penalty_coef=1",
+        "teacher_system_prompt=You have solved this a thousand times.",
+    )  # fmt: skip
+    [read] = ran.models["Qwen/Qwen3-32B"].read
+    assert "You have solved this a thousand times." in decode(read)
+    [[datum]] = ran.data
+    assert "You have solved this a thousand times." not in decode(datum.model_input.to_ints())
+    assert decode(read).endswith(f"Done.{END}")
+    assert ran.rows[0]["teacher_kl"] == pytest.approx(LOGPROB + 1.25)
+
+
+async def test_the_single_turn_job_is_graded_and_tells_right_from_wrong(tmp_path: Path) -> None:
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    assert problem.golden
+    answers = (problem.golden, wrong_designs(ARBITER)["rst_n_for_reset"])
+    right, wrong = (f"Here it is.\n```systemverilog\n{next(iter(files.values()))}```{END}" for files in answers)
+    ran = await run(
+        tmp_path, [ARBITER], {f"{ARBITER}/0": [right], f"{ARBITER}/1": [wrong]}, "env=single_turn", "baseline=group",
+        "kl_penalty_coef=0", "teacher_model=none", "reward_coef=1", size=2,
+    )  # fmt: skip
+    assert ran.rows[0]["env/all/reward/total"] == pytest.approx((1.4 + 0.4) / 2)
+    assert ran.rows[0]["pass_rate"] == 0.5
+    signs = [torch.sign(datum.loss_fn_inputs["advantages"].to_torch()).sum().item() for datum in ran.data[0]]
+    assert signs[0] > 0 > signs[1]
