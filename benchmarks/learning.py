@@ -3,6 +3,7 @@
     python benchmarks/learning.py --seeds 0 1 2             # distillation, the job of the shell script
     python benchmarks/learning.py --seeds 0 --variant lora  # or: rl, control
     python benchmarks/learning.py --seeds 0 1 2 --check     # exits 1 when a target is missed
+    python benchmarks/learning.py --seeds 0 1 2 --plot docs/images/learning.png
 
 Models and scores are made anew for each seed, in a cache of its own, unless ``--cache`` names one to keep.
 
@@ -57,6 +58,7 @@ def measure(seed: int, variant: str, episodes: int, folder: Path) -> dict[str, A
         "kl_last_10": mean(rows[-10:], "teacher_kl"),
         "seconds": time.monotonic() - begun,
         "curve": [round(row["pass_rate"], 3) for row in rows],
+        "kl_curve": [round(row["teacher_kl"], 4) for row in rows if "teacher_kl" in row],
     }
 
 
@@ -96,16 +98,19 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="keep the runs there")
     parser.add_argument("--cache", type=Path, help="keep models and scores there, and take those that are there")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument("--plot", type=Path, help="draw the curves of all seeds there")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each seed")
     arguments = parser.parse_args()
     home = arguments.folder or Path(tempfile.mkdtemp(prefix="learning-"))
     failed = False
+    jobs: list[dict[str, Any]] = []
     try:
         heads = f"{'seed':>4} {'steps':>5} {'first 5':>8} {'last 10':>8} {'before':>7} {'after':>7}"
         print(f"{heads} {'KL':>16} {'seconds':>8}")
         for seed in arguments.seeds:
             os.environ["XDG_CACHE_HOME"] = str(arguments.cache or home / f"cache-{arguments.variant}-{seed}")
             found = measure(seed, arguments.variant, arguments.episodes, home / f"{arguments.variant}-{seed}")
+            jobs.append(found)
             kl = f"{shown(found['kl_first_5'], '.4f')} → {shown(found['kl_last_10'], '.4f')}"
             print(
                 f"{seed:>4} {found['steps']:>5} {shown(found['pass_first_5'], '.2f'):>8} "
@@ -121,7 +126,29 @@ def main() -> int:
     finally:
         if arguments.folder is None:
             shutil.rmtree(home, ignore_errors=True)
+    if arguments.plot is not None:
+        plot(jobs, arguments.plot)
     return int(failed and arguments.check)
+
+
+def plot(jobs: list[dict[str, Any]], path: Path) -> None:
+    """Draw the pass rate and the KL of each job, step by step, as a PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2), layout="constrained", dpi=120)
+    passed, kl = figure.subplots(1, 2)
+    for job in jobs:
+        steps = range(1, job["steps"] + 1)
+        passed.plot(steps, [100 * rate for rate in job["curve"]], marker=".", linewidth=1, label=f"seed {job['seed']}")
+        if job["kl_curve"]:
+            kl.plot(steps, job["kl_curve"], marker=".", linewidth=1)
+    passed.set(xlabel="step", ylabel="%", title="episodes that pass the hidden tests", ylim=(-3, 103))
+    passed.legend(frameon=False, loc="lower right")
+    kl.set(xlabel="step", ylabel="nats a token", title="KL to the teacher")
+    for axes in (passed, kl):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.3)
+    figure.savefig(path)
 
 
 def shown(value: float | None, form: str) -> str:

@@ -64,7 +64,7 @@ def test_golden_passes_and_is_reported(tmp_path: Path) -> None:
 @pytest.mark.docker
 def test_a_killed_run_goes_on_to_the_same_result(tmp_path: Path) -> None:
     options = ["--problem", ARBITER, "--problem", COUNTER, "--policy", "random", "--weights", "proxy", "-n", "3"]
-    options += ["--max-turns", "3", "--concurrency", "2", "--json"]
+    options += ["--max-turns", "3", "--command-timeout", "5", "--concurrency", "2", "--json"]
     whole = run(tmp_path / "whole", *options)
     assert whole.returncode == 0, whole.stderr
     folder = tmp_path / "cut" / "run"

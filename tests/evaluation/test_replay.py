@@ -120,7 +120,7 @@ async def test_random_episodes_are_identical(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer, seed: int
 ) -> None:
     problem = list(PROBLEMS.values())[seed]
-    path = await record(tmp_path, problem, RandomPolicy(turns=10), provider, static, seed=seed)
+    path = await record(tmp_path, problem, RandomPolicy(turns=10), provider, static, seed=seed, command_timeout=5.0)
     report = await again(path, provider, static)
     assert report.identical, report.divergence
     assert report.compared_turns >= 1
