@@ -2,8 +2,8 @@
 
 Both normally come from their publishers' hosts. Where those cannot be reached, two packages carry the same data: the
 ranks of Qwen's byte pairs are in ``dashscope``, and Harmony's in ``litellm``. From the ranks the published tokenizer
-file of Qwen3 can be rebuilt byte for byte. What is rebuilt or copied is checked against the SHA-256 of the published file,
-so it is the same as what a publisher's host would have given; downloads are taken as they come.
+file of Qwen3 can be rebuilt byte for byte. What is rebuilt or copied is checked against the SHA-256 of the published
+file, so it is what its publisher's host would have given; downloads are taken as they come.
 """
 
 from __future__ import annotations
