@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tinker_cookbook.rl.types import Trajectory
 
-from ..errors import TranscriptError
+from ..errors import TranscriptError, UsageError
 from ..transcripts import TokenRecord, add_tokens
 from .teachers import Judgement
 
@@ -54,7 +54,7 @@ def annotate(episodes: Sequence[Judged], spell: Spell | None = None) -> int:
             continue
         try:
             add_tokens(path, dict(enumerate(token_records(episode, spell), 1)))
-        except TranscriptError as error:
+        except (TranscriptError, UsageError) as error:
             logger.warning("not annotated: %s", error)
             continue
         done += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from .options import TINY, TrainOptions, build_options, has_key
 
 CHARACTERS_A_TOKEN = 8
 """No vocabulary here does better on prose; a prompt that does not even fit so is too long for certain."""
+
+HUB_PATIENCE = 3.0
+"""Seconds that the hub has to say whether it has a model."""
 
 TINY_PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 """The problem that the tiny models know."""
@@ -94,6 +98,8 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False) -> Plan:
     renderer = _renderer(options, engine)
     _teacher(options, engine)
     _prompts(options, problems)
+    if engine == "local":
+        _models(options)
     return Plan(options, engine, problems, renderer)
 
 
@@ -181,6 +187,45 @@ def renderer_for(model: str, asked: str | None, engine: str, model_option: str, 
     if not any(asked == name or (name == "gpt_oss" and asked.startswith("gpt_oss")) for name in fitting):
         raise UsageError(f"{option}: {asked} does not fit {model}; take {', '.join(fitting)}")
     return asked
+
+
+def _models(options: TrainOptions) -> None:
+    named = [("student_model", options.student_model)]
+    if options.distils:
+        named += [
+            ("teacher_model", options.teacher_model or TINY),
+            *(("teachers", m) for m in options.teachers.values()),
+        ]
+    for option, model in named:
+        if model != TINY and not Path(model).is_dir():
+            _see_that_the_hub_has(model, option)
+
+
+def _see_that_the_hub_has(model: str, option: str) -> None:
+    """Raises `UsageError` for a model that is neither in the hub's cache on this machine nor on the hub itself."""
+    import requests
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache(model, "config.json"), str):
+        return
+    advice = "give a folder as transformers saves them, or the name of a model that the hub has"
+    if constants.HF_HUB_OFFLINE:
+        raise UsageError(f"{option}: {model!r} is not on this machine, and HF_HUB_OFFLINE is set; {advice}")
+    token = os.environ.get("HF_TOKEN")
+    try:
+        found = requests.head(
+            f"{constants.ENDPOINT}/{model}/resolve/main/config.json",
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=HUB_PATIENCE,
+            allow_redirects=False,
+        )
+    except requests.RequestException as error:
+        raise UsageError(
+            f"{option}: {model!r} is not on this machine, and the hub does not answer "
+            f"({type(error).__name__}); {advice}"
+        ) from error
+    if found.status_code in (401, 403, 404):
+        raise UsageError(f"{option}: the hub has no model {model!r} that may be read from here; {advice}")
 
 
 def _teacher(options: TrainOptions, engine: str) -> None:

@@ -48,7 +48,9 @@ def add_tokens(path: Path, turns: Mapping[int, TokenRecord]) -> None:
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            if row.get("event") == "turn" and row["turn"] in turns:
+            if not isinstance(row, dict):
+                raise ValueError(f"a line is no event: {line[:60]}")
+            if row.get("event") == "turn" and row.get("turn") in turns:
                 row |= turns[row["turn"]].given()
                 missing.discard(row["turn"])
             lines.append(json.dumps(row))

@@ -92,7 +92,7 @@ def run(command: str, folder: Path) -> str:
 @pytest.mark.docker
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("page", "slow"), [*((page, False) for page in PAGES), pytest.param("tutorial.md", True, marks=pytest.mark.slow)]
+    ("page", "slow"), [*((page, False) for page in PAGES[1:]), pytest.param(PAGES[0], True, marks=pytest.mark.slow)]
 )
 def test_a_page_shows_what_happens(page: str, slow: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)

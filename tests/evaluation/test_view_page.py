@@ -10,7 +10,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from rtl_agent_gym.evaluation.viewer import serving, transcript_files, write_page
 from rtl_agent_gym.transcripts import CommandRecord, End, SubmissionRecord, TurnRecord
@@ -220,7 +220,7 @@ def test_a_conversation_is_coloured_and_thinking_is_folded(browser: webdriver.Ch
     assert fold.get_attribute("open") is None
     assert "plan" not in fold.text
     fold.find_element(By.TAG_NAME, "summary").click()
-    assert "plan" in fold.text
+    WebDriverWait(browser, 5).until(lambda _: "plan" in fold.text)
     keywords = {node.text for node in find(browser, ".command .c-keyword")}
     assert {"module", "endmodule", "cat", "iverilog"} <= keywords
     assert find(browser, ".output .l-bad")[0].text == "rtl/counter.sv:1: error: no port clk"

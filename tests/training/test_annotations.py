@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
 from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder  # noqa: E402
+from rtl_agent_gym.errors import TranscriptError  # noqa: E402
 from rtl_agent_gym.evaluation.viewer.model import mean_kl, token_kl, token_texts  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
 from rtl_agent_gym.training.checks import Plan  # noqa: E402
@@ -83,3 +84,23 @@ async def test_without_a_teacher_the_students_own_are_there(tmp_path: Path) -> N
 async def test_it_can_be_left_out(tmp_path: Path) -> None:
     made = await run(tmp_path, SameTokens(Certain()), "annotate_transcripts=false")  # type: ignore[arg-type]
     assert [turn.teacher_logprobs for transcript in made for turn in transcript.turns] == [None] * 4 * STEPS
+
+
+async def test_a_transcript_that_cannot_be_added_to_does_not_end_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: list[Path] = []
+    real = CVDPEnvGroupBuilder.cleanup
+
+    async def spoil(self: CVDPEnvGroupBuilder) -> None:
+        await real(self)
+        for path, text in zip(sorted((tmp_path / "transcripts").glob("*.jsonl")), ("[1]\n", None), strict=False):
+            path.unlink() if text is None else path.write_text(text)
+            broken.append(path)
+
+    monkeypatch.setattr(CVDPEnvGroupBuilder, "cleanup", spoil)
+    with caplog.at_level("WARNING"), pytest.raises(TranscriptError):  # reading them back, when the run is over
+        await run(tmp_path, SameTokens(Certain()))  # type: ignore[arg-type]
+    assert len(RunFolder(tmp_path).metrics()) == STEPS
+    assert "not annotated" in caplog.text
+    assert broken

@@ -69,6 +69,7 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"base_url": "http://localhost:1"}, "TINKER_API_KEY"),
         ({"student_model": "no_such_folder", "renderer_name": "qwen3"}, "student_model"),
         ({"student_model": "some/model"}, "renderer_name"),
+        ({"student_model": "no/such-model", "renderer_name": "qwen3"}, "student_model: 'no/such-model' is not on this"),
         ({"student_model": "Qwen/Qwen3-8B", "renderer_name": "gpt_oss"}, "renderer_name"),
         ({"student_model": "Qwen/Qwen3-8B", "teacher_model": "x"}, "teacher_model"),
         ({"teachers": '{"cvdp_no_such": "Qwen/Qwen3-32B"}'}, "teachers"),
@@ -79,7 +80,10 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"student_model": "Qwen/Qwen3-8B", "max_trajectory_tokens": "20"}, "max_trajectory_tokens"),
     ],
 )
-def test_a_mistake_is_told_with_the_options_name(arguments: dict[str, Any], name: str) -> None:
+def test_a_mistake_is_told_with_the_options_name(
+    arguments: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UsageError, match=name):
         plan_run(arguments)
 
