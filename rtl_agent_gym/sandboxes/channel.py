@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import SandboxLost
-from .warden.loop import HEADER
+from .warden.relay import HEADER
 
 Piece = Callable[[bytes], None]
 

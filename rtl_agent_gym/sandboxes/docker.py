@@ -22,7 +22,7 @@ import docker.errors
 import requests.exceptions
 
 from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
-from .channel import Channel
+from .channel import Channel, Reply
 from .daemon import connect
 from .hijack import hijack
 from .observation import cut
@@ -150,7 +150,6 @@ class DockerSandbox:
         self._name = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}"
         self._container: str | None = None
         self._channel: Channel | None = None
-        self._worker: Channel | None = None
         self._raw: socket.socket | None = None
         """A connection that no channel has taken over yet."""
         self._closing: asyncio.Task[None] | None = None
@@ -163,35 +162,26 @@ class DockerSandbox:
 
     async def open(self) -> None:
         """Create and start the container and greet its warden."""
-        self._channel = await self._greet(self._start)
-        if self._spec.role == "scoring":
-            self._worker = await self._greet(self._start_worker)
-        else:
-            self._worker = self._channel
-
-    async def _greet(self, start: Callable[[], None]) -> Channel:
-        await self._provider.call(start)
+        await self._provider.call(self._start)
         assert self._raw is not None
-        channel = await Channel.open(self._raw, self._name)
+        self._channel = await Channel.open(self._raw, self._name)
         self._raw = None
-        try:
-            await channel.greeting(START_PATIENCE)
-        except BaseException:
-            channel.close()
-            raise
-        return channel
+        await self._channel.greeting(START_PATIENCE)
 
     def _start(self) -> None:
         api, spec = self._provider.client(), self._spec
         image = self._provider.image(spec)
         self.image_id = api.inspect_image(image)["Id"]
-        shell = ["shell"] if spec.role == "agent" else []
+        # A scoring sandbox has two users. Its process 1 starts as root, with the right to change users and no other,
+        # and gives it up before it says that it is there.
+        agent = spec.role == "agent"
+        words = ["shell"] if agent else [f"keeper={KEEPER_UID}", f"worker={AGENT_UID}"]
         created = api.create_container(
             image,
             name=self._name,
-            command=["/usr/bin/python3", "-ISBc", program(), *shell],
+            command=["/usr/bin/python3", "-ISBc", program(), *words],
             entrypoint=[],
-            user=str(AGENT_UID if spec.role == "agent" else KEEPER_UID),
+            user=str(AGENT_UID) if agent else "0",
             environment=_environment(spec),
             working_dir="/",
             hostname="rtl",
@@ -204,33 +194,33 @@ class DockerSandbox:
         self._raw = hijack(f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1")
         api.start(self._container)
 
-    def _start_worker(self) -> None:
-        """A second warden, as the unprivileged user, beside the keeper's."""
-        api = self._provider.client()
-        made = api.exec_create(
-            self._container,
-            ["/usr/bin/python3", "-ISBc", program()],
-            stdin=True,
-            stdout=True,
-            stderr=True,
-            user=str(AGENT_UID),
-            workdir="/",
-        )
-        self._raw = hijack(f"/exec/{made['Id']}/start", {"Detach": False, "Tty": False})
-
-    def _open_channel(self) -> tuple[Channel, Channel]:
-        if self._channel is None or self._worker is None:
+    async def _ask(
+        self,
+        kind: bytes,
+        header: dict[str, Any],
+        body: bytes = b"",
+        *,
+        patience: float,
+        keeper: bool = False,
+        on_piece: OutputSink | None = None,
+    ) -> Reply:
+        """Ask a warden; what it could not do is a lost sandbox too, as it would be asked for nothing impossible."""
+        if self._channel is None:
             raise SandboxLost(f"sandbox {self._name} is closed")
-        return self._channel, self._worker
+        if self._spec.role == "scoring" and not keeper:
+            header = {**header, "worker": True}
+        try:
+            return await self._channel.request(kind, header, body, patience=patience, on_piece=on_piece)
+        except OSError as error:
+            raise SandboxLost(f"sandbox {self._name} could not do it: {error.strerror or error}") from error
 
     async def run(
         self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
     ) -> CommandResult:
         """Run a command in the persistent shell. See `Sandbox.run`."""
-        channel, _ = self._open_channel()
         header = {"timeout": timeout, "limit": 8 * max_output}
         body = command.encode("utf-8", errors="replace")
-        reply = await _answer(channel, b"R", header, body, timeout + GRACE, on_output)
+        reply = await self._ask(b"R", header, body, patience=timeout + GRACE, on_piece=on_output)
         return _result(reply.header, reply.body, max_output)
 
     async def exec(
@@ -243,7 +233,6 @@ class DockerSandbox:
         max_output: int = 1_000_000,
     ) -> CommandResult:
         """Run a process beside the shell. See `Sandbox.exec`."""
-        _, worker = self._open_channel()
         header = {
             "argv": list(argv),
             "cwd": cwd,
@@ -251,14 +240,13 @@ class DockerSandbox:
             "timeout": timeout,
             "limit": 8 * max_output,
         }
-        reply = await _answer(worker, b"X", header, b"", timeout + GRACE)
+        reply = await self._ask(b"X", header, patience=timeout + GRACE)
         return _result(reply.header, reply.body, max_output)
 
     async def write_files(
         self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
     ) -> None:
         """Write files below `root`. See `Sandbox.write_files`."""
-        channel, worker = self._open_channel()
         contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
         for path in contents:
             parts = path.split("/")
@@ -269,15 +257,14 @@ class DockerSandbox:
             ):
                 raise ValueError(f"{path!r} is no relative file path below {root}")
         header = {"root": root, "mode": mode, "files": [[path, len(data)] for path, data in contents.items()]}
-        await _answer(channel if keeper else worker, b"W", header, b"".join(contents.values()), 60.0)
+        await self._ask(b"W", header, b"".join(contents.values()), patience=60.0, keeper=keeper)
 
     async def read_files(
         self, paths: Sequence[str], *, root: str = WORK_DIR, max_file: int = 16 << 20, max_total: int = 64 << 20
     ) -> dict[str, bytes]:
         """Regular files at or below `paths`. See `Sandbox.read_files`."""
-        _, worker = self._open_channel()
         header = {"root": root, "paths": list(paths), "max_file": max_file, "max_total": max_total}
-        reply = await _answer(worker, b"G", header, b"", 60.0)
+        reply = await self._ask(b"G", header, patience=60.0)
         files, offset = {}, 0
         for path, size in reply.header["files"]:
             files[path] = reply.body[offset : offset + size]
@@ -286,8 +273,7 @@ class DockerSandbox:
 
     async def ping(self) -> None:
         """Return when every warden answers. See `Sandbox.ping`."""
-        for channel in dict.fromkeys(self._open_channel()):
-            await _answer(channel, b"P", {}, b"", GRACE)
+        await self._ask(b"P", {}, patience=GRACE)
 
     async def close(self) -> None:
         """End the container. See `Sandbox.close`."""
@@ -296,10 +282,9 @@ class DockerSandbox:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        for channel in {self._worker, self._channel} - {None}:
-            assert channel is not None
-            channel.close()
-        self._channel = self._worker = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
         if self._raw is not None:
             self._raw.close()
         if self._container is not None:
@@ -339,21 +324,6 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-async def _answer(
-    channel: Channel,
-    kind: bytes,
-    header: dict[str, Any],
-    body: bytes,
-    patience: float,
-    on_piece: OutputSink | None = None,
-) -> Any:
-    """Ask a warden; what it could not do is a lost sandbox too, as it would be asked for nothing impossible."""
-    try:
-        return await channel.request(kind, header, body, patience=patience, on_piece=on_piece)
-    except OSError as error:
-        raise SandboxLost(f"sandbox {channel.name} could not do it: {error.strerror or error}") from error
-
-
 def _result(header: Mapping[str, Any], body: bytes, max_output: int) -> CommandResult:
     text, truncated = cut(body, header["size"], header["chars"], max_output)
     return CommandResult(
@@ -387,6 +357,7 @@ def _host_config(api: Any, spec: SandboxSpec) -> Any:
     return api.create_host_config(
         network_mode="none",
         cap_drop=["ALL"],
+        cap_add=["SETUID", "SETGID"] if spec.role == "scoring" else None,
         security_opt=["no-new-privileges:true"],
         read_only=True,
         auto_remove=True,

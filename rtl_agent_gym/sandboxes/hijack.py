@@ -1,12 +1,11 @@
-"""A raw socket into a container: the Docker API's attach and exec calls, upgraded to a plain stream.
+"""A raw socket into a container: the Docker API's attach call, upgraded to a plain stream.
 
 The Docker SDK offers this too, but its socket stays tied to an HTTP connection of its own, and a sandbox must die
-with the one descriptor that we hold. API: https://docs.docker.com/reference/api/engine/ (ContainerAttach, ExecStart).
+with the one descriptor that we hold. API: https://docs.docker.com/reference/api/engine/ (ContainerAttach).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from urllib.parse import urlsplit
@@ -17,12 +16,11 @@ from .daemon import daemon_host
 _PATIENCE = 60.0
 
 
-def hijack(path: str, body: dict[str, object] | None = None) -> socket.socket:
+def hijack(path: str) -> socket.socket:
     """POST to the daemon and take the connection over.
 
     Args:
         path: Path and query of the call, such as ``/containers/ID/attach?stream=1&stdin=1``.
-        body: JSON to send.
 
     Returns:
         The connected socket; what Docker sends on it has been read up to the end of the HTTP header and no further.
@@ -33,11 +31,9 @@ def hijack(path: str, body: dict[str, object] | None = None) -> socket.socket:
     """
     sock = _connect(daemon_host())
     try:
-        payload = json.dumps(body).encode() if body is not None else b""
         sock.sendall(
             f"POST {path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n".encode()
-            + payload
+            "Content-Length: 0\r\n\r\n".encode()
         )
         header = bytearray()
         while not header.endswith(b"\r\n\r\n"):  # byte by byte, as what follows is not ours to read

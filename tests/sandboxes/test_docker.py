@@ -151,6 +151,43 @@ async def test_the_scoring_roles_processes_cannot_touch_the_keepers_files(provid
     assert "not permitted" in result.output
 
 
+async def test_no_process_of_a_scoring_sandbox_has_a_right_when_work_begins(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create(SandboxSpec(role="scoring"))
+    script = r"""
+        for status in /proc/[0-9]*/status; do
+            grep -E '^(Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapAmb|NoNewPrivs):' "$status" | xargs
+        done
+    """
+    lines = (await sandbox.exec(["bash", "-c", script])).output.splitlines()
+    rights = "CapInh: {0} CapPrm: {0} CapEff: {0} CapAmb: {0} NoNewPrivs: 1".format("0" * 16)
+    who = [line.removesuffix(rights).split() for line in lines]
+    assert all(line.endswith(rights) for line in lines), lines
+    assert all(len(set(words[1:5])) == 1 and words[1:5] == words[6:10] for words in who), lines
+    assert {words[1] for words in who} == {"1000", "1001"}
+    assert all(words[10:] == ["Groups:"] for words in who), lines
+    for program in ("import os; os.setuid(0)", "import os; os.setgid(1001)", "import os; os.setuid(1001)"):
+        result = await sandbox.exec(["python3", "-c", program])
+        assert "Operation not permitted" in result.output
+
+
+async def test_much_goes_in_while_much_comes_out(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create(SandboxSpec(role="scoring"))
+    noise = sandbox.exec(["sh", "-c", "head -c 20000000 /dev/zero | tr '\\0' x"], max_output=4_000_000)
+    files: dict[str, str | bytes] = {f"rtl/{n}.sv": bytes([65 + n]) * 4_000_000 for n in range(6)}
+    result, _, _ = await asyncio.gather(
+        noise, sandbox.write_files(files), sandbox.write_files(files, root="/src", keeper=True)
+    )
+    assert result.output_chars == 20_000_000
+    assert await sandbox.read_files(["rtl"]) == files
+
+
+async def test_a_scoring_sandbox_ends_when_one_of_its_users_cannot_go_on(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create(SandboxSpec(role="scoring"))
+    with pytest.raises(SandboxLost):
+        await sandbox.exec(["sh", "-c", "kill -9 $PPID; sleep 5"])
+    assert await gone(sandbox.id, 5)
+
+
 async def test_many_at_once(provider: DockerSandboxes) -> None:
     sandboxes = await asyncio.gather(*(provider.create() for _ in range(8)))
     results = await asyncio.gather(*(box.run(f"echo {i}") for i, box in enumerate(sandboxes)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from importlib import resources
 
-MODULES = ("processes", "files", "shell", "loop")
+MODULES = ("processes", "files", "shell", "relay", "loop")
 
 _BOOTSTRAP = """\
 import sys, types

@@ -8,6 +8,9 @@ Frames go both ways on stdin and stdout: kind (1 byte), header length and body l
 (JSON), body. Requests: ``R`` a command for the shell, ``X`` a process, ``W`` write files, ``G`` get files, ``P`` ping.
 Each carries an ``id``, and so do its replies: ``o`` a piece of output, ``d`` done, ``e`` an error. The warden begins
 with a ``d`` of id 0.
+
+With ``keeper=UID worker=UID`` among the arguments there are two wardens, each of another user (`relay.py`): requests
+whose header says ``worker`` are the second one's.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import struct
 import sys
 import time
@@ -26,9 +30,9 @@ from typing import Any
 
 from .files import read_files, write_files
 from .processes import Output, Stream, processes, signal_all, spawn
+from .relay import HEADER, Relay, divide, frame_size
 from .shell import Shell
 
-HEADER = ">cII"
 Callback = Callable[[], None]
 
 
@@ -113,11 +117,12 @@ class Process:
 class Warden:
     """Everything the loop knows."""
 
-    def __init__(self, has_shell: bool) -> None:
+    def __init__(self, has_shell: bool, line: socket.socket | None = None) -> None:
         self.selector = selectors.DefaultSelector()
         self.received = bytearray()
         self.running: dict[int, Process] = {}
         self.shell = Shell(self) if has_shell else None
+        self.relay = Relay(line, self) if line is not None else None
 
     def watch(self, fd: int, callback: Callback, *, write: bool = False) -> None:
         """Call back whenever `fd` can be read (or written). Watching twice is watching once."""
@@ -134,16 +139,17 @@ class Warden:
         if not data:
             os._exit(0)
         self.received += data
-        while len(self.received) >= struct.calcsize(HEADER):
-            kind, header_size, body_size = struct.unpack_from(HEADER, self.received)
+        while (size := frame_size(self.received)) is not None and len(self.received) >= size:
+            frame = bytes(self.received[:size])
+            del self.received[:size]
+            kind, header_size, _ = struct.unpack_from(HEADER, frame)
             start = struct.calcsize(HEADER) + header_size
-            if len(self.received) < start + body_size:
-                return
-            header = json.loads(self.received[start - header_size : start])
-            body = bytes(self.received[start : start + body_size])
-            del self.received[: start + body_size]
+            header, body = json.loads(frame[start - header_size : start]), frame[start:]
             try:
-                self.request(kind, header, body)
+                if self.relay is not None and header.get("worker"):
+                    self.relay.send(frame)
+                else:
+                    self.request(kind, header, body)
             except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
                 reply(b"e", {"id": header["id"], "message": str(error), "errno": getattr(error, "errno", 0)})
 
@@ -211,10 +217,12 @@ class Warden:
 
 
 def main() -> None:
-    """Run the warden; ``shell`` among the arguments gives it a shell."""
+    """Run the warden; ``shell`` among the arguments gives it a shell, ``keeper=UID worker=UID`` a second one."""
+    words = dict(word.partition("=")[::2] for word in sys.argv[1:])
+    line = divide(int(words["keeper"]), int(words["worker"])) if "keeper" in words else None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: processes of the same user cannot trace or open it
     os.umask(0o022)
-    Warden("shell" in sys.argv[1:]).loop()
+    Warden("shell" in words, line).loop()
