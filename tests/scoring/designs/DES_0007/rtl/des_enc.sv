@@ -46,8 +46,7 @@ module des_enc #(
 
     // E: each group of four bits with its two neighbours, around the end.
     function automatic logic [1:48] expansion(input logic [1:32] r);
-        for (int k = 0; k < 48; k++)
-            expansion[k + 1] = r[(4 * (k / 6) + k % 6 + 31) % 32 + 1];
+        return {r[32], r[1:5], r[4:9], r[8:13], r[12:17], r[16:21], r[20:25], r[24:29], r[28:32], r[1]};
     endfunction
 
     function automatic logic [1:32] permutation(input logic [1:32] s);
