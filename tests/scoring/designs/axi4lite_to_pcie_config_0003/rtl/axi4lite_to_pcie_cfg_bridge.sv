@@ -69,14 +69,14 @@ module axi4lite_to_pcie_cfg_bridge #(
                     pcie_cfg_addr <= reading ? araddr : awaddr;
                     pcie_cfg_rd_en <= reading;
                     arready <= reading;
-                    awready <= !reading;
                     state <= reading ? PCIE_READ : DATA_CAPTURE;
                 end
 
+                // Address and data are accepted at once, and for one cycle: a second one would take the next address.
                 DATA_CAPTURE: begin
                     wdata_reg <= wdata;
                     wstrb_reg <= wstrb;
-                    wready <= 1'b1;
+                    {awready, wready} <= '1;
                     state <= PCIE_WRITE;
                 end
 
