@@ -112,7 +112,7 @@ module ethernet_mii_tx (
                         state <= GAP;
                     end
                 end
-                GAP: if (count == GAP_NIBBLES - 1) state <= IDLE;
+                GAP: if (count == GAP_NIBBLES - 2) state <= IDLE;  // whose clock is the gap's last
                 default: state <= IDLE;
             endcase
         end
