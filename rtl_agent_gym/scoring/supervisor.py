@@ -342,6 +342,7 @@ def empty(folder: str) -> None:
 
 def load() -> Any:
     """The module that forks pytest, with everything loaded that it needs; None where the image cannot have it."""
+    sys.path[:] = [folder for folder in sys.path if folder]  # not the working folder, whatever it is
     sys.path.append(SUPPORT)
     try:
         import warm  # type: ignore[import-not-found,unused-ignore]

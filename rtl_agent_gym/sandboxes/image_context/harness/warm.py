@@ -12,7 +12,6 @@ import gc
 import importlib
 import os
 import re
-import signal
 import sys
 import threading
 import traceback
@@ -33,9 +32,7 @@ _base_path = []
 
 def preload():
     """Import everything that a harness of this kind will ask for. To be called once, before anything else is known."""
-    if sys.path and sys.path[0] == "":
-        del sys.path[0]
-    _base_path[:] = sys.path
+    _base_path[:] = [folder for folder in sys.path if folder not in ("", os.path.dirname(__file__))]
     for name in MODULES:
         importlib.import_module(name)
     for name in importlib.import_module("_pytest.config").default_plugins:
@@ -122,8 +119,6 @@ def _become(argv, env, cwd, output, release):
     main = types.ModuleType("__main__")
     main.__file__ = PROGRAM
     sys.modules["__main__"] = main
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     importlib.invalidate_caches()
 
 
