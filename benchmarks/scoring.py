@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """How fast submissions are scored: our way, the official runner's way, and the bare harness. All in one run.
 
-    .venv/bin/python benchmarks/scoring.py [--submissions 8] [--rounds 3] [--json]
+    .venv/bin/python benchmarks/scoring.py [--submissions 8] [--rounds 3] [--problem ID …] [--json]
 
-Ways: the `Scorer` at 1, 2 and 8 workers with as many sandboxes in waiting; ``docker compose run`` of the harness as
-the official runner does it (a network of its own, the run, the kill, the removal) at 2 workers; the harness's bare
-command in a container that waits with the files in it; and a score from the cache. Submissions are right designs that
-differ in a comment, so that each is graded. Only ratios say something: machines differ, and are busy.
+Ways: the `Scorer` at 1, 2 and 8 workers with as many sandboxes in waiting, which is what it does without end; at 2
+workers as many as there are submissions, which is what a group of episodes sees that end together; ``docker compose
+run`` of the harness as the official runner does it (a network of its own, the run, the kill, the removal) at 2 workers;
+the harness's bare command in a container that waits with the files in it, alone and 2 at once; and a score from the
+cache. Submissions are right designs that differ in a comment, so that each is graded. Only ratios say something:
+machines differ, and are busy.
 
 Needs the compose plugin of Docker (``docker compose version``) for the official way, which is left out without it.
 """
@@ -32,7 +34,13 @@ from rtl_agent_gym.sandboxes.image import find_image
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import RUN_DIR, SIM_IMAGES, read_services
 
+LIGHT_AND_HEAVY = ["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_alu_extension_0001"]
+"""One simulation of little, and three of much."""
 Files = dict[str, str | bytes]
+COMPOSE = "compose, 2 workers"
+BURST = "ours, 2 workers, all waiting"
+BARE = "bare harness, 2 at once"
+"""The upper bound of every way that runs the harness as it is: nothing around it costs anything."""
 FOLDERS = ("docs", "rundir", "rtl", "verif", "src")
 
 
@@ -123,38 +131,61 @@ def has_compose() -> bool:
     return subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0
 
 
+async def rate_of(problem: Problem, provider: DockerSandboxes, count: int, workers: int, waiting: int) -> float:
+    """Submissions a second of the scorer, with its sandboxes in waiting when the first comes."""
+    async with Scorer(provider, waiting=waiting) as scorer:
+        await scorer.score(problem, submissions(problem, 1)[0])
+        await scorer.prepare(problem)
+        await asyncio.sleep(1.0)  # what waits has loaded what it will need
+        return await throughput(lambda files: passing(problem, scorer, files), submissions(problem, count), workers)
+
+
+async def passing(problem: Problem, scorer: Scorer, files: Files) -> None:
+    """Score a right design."""
+    score = await scorer.score(problem, files)
+    if not score.passed:
+        raise SystemExit(f"{problem.id}: {score.reason}")
+
+
+async def single_scores(problem: Problem, provider: DockerSandboxes, count: int) -> list[float]:
+    """Seconds of one score after the other, each when the next sandbox waits."""
+    found = []
+    async with Scorer(provider, waiting=1) as scorer:
+        for files in submissions(problem, count + 1):
+            found.append(await timed(passing(problem, scorer, files)))
+            await asyncio.sleep(2.0)
+    return found[1:]
+
+
 async def measure(problem: Problem, count: int, rounds: int) -> dict[str, float]:
     """Every way in turn, several rounds of each, so that a busy moment hits them alike."""
     rates: dict[str, list[float]] = {}
     single: list[float] = []
     alone: list[float] = []
     image, compose = find_image(), has_compose()
+
+    def note(name: str, rate: float) -> None:
+        rates.setdefault(name, []).append(rate)
+
     async with DockerSandboxes() as provider:
         for _ in range(rounds):
             if compose:
-                rate = await throughput(lambda f: by_compose(problem, image, f), submissions(problem, count), 2)
-                rates.setdefault("compose, 2 workers", []).append(rate)
+                official = await throughput(lambda f: by_compose(problem, image, f), submissions(problem, count), 2)
+                note(COMPOSE, official)
             for workers in (1, 2, 8):
-                async with Scorer(provider, waiting=workers) as scorer:
-
-                    async def ours(files: Files, scorer: Scorer = scorer) -> None:
-                        score = await scorer.score(problem, files)
-                        if not score.passed:
-                            raise SystemExit(f"{problem.id}: {score.reason}")
-
-                    await ours(submissions(problem, 1)[0])
-                    rate = await throughput(ours, submissions(problem, count), workers)
-                    rates.setdefault(f"ours, {workers} workers", []).append(rate)
-                    for files in submissions(problem, 3) if workers == 1 else []:
-                        await asyncio.sleep(1.0)  # until the next sandbox waits
-                        single.append(await timed(ours(files)))
+                note(f"ours, {workers} workers", await rate_of(problem, provider, count, workers, workers))
+            note(BURST, await rate_of(problem, provider, count, 2, count))
+            single += await single_scores(problem, provider, 3)
             alone += [await bare(problem, provider, files) for files in submissions(problem, 3)]
+            both = await asyncio.gather(*(bare(problem, provider, files) for files in submissions(problem, 2)))
+            note(BARE, 2 / statistics.mean(both))
         cached = await cache_hits(problem, provider)
     result = {name: statistics.median(values) for name, values in rates.items()}
     result |= {"single score, s": statistics.median(single), "bare harness, s": statistics.median(alone)}
     result |= {"cached score, ms": 1e3 * cached, "latency / bare": statistics.median(single) / statistics.median(alone)}
     if compose:
-        result["throughput / compose, 2 workers"] = result["ours, 2 workers"] / result["compose, 2 workers"]
+        for name in ("ours, 2 workers", BURST, BARE):
+            result[f"{name} / compose"] = result[name] / result[COMPOSE]
     return result
 
 
@@ -172,17 +203,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--submissions", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--problem", default=None, help="id of a bundled problem; the first by default")
+    parser.add_argument("--problem", nargs="*", default=LIGHT_AND_HEAVY, help="ids of bundled problems")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    chosen = [p for p in load_problems("bundled") if p.golden and options.problem in (None, p.id)]
-    result = asyncio.run(measure(chosen[0], options.submissions, options.rounds))
-    if options.json:
-        print(json.dumps({"problem": chosen[0].id, **result}))
-        return
-    print(chosen[0].id)
-    for name, value in result.items():
-        print(f"  {name:<34} {value:8.3f}" + ("  a second" if "workers" in name and "/" not in name else ""))
+    for problem in load_problems("bundled", ids=options.problem):
+        result = asyncio.run(measure(problem, options.submissions, options.rounds))
+        if options.json:
+            print(json.dumps({"problem": problem.id, **result}), flush=True)
+            continue
+        print(problem.id)
+        for name, value in result.items():
+            rate = "worker" in name or name == BARE
+            print(f"  {name:<40} {value:8.3f}" + ("  a second" if rate and "/" not in name else ""), flush=True)
 
 
 if __name__ == "__main__":

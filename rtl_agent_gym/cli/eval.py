@@ -146,10 +146,11 @@ async def _run(plan: _Plan, file: ResultsFile, console: Console, interactive: bo
     progress = EvaluationProgress(console, total)
     observer = episode_watching(console) if interactive else progress.observer
     weights = RewardWeights.preset(plan.config.weights)
+    waiting = min(plan.limits.gradings, plan.limits.concurrency, total)
     try:
         async with (
             DockerSandboxes() as provider,
-            Scorer(provider, weights=weights, cache=ScoreCache() if plan.cache else None) as scorer,
+            Scorer(provider, weights=weights, cache=ScoreCache() if plan.cache else None, waiting=waiting) as scorer,
         ):
             evaluation = Evaluation(
                 plan.problems,

@@ -16,6 +16,9 @@ from weakref import WeakKeyDictionary
 from ..sandboxes import DockerSandboxes
 from ..scoring import RewardWeights, Scorer
 
+WAITING = 4
+"""Scoring sandboxes that each scorer keeps in waiting: the episodes of a group end at about the same time."""
+
 
 class LoopRuntime:
     """The shared parts of one loop."""
@@ -29,7 +32,7 @@ class LoopRuntime:
         """The scorer for these weights and this folder of kept gradings."""
         key = (weights, cache)
         if key not in self._scorers:
-            self._scorers[key] = Scorer(self.provider, weights=weights, cache=cache)
+            self._scorers[key] = Scorer(self.provider, weights=weights, cache=cache, waiting=WAITING)
         return self._scorers[key]
 
     async def close(self) -> None:

@@ -38,7 +38,7 @@ def acquire(weights: RewardWeights | None) -> Runtime:
 
     async def make() -> Runtime:
         provider = DockerSandboxes()
-        scorer = Scorer(provider, weights=weights)
+        scorer = Scorer(provider, weights=weights, waiting=1)
         await scorer.__aenter__()
         return Runtime(provider, scorer)
 

@@ -43,10 +43,18 @@ class Reply:
 
 
 @dataclass
-class _Pending:
+class Pending:
+    """A request under way."""
+
+    number: int
+    channel: Channel
     future: asyncio.Future[Reply]
     on_piece: Piece | None = None
     pieces: list[bytes] = field(default_factory=list)
+
+    async def reply(self, patience: float) -> Reply:
+        """Wait for the reply; see `Channel.request`."""
+        return await self.channel.wait(self, patience)
 
 
 class Channel(asyncio.Protocol):
@@ -60,7 +68,7 @@ class Channel(asyncio.Protocol):
         self.name = name
         self._raw, self._frames, self._errors = bytearray(), bytearray(), bytearray()
         self._ids = itertools.count(1)
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Pending] = {}
         self._transport: asyncio.Transport | None = None
         self._lost: str | None = None
         self._can_write = asyncio.Event()
@@ -74,7 +82,7 @@ class Channel(asyncio.Protocol):
         _open_sockets.add(sock)
         loop = asyncio.get_running_loop()
         _, channel = await loop.create_connection(lambda: cls(name), sock=sock)
-        channel._pending[0] = _Pending(loop.create_future())
+        channel._pending[0] = Pending(0, channel, loop.create_future())
         return channel
 
     async def greeting(self, timeout: float) -> None:
@@ -104,19 +112,28 @@ class Channel(asyncio.Protocol):
             SandboxLost: The warden is gone, or does not answer.
             OSError: The warden could not do it; the errno is the one from inside.
         """
+        return await self.wait(self.send(kind, header, body, on_piece), patience)
+
+    def send(self, kind: bytes, header: dict[str, Any], body: bytes = b"", on_piece: Piece | None = None) -> Pending:
+        """Send a request, and wait for nothing. Raises `SandboxLost` when the warden is gone."""
         if self._lost is not None or self._transport is None:
             raise SandboxLost(self._lost or f"sandbox {self.name} is closed")
         number = next(self._ids)
-        pending = self._pending[number] = _Pending(asyncio.get_running_loop().create_future(), on_piece)
+        pending = Pending(number, self, asyncio.get_running_loop().create_future(), on_piece)
+        self._pending[number] = pending
         text = json.dumps({**header, "id": number}).encode()
         self._transport.write(struct.pack(HEADER, kind, len(text), len(body)) + text + body)
+        return pending
+
+    async def wait(self, pending: Pending, patience: float) -> Reply:
+        """Wait for the reply to what `send` has sent. See `request`."""
         try:
             reply = await asyncio.wait_for(pending.future, patience)
         except TimeoutError:
             self._lose(f"sandbox {self.name} has not answered for {patience:g} s")
             raise SandboxLost(self._lost or "") from None
         finally:
-            self._pending.pop(number, None)
+            self._pending.pop(pending.number, None)
         if pending.pieces:
             reply.body = b"".join([*pending.pieces, reply.body])
         return reply

@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ import docker.errors
 import requests.exceptions
 
 from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
-from .channel import Channel, Reply
+from .channel import Channel, Pending, Reply
 from .daemon import connect
 from .hijack import hijack
 from .observation import cut
@@ -36,6 +36,11 @@ START_LIMIT = 4
 START_PATIENCE = 60.0
 GRACE = 15.0
 """Seconds beyond a command's own time-out after which a silent sandbox counts as lost."""
+
+STANDBY_PATIENCE = 1e6
+"""Seconds that a process on standby may wait for its stdin: as long as its sandbox does."""
+STANDBY_OUTPUT = 4_000_000
+"""Characters that are kept of what it prints."""
 
 T = TypeVar("T")
 
@@ -150,6 +155,8 @@ class DockerSandbox:
         self._name = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}"
         self._container: str | None = None
         self._channel: Channel | None = None
+        self._standby: Pending | None = None
+        """The process that waits for its stdin."""
         self._raw: socket.socket | None = None
         """A connection that no channel has taken over yet."""
         self._closing: asyncio.Task[None] | None = None
@@ -167,6 +174,8 @@ class DockerSandbox:
         self._channel = await Channel.open(self._raw, self._name)
         self._raw = None
         await self._channel.greeting(START_PATIENCE)
+        if self._spec.standby:
+            self._standby = self._begin(self._spec.standby, "/", {}, STANDBY_PATIENCE, STANDBY_OUTPUT, stdin=True)
 
     def _start(self) -> None:
         api, spec = self._provider.client(), self._spec
@@ -194,6 +203,23 @@ class DockerSandbox:
         self._raw = hijack(f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1")
         api.start(self._container)
 
+    def _open_channel(self) -> Channel:
+        if self._channel is None:
+            raise SandboxLost(f"sandbox {self._name} is closed")
+        return self._channel
+
+    def _addressed(self, header: dict[str, Any]) -> dict[str, Any]:
+        """To the warden whose user is not the keeper."""
+        return {**header, "worker": True} if self._spec.role == "scoring" else header
+
+    @contextlib.contextmanager
+    def _classifying(self) -> Iterator[None]:
+        """What a warden could not do is a lost sandbox too, as it would be asked for nothing impossible."""
+        try:
+            yield
+        except OSError as error:
+            raise SandboxLost(f"sandbox {self._name} could not do it: {error.strerror or error}") from error
+
     async def _ask(
         self,
         kind: bytes,
@@ -204,15 +230,10 @@ class DockerSandbox:
         keeper: bool = False,
         on_piece: OutputSink | None = None,
     ) -> Reply:
-        """Ask a warden; what it could not do is a lost sandbox too, as it would be asked for nothing impossible."""
-        if self._channel is None:
-            raise SandboxLost(f"sandbox {self._name} is closed")
-        if self._spec.role == "scoring" and not keeper:
-            header = {**header, "worker": True}
-        try:
-            return await self._channel.request(kind, header, body, patience=patience, on_piece=on_piece)
-        except OSError as error:
-            raise SandboxLost(f"sandbox {self._name} could not do it: {error.strerror or error}") from error
+        """Ask a warden for something."""
+        header = header if keeper else self._addressed(header)
+        with self._classifying():
+            return await self._open_channel().request(kind, header, body, patience=patience, on_piece=on_piece)
 
     async def run(
         self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
@@ -231,17 +252,32 @@ class DockerSandbox:
         env: Mapping[str, str] | None = None,
         timeout: float = 600.0,
         max_output: int = 1_000_000,
+        stdin: bytes | None = None,
     ) -> CommandResult:
         """Run a process beside the shell. See `Sandbox.exec`."""
-        header = {
-            "argv": list(argv),
-            "cwd": cwd,
-            "env": dict(env or {}),
-            "timeout": timeout,
-            "limit": 8 * max_output,
-        }
-        reply = await self._ask(b"X", header, patience=timeout + GRACE)
+        ready, self._standby = self._standby, None
+        if (
+            ready is None
+            or stdin is None
+            or env
+            or (tuple(argv), cwd) != (self._spec.standby, "/")
+            or max_output > STANDBY_OUTPUT
+        ):
+            self._standby = ready
+            ready = self._begin(argv, cwd, dict(env or {}), timeout, max_output, stdin=stdin is not None)
+        if stdin is not None:
+            await self._ask(b"I", {"process": ready.number, "timeout": timeout}, stdin, patience=GRACE)
+        with self._classifying():
+            reply = await ready.reply(timeout + GRACE)
         return _result(reply.header, reply.body, max_output)
+
+    def _begin(
+        self, argv: Sequence[str], cwd: str, env: dict[str, str], timeout: float, max_output: int, *, stdin: bool
+    ) -> Pending:
+        """Start a process, without waiting for anything."""
+        header = {"argv": list(argv), "cwd": cwd, "env": env, "timeout": timeout, "limit": 8 * max_output}
+        with self._classifying():
+            return self._open_channel().send(b"X", self._addressed({**header, "stdin": stdin}))
 
     async def write_files(
         self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644

@@ -2,6 +2,9 @@
 
 Starting a container takes a tenth of a second and more; one that was started beforehand is had at once. Each is handed
 out once, has never run anything, and dies with its first user: nothing of one use reaches the next.
+
+Submissions come in bursts: a group of episodes ends at about the same time, then models think. So new sandboxes are
+started when there is nothing else to do, and while there is, only as many as will be missed at once.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import SandboxError
@@ -22,6 +26,8 @@ class _Shelf:
     spec: SandboxSpec
     waiting: deque[Sandbox] = field(default_factory=deque)
     starting: set[asyncio.Task[None]] = field(default_factory=set)
+    hoping: int = 0
+    """How many ask for one and wait for those that are starting."""
 
 
 class WaitingSandboxes:
@@ -38,6 +44,7 @@ class WaitingSandboxes:
     def __init__(self, provider: SandboxProvider, size: int = 2) -> None:
         self._provider, self._size = provider, size
         self._shelves: list[_Shelf] = []
+        self._working = 0
         self._closed = False
 
     async def __aenter__(self) -> WaitingSandboxes:
@@ -45,6 +52,17 @@ class WaitingSandboxes:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Around work that the processors should be left to; the shelves are filled again when none is under way."""
+        self._working += 1
+        try:
+            yield
+        finally:
+            self._working -= 1
+            for shelf in self._shelves:
+                self._refill(shelf)
 
     async def prepare(self, spec: SandboxSpec) -> None:
         """Have sandboxes of this spec in waiting; return when they are. Raises `SandboxError` if none starts."""
@@ -57,13 +75,21 @@ class WaitingSandboxes:
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         """A sandbox that has never been used: one in waiting if there is any, a new one otherwise."""
         shelf = self._shelf(spec or SandboxSpec())
-        found: Sandbox | None = None
-        while shelf.waiting and found is None:
-            candidate = shelf.waiting.popleft()
-            if await _answers(candidate):
-                found = candidate
-        self._refill(shelf)
-        return found if found is not None else await self._provider.create(shelf.spec)
+        try:
+            while True:
+                while shelf.waiting:
+                    candidate = shelf.waiting.popleft()
+                    if await _answers(candidate):
+                        return candidate
+                if shelf.hoping >= len(shelf.starting):
+                    return await self._provider.create(shelf.spec)
+                shelf.hoping += 1
+                try:
+                    await asyncio.wait(shelf.starting, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    shelf.hoping -= 1
+        finally:
+            self._refill(shelf)
 
     def _shelf(self, spec: SandboxSpec) -> _Shelf:
         for shelf in self._shelves:
@@ -73,7 +99,8 @@ class WaitingSandboxes:
         return self._shelves[-1]
 
     def _refill(self, shelf: _Shelf) -> None:
-        while not self._closed and len(shelf.waiting) + len(shelf.starting) < self._size:
+        wanted = min(self._size, max(1, self._working // 2)) if self._working else self._size
+        while not self._closed and len(shelf.waiting) + len(shelf.starting) < wanted + shelf.hoping:
             task = asyncio.ensure_future(self._start(shelf))
             shelf.starting.add(task)
             task.add_done_callback(shelf.starting.discard)

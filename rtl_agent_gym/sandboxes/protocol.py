@@ -61,6 +61,9 @@ class SandboxSpec:
     """Size of the work folder, which lives in memory and counts against `memory`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Extra environment variables of the shell and of processes."""
+    standby: tuple[str, ...] = ()
+    """A process that is started with the sandbox, in the folder /, and waits for its stdin: an `exec` of the same words
+    there finds it running, once."""
 
 
 class Sandbox(Protocol):
@@ -95,10 +98,11 @@ class Sandbox(Protocol):
         env: Mapping[str, str] | None = None,
         timeout: float = 600.0,
         max_output: int = 1_000_000,
+        stdin: bytes | None = None,
     ) -> CommandResult:
-        """Run a process beside the shell, with no stdin, and wait for it. On time-out it and its children are killed.
+        """Run a process beside the shell and wait for it. On time-out it and its children are killed.
 
-        `env` is added to the sandbox's own environment.
+        `env` is added to the sandbox's own environment; `stdin` is all that the process can read there, None nothing.
         """
         ...
 

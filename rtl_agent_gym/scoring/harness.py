@@ -28,6 +28,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _PATIENCE = 20.0
 """Seconds that the supervisor has, beyond the services' own, to end what is left and report."""
 _LINT_SECONDS = 30
+_HASH_SEED = "0"
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,15 @@ class HarnessRun:
 
 
 @functools.cache
-def _program() -> str:
-    return _SUPERVISOR.read_text(encoding="utf-8")
+def _supervisor() -> tuple[str, ...]:
+    """The command that runs the supervisor, with the harness's Python, so that a harness may begin as a fork of it."""
+    program = _SUPERVISOR.read_text(encoding="utf-8")
+    return ("/usr/bin/env", f"PYTHONHASHSEED={_HASH_SEED}", "/venv/bin/python3", "-c", program)
+
+
+def scoring_sandbox(image: str) -> SandboxSpec:
+    """The sandbox of one grading; its supervisor is ready before there is anything to grade."""
+    return SandboxSpec(image=image, role="scoring", standby=_supervisor())
 
 
 async def run_harness(
@@ -124,7 +132,7 @@ async def run_harness(
 async def _run_batch(
     submission: Submission, image: str, request: Mapping[str, Any], provider: SandboxProvider
 ) -> dict[str, Any]:
-    sandbox = await provider.create(SandboxSpec(image=image, role="scoring"))
+    sandbox = await provider.create(scoring_sandbox(image))
     try:
         await sandbox.write_files(submission.tree)
         hidden = {
@@ -135,10 +143,11 @@ async def _run_batch(
         for folder in ("/src", f"{WORK_DIR}/src"):
             await sandbox.write_files(hidden, root=folder, keeper=True)
         result = await sandbox.exec(
-            ["/usr/bin/python3", "-ISBc", _program(), json.dumps(request)],
+            _supervisor(),
             cwd="/",
             timeout=request["seconds"] + _PATIENCE,
             max_output=4_000_000,
+            stdin=json.dumps(request).encode(),
         )
     finally:
         await sandbox.close()
@@ -161,7 +170,7 @@ def _request(service: Service, problem: Problem) -> dict[str, Any]:
     plain = {
         "HOME": RUN_DIR,
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
+        "PYTHONHASHSEED": _HASH_SEED,
         "RTL_GYM_SEED": seed,
     }
     if "RANDOM_SEED" not in service.env:
@@ -191,7 +200,9 @@ def _lint_command(services: Sequence[Service], submission: Submission) -> list[s
     sources = [f"{WORK_DIR}/{path}" for path in source_paths(services) if path in submission.tree]
     if not sources:
         return None
-    tool = ["/opt/rtl-agent-gym/real/verilator", "--lint-only", "--timing", "-Wno-fatal", "-Wno-lint", "-Wno-style"]
+    # Past the wrapper in Perl, which takes longer to start than the lint itself.
+    tool = ["env", "VERILATOR_ROOT=/usr/share/verilator", "/usr/bin/verilator_bin", "--lint-only", "--timing"]
+    tool += ["-Wno-fatal", "-Wno-lint", "-Wno-style"]
     limited = ["timeout", "-s", "KILL", str(_LINT_SECONDS), "nice", "-n", "10"]
     return [*limited, *tool, "--bbox-unsup", "--bbox-sys", *sources]
 

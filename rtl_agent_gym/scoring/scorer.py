@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from .cache import ScoreCache
 from .compose import Service, read_services
 from .frontend import Frontend
 from .grading import Grading, judge_run
-from .harness import TIME_LIMIT, Defences, HarnessRun, run_harness, source_paths, top_modules
+from .harness import TIME_LIMIT, Defences, HarnessRun, run_harness, scoring_sandbox, source_paths, top_modules
 from .images import HarnessImages
 from .interface import Demand, demands, judge_interface
 from .reward import RewardWeights
@@ -51,7 +52,7 @@ class Scorer:
         cache: Where gradings are kept; None for nowhere, a path for a folder.
         defences: For tests of the defences only.
         waiting: How many started, never used sandboxes are held ready for the next gradings; each grades one submission
-            and ends. Worth as many as gradings run at once; 0 starts each sandbox when it is wanted.
+            and ends. Worth as many as come at once, some 30 MB each; 0 starts each sandbox when it is wanted.
 
     Example:
         async with Scorer() as scorer:
@@ -187,13 +188,39 @@ class Scorer:
             self._demands[digest] = await demands(problem, tops, self._frontend)
         return self._demands[digest]
 
-    async def _run(self, submission: Submission, services: Sequence[Service], timeout: float) -> HarnessRun:
+    def _sandboxes(self) -> SandboxProvider:
         if self._provider is None:
             self._provider = DockerSandboxes()
         if self._waiting > 0 and self._pool is None:
             self._pool = WaitingSandboxes(self._provider, size=self._waiting)
-        provider = self._pool or self._provider
-        return await run_harness(submission, services, provider, self._images, timeout=timeout, defences=self._defences)
+        return self._pool or self._provider
+
+    async def prepare(self, problem: Problem) -> None:
+        """Have sandboxes in waiting for a problem's gradings, and return when they are; nothing where none are to wait.
+
+        Without it, they are started beside the first grading.
+
+        Raises:
+            ProblemError: As in `score`.
+            SandboxError: None starts.
+        """
+        images = {await self._images.image(problem, service) for service in read_services(problem)}
+        sandboxes = self._sandboxes()
+        if isinstance(sandboxes, WaitingSandboxes):
+            for image in images:
+                await sandboxes.prepare(scoring_sandbox(image))
+
+    async def _run(self, submission: Submission, services: Sequence[Service], timeout: float) -> HarnessRun:
+        provider = self._sandboxes()
+        with self._pool.working() if self._pool is not None else contextlib.nullcontext():
+            return await run_harness(
+                submission,
+                services,
+                provider,
+                self._images,
+                timeout=timeout,
+                defences=self._defences,
+            )
 
 
 @dataclass

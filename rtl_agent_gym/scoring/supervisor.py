@@ -6,6 +6,9 @@ in front of the simulators (``image_context/harness/guard.py``) and to the witne
 cannot connect to a socket, not even one that may open files.
 
 The first line on each connection is the settings; then each message, one JSON document a line, is answered with ``ok``.
+
+It is started before there is a submission, loads what the services will want (``image_context/harness/warm.py``) and
+then waits for its request on stdin.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ SCRATCH = ("/tmp", "/rundir")
 """Folders that services of one harness do not share: each has its own in the official runner."""
 FOLDERS = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
 """Folders that every harness finds, empty or not."""
+SUPPORT = "/opt/rtl-agent-gym"
+"""Where the image has its modules for gradings."""
 _SET_CHILD_SUBREAPER = 36
 
 
@@ -87,10 +92,11 @@ class Supervisor:
     Args:
         request: ``services`` (name, argv, env, cwd each), ``seconds`` for all of them, ``settings`` for the guards, and
             ``lint``: the command that lints the design beside the first service, or None.
+        warm: The module that forks pytest; None where every command gets an interpreter of its own.
     """
 
-    def __init__(self, request: dict[str, Any]) -> None:
-        self.request = request
+    def __init__(self, request: dict[str, Any], warm: Any = None) -> None:
+        self.request, self.warm = request, warm
         self.limited: bool = request["settings"].get("limits", True)
         self.deadline = time.monotonic() + (request["seconds"] if self.limited else 1e9)
         self.selector = selectors.DefaultSelector()
@@ -117,6 +123,13 @@ class Supervisor:
                 self.messages += [{**message, "service": self.service} for message in messages]
 
         self.selector.register(connection, selectors.EVENT_READ, hear)
+
+    def let_go(self) -> None:
+        """In a child that has not become another program: give up every connection, without a word on it."""
+        for key in list(self.selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.detach()
+        self.selector.close()
 
     def run(self) -> dict[str, Any]:
         """Run everything and say what happened."""
@@ -163,6 +176,35 @@ class Supervisor:
         return bool(ready)
 
 
+class Fork:
+    """A child that is a fork of this process, with what is used of `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode = pid, 0
+        self._ended = False
+
+    def poll(self) -> int | None:
+        """Its exit status, or None while it runs."""
+        return self.returncode if self._ended or self._reap(os.WNOHANG) else None
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended."""
+        if not self._ended:
+            self._reap(0)
+        return self.returncode
+
+    def kill(self) -> None:
+        """End it, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _reap(self, options: int) -> bool:
+        pid, status = os.waitpid(self.pid, options)
+        if pid:
+            self.returncode, self._ended = os.waitstatus_to_exitcode(status), True
+        return self._ended
+
+
 class Process:
     """A child with its output in a pipe. The kernel's out-of-memory killer takes it before the supervisor."""
 
@@ -170,22 +212,25 @@ class Process:
         self.supervisor, self.log = supervisor, Log(supervisor.limited)
         self.code, self.timed_out, self.fault = None, False, ""
         self.begun, self.seconds = time.monotonic(), 0.0
-        self.child: subprocess.Popen[bytes] | None = None
+        self.child: subprocess.Popen[bytes] | Fork | None = None
         self.read_fd, write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)
         supervisor.selector.register(self.read_fd, selectors.EVENT_READ, self.read)
         try:
             os.makedirs(cwd, exist_ok=True)
-            self.child = subprocess.Popen(
-                argv,
-                env={**os.environ, **env},
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=write_fd,
-                stderr=write_fd,
-                start_new_session=True,
-                preexec_fn=_come_first,
-            )
+            if supervisor.warm is not None and supervisor.warm.can_start(argv, env, cwd):
+                self.child = Fork(supervisor.warm.start(argv, env, cwd, write_fd, supervisor.let_go))
+            else:
+                self.child = subprocess.Popen(
+                    argv,
+                    env={**os.environ, **env},
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=write_fd,
+                    stderr=write_fd,
+                    start_new_session=True,
+                    preexec_fn=_come_first,
+                )
         except OSError as error:
             self.code, self.fault = 127, f"cannot run {argv[0]!r} in {cwd}: {error.strerror}"
         finally:
@@ -295,13 +340,30 @@ def empty(folder: str) -> None:
                     os.unlink(entry.path)
 
 
+def load() -> Any:
+    """The module that forks pytest, with everything loaded that it needs; None where the image cannot have it."""
+    sys.path[:] = [folder for folder in sys.path if folder]  # not the working folder, whatever it is
+    sys.path.append(SUPPORT)
+    try:
+        import warm  # type: ignore[import-not-found,unused-ignore]
+
+        warm.preload()
+    except ImportError:
+        return None
+    finally:
+        sys.path.remove(SUPPORT)
+    return warm
+
+
 def main() -> None:
-    """Serve the request in the first argument."""
+    """Serve the request on stdin."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    warm = load()
+    request = json.loads(sys.stdin.buffer.read())
     for folder in FOLDERS:
         os.makedirs(folder, exist_ok=True)
-    report = Supervisor(json.loads(sys.argv[1])).run()
+    report = Supervisor(request, warm).run()
     sys.stdout.write(json.dumps(report))
 
 

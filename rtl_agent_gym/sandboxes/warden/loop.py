@@ -5,7 +5,8 @@ As process 1 it reaps orphans, and no signal from inside can end it: the kernel 
 It ends when its stdin does, which is when the client closed the sandbox or died; the container ends with it.
 
 Frames go both ways on stdin and stdout: kind (1 byte), header length and body length (4 bytes each, big-endian), header
-(JSON), body. Requests: ``R`` a command for the shell, ``X`` a process, ``W`` write files, ``G`` get files, ``P`` ping.
+(JSON), body. Requests: ``R`` a command for the shell, ``X`` a process, ``I`` a process's stdin, from when on its time
+runs, ``W`` write files, ``G`` get files, ``P`` ping.
 Each carries an ``id``, and so do its replies: ``o`` a piece of output, ``d`` done, ``e`` an error. The warden begins
 with a ``d`` of id 0.
 
@@ -74,13 +75,49 @@ class Process:
     def __init__(self, warden: Warden, job: Job) -> None:
         self.warden, self.job, self.stream = warden, job, Stream()
         header, out = job.header, self.stream.write_fd
-        null = os.open("/dev/null", os.O_RDONLY)
+        self.unwritten, self.stdin = memoryview(b""), -1
+        if header.get("stdin"):
+            source, self.stdin = os.pipe()
+            os.set_blocking(self.stdin, False)
+        else:
+            source = os.open("/dev/null", os.O_RDONLY)
         try:
-            self.pid = spawn(header["argv"], {**os.environ, **header["env"]}, header["cwd"], {0: null, 1: out, 2: out})
+            self.pid = spawn(
+                header["argv"], {**os.environ, **header["env"]}, header["cwd"], {0: source, 1: out, 2: out}
+            )
+        except OSError:
+            self.close_stdin()
+            raise
         finally:
-            os.close(null)
+            os.close(source)
             self.stream.close_writer()
         warden.watch(self.stream.read_fd, self.on_output)
+
+    def give(self, timeout: float, data: bytes) -> None:
+        """Its whole stdin; from now on its time runs."""
+        self.job.begun = time.monotonic()
+        self.job.deadline = self.job.begun + timeout
+        self.unwritten = memoryview(data)
+        if self.stdin >= 0:
+            self.warden.watch(self.stdin, self.on_room, write=True)
+
+    def on_room(self) -> None:
+        """Write what its stdin takes; close it after the last."""
+        try:
+            self.unwritten = self.unwritten[os.write(self.stdin, self.unwritten) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.unwritten = memoryview(b"")  # it no longer reads
+        if not self.unwritten:
+            self.close_stdin()
+
+    def close_stdin(self) -> None:
+        """Its stdin ends here."""
+        if self.stdin >= 0:
+            self.warden.unwatch(self.stdin)
+            os.close(self.stdin)
+            self.stdin = -1
 
     def on_output(self) -> None:
         if not self.stream.drain(self.job.output.feed, 1 << 22):
@@ -104,7 +141,8 @@ class Process:
 
     def on_death(self, code: int) -> None:
         """Its main process has ended: end the rest and report."""
-        if self.warden.shell is None:
+        self.close_stdin()
+        if self.warden.shell is None and not self.warden.running:
             signal_all([-1], signal.SIGKILL)  # nobody else lives here
         else:
             signal_all(self.remains(), signal.SIGKILL)
@@ -160,6 +198,11 @@ class Warden:
         elif kind == b"X":
             process = Process(self, Job(header))
             self.running[process.pid] = process
+        elif kind == b"I":
+            for process in self.running.values():
+                if process.job.id == header["process"]:
+                    process.give(header["timeout"], body)
+            reply(b"d", {"id": header["id"]})
         elif kind == b"W":
             write_files(header, body)
             reply(b"d", {"id": header["id"]})

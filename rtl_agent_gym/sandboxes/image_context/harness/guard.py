@@ -11,8 +11,9 @@ import getopt
 import json
 import os
 import re
-import socket
+import signal
 import sys
+from _socket import AF_UNIX, SOCK_STREAM, socket
 
 from compiled import READABLE, below, check_vvp, short
 
@@ -31,20 +32,25 @@ class Supervisor:
     """The line to the supervisor of this grading. Nothing is run when it does not answer."""
 
     def __init__(self) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket = socket(AF_UNIX, SOCK_STREAM)
         self.socket.settimeout(30)
         self.socket.connect(SOCKET)
-        self.stream = self.socket.makefile("rwb")
-        self.settings = json.loads(self.stream.readline())
+        self.settings = json.loads(self.line())
+
+    def line(self) -> bytes:
+        """The next line it says, or less when it is gone."""
+        said = b""
+        while not said.endswith(b"\n") and (more := self.socket.recv(1 << 16)):
+            said += more
+        return said
 
     def report(self, **message: object) -> None:
         """Say something and wait until it has been heard. Long lists, whose length a design decides, are cut."""
         for name in ("violations", "unknown") if self.settings.get("limits", True) else ():
             if isinstance(found := message.get(name), list):
                 message[name] = first_few(found)
-        self.stream.write(json.dumps(message).encode() + b"\n")
-        self.stream.flush()
-        if self.stream.readline() != b"ok\n":
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+        if self.line() != b"ok\n":
             raise OSError("the supervisor did not answer")
 
 
@@ -79,20 +85,19 @@ def run_vvp(arguments: list[str], supervisor: Supervisor) -> None:
 
 def run_iverilog(arguments: list[str], supervisor: Supervisor) -> None:
     """Compile, and look at which files the compiler read."""
-    import subprocess
-    import tempfile
-
     checked = supervisor.settings.get("includes", True) and not any(word.startswith("-M") for word in arguments)
-    with tempfile.TemporaryDirectory(prefix="rtl-gym-") as folder:
-        listing, said = f"{folder}/files", f"{folder}/stderr"
-        options = [f"-Mprefix={listing}"] if checked else []
-        with open(said, "wb") as stream:
-            code = subprocess.run([f"{REAL}/iverilog", *options, *arguments], stderr=stream).returncode
-        if code and checked:  # the preprocessor may not have come to its list
-            again = [f"{REAL}/iverilog", *options, *_without_output(arguments), "-E", "-o", "/dev/null"]
-            subprocess.run(again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        first = _pass_on(said)
-        lines = _read_lines(listing)
+    folder = _own_folder()
+    listing, said = f"{folder}/files", f"{folder}/stderr"
+    options = [f"-Mprefix={listing}"] if checked else []
+    code = _run([f"{REAL}/iverilog", *options, *arguments], {2: said})
+    if code and checked:  # the preprocessor may not have come to its list
+        again = [f"{REAL}/iverilog", *options, *_without_output(arguments), "-E", "-o", "/dev/null"]
+        _run(again, {1: "/dev/null", 2: "/dev/null"})
+    first = _pass_on(said)
+    lines = _read_lines(listing)
+    for name in os.listdir(folder):
+        os.unlink(f"{folder}/{name}")
+    os.rmdir(folder)
     violations = include_faults(lines) if checked else []
     unknown: list[str] = []
     if checked and not code and supervisor.settings.get("testbench", True):
@@ -139,6 +144,27 @@ def run_verilator(arguments: list[str], supervisor: Supervisor) -> None:
     said = built.stderr[:4096].decode("utf-8", errors="replace")
     supervisor.report(tool="verilator", code=built.returncode, said=said, violations=[])
     sys.exit(built.returncode if built.returncode >= 0 else 128 - built.returncode)
+
+
+def _own_folder() -> str:
+    """A new folder that nobody else writes to."""
+    count = 0
+    while True:
+        try:
+            path = f"/tmp/rtl-gym-{os.getpid()}-{count}"
+            os.mkdir(path, 0o700)
+            return path
+        except FileExistsError:
+            count += 1
+
+
+def _run(command: list[str], outputs: dict[int, str]) -> int:
+    """Run a program with some descriptors open for writing to files; its exit status, negative for a signal."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    opened = [(os.POSIX_SPAWN_OPEN, number, path, flags, 0o600) for number, path in outputs.items()]
+    ignored = [signal.SIGPIPE, signal.SIGXFSZ]  # by Python, and by nobody else
+    pid = os.posix_spawn(command[0], command, os.environ, file_actions=opened, setsigdef=ignored)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _pass_on(path: str) -> str:

@@ -1,0 +1,153 @@
+"""Starts pytest without starting Python: as a fork of a process that has imported it while nobody waited.
+
+Importing pytest and cocotb's runner is a third of what a small harness takes. A scoring sandbox waits for its one
+submission anyway, so its supervisor imports them meanwhile, and each service whose command is a plain call of pytest
+begins in a fork of it. Everything that such a process can see of itself is made what a new interpreter would show; a
+command, a variable or a file that this cannot promise for gets a new interpreter.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import os
+import re
+import sys
+import threading
+import traceback
+import types
+
+PROGRAM = "/venv/bin/pytest"
+MODULES = ("pytest", "cocotb_tools.runner")
+SHELLS = ("sh", "/bin/sh", "bash", "/bin/bash", "/usr/bin/bash")
+PLAIN = re.compile(r"[\w@%+=:,./ -]+")
+"""What a shell takes for words and blanks, and does nothing else with."""
+DECIDING = ("PYTHON", "COVERAGE", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "TZ", "PATH")
+"""Beginnings of names of variables that an interpreter, or what starts it, reads once."""
+FOLLOWED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+"""Those that a fork can follow later, or that say what holds already."""
+
+_base_path = []
+
+
+def preload():
+    """Import everything that a harness of this kind will ask for. To be called once, before anything else is known."""
+    _base_path[:] = [folder for folder in sys.path if folder not in ("", os.path.dirname(__file__))]
+    for name in MODULES:
+        importlib.import_module(name)
+    for name in importlib.import_module("_pytest.config").default_plugins:
+        importlib.import_module(f"_pytest.{name}")
+    gc.collect()
+    gc.freeze()
+
+
+def words_of(argv):
+    """The words of a plain call of pytest, and whether a shell was to make it; (None, False) for anything else."""
+    shell = len(argv) == 3 and argv[0] in SHELLS and argv[1] == "-c"
+    if shell:
+        words = argv[2].split(" ") if PLAIN.fullmatch(argv[2]) else []
+        words = [word for word in words if word]
+    else:
+        words = list(argv)
+    return (words, shell) if words and words[0] in ("pytest", PROGRAM) else (None, False)
+
+
+def can_start(argv, env, cwd):
+    """Whether a fork would be no other than a new interpreter. `env` are the variables that a service adds."""
+    words, _ = words_of(argv)
+    if words is None or not _base_path:
+        return False
+    for name, value in env.items():
+        decides = name.startswith(DECIDING) and name not in FOLLOWED
+        if decides and os.environ.get(name) != value:
+            return False
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    folders = [cwd, *_python_path(env, cwd), *(_folder(word, cwd) for word in words[1:])]
+    return not any(name.partition(".")[0] in loaded for folder in folders for name in _names(folder))
+
+
+def start(argv, env, cwd, output, release):
+    """Fork, and be pytest in the child. Returns the child's process id.
+
+    Args:
+        argv: The command; `can_start` has said yes to it.
+        env: Variables that are added to the present ones.
+        cwd: Where it runs.
+        output: Descriptor that becomes its stdout and stderr.
+        release: Called in the child, to let go of whatever holds a descriptor that is not the child's business.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        _become(argv, env, cwd, output, release)
+        code = _exit_code()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # As an interpreter ends.
+        with contextlib.suppress(BaseException):
+            threading._shutdown()
+        with contextlib.suppress(BaseException):
+            atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(BaseException):
+                stream.flush()
+        os._exit(code)
+
+
+def _become(argv, env, cwd, output, release):
+    os.setsid()
+    with open("/proc/self/oom_score_adj", "w") as stream:
+        stream.write("1000")
+    release()
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.chdir(cwd)
+    words, shell = words_of(argv)
+    os.environ.update(env)
+    if shell:
+        os.environ["PWD"] = cwd
+    sys.path[:] = list(dict.fromkeys([os.path.dirname(PROGRAM), *_python_path(env, cwd), *_base_path]))
+    sys.argv = [PROGRAM, *words[1:]]
+    main = types.ModuleType("__main__")
+    main.__file__ = PROGRAM
+    sys.modules["__main__"] = main
+    importlib.invalidate_caches()
+
+
+def _exit_code():
+    """Run it; what `sys.exit` would make of its end."""
+    import pytest
+
+    try:
+        said = pytest.console_main()
+    except SystemExit as stop:
+        said = stop.code
+    if said is None or isinstance(said, int):
+        return int(said or 0) & 0xFF
+    print(said, file=sys.stderr)
+    return 1
+
+
+def _python_path(env, cwd):
+    value = env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    return [os.path.normpath(os.path.join(cwd, part)) for part in value.split(":")] if value else []
+
+
+def _folder(word, cwd):
+    place = os.path.join(cwd, word.partition("::")[0])
+    return place if os.path.isdir(place) else os.path.dirname(place)
+
+
+def _names(folder):
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

@@ -1,0 +1,167 @@
+"""pytest as a fork of a process that has imported it: whatever a harness can see of it, a new interpreter shows too."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring.compose import read_services
+from rtl_agent_gym.scoring.harness import ServiceRun, run_harness
+from rtl_agent_gym.scoring.images import HarnessImages
+from rtl_agent_gym.scoring.submission import sift
+
+from .conftest import ENV, GOLDEN, TARGET, make_problem
+
+pytestmark = pytest.mark.docker
+
+FORKED, NEW = "pytest {}", "/venv/bin/python3 /venv/bin/pytest {}"
+SHELL_FORKED, SHELL_NEW = '/bin/sh -c "pytest {}"', "/bin/sh -c \"'pytest' {}\""
+PAIRS = [(FORKED, NEW), (SHELL_FORKED, SHELL_NEW)]
+
+SHOW = """\
+import atexit, gc, json, locale, os, random, resource, signal, sys, threading, warnings
+
+def status(*names):
+    lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return {name: lines[name].strip() for name in names}
+
+def test_show(capsys):
+    numbers = set(os.listdir("/proc/self/fd"))
+    open_files = sorted(os.readlink(f"/proc/self/fd/{n}").split(":")[0] for n in numbers if os.path.exists(f"/proc/self/fd/{n}"))
+    shown = {
+        "argv": sys.argv, "path": sys.path, "environ": dict(os.environ), "cwd": os.getcwd(), "files": open_files,
+        "flags": repr(sys.flags), "executable": sys.executable, "prefix": sys.prefix,
+        "main": sys.modules["__main__"].__file__, "hash": hash("abc"), "random": random.random(),
+        "handlers": {s.name: repr(getattr(signal.getsignal(s), "__name__", signal.getsignal(s))) for s in signal.valid_signals() if isinstance(s, signal.Signals)},
+        "masks": status("SigBlk", "SigIgn", "SigCgt", "Seccomp", "NoNewPrivs", "Uid", "Gid", "Groups", "CapEff", "CapPrm", "Threads"),
+        "umask": os.umask(0o22), "limits": [resource.getrlimit(n) for n in range(16)], "nice": os.nice(0),
+        "oom": open("/proc/self/oom_score_adj").read(), "stdin": repr(os.read(0, 9)), "threads": threading.active_count(),
+        "streams": [[s.encoding, s.errors, s.line_buffering, s.name, s.isatty()] for s in (sys.__stdin__, sys.__stdout__, sys.__stderr__)],
+        "gc": [gc.isenabled(), gc.get_threshold()], "locale": [locale.getpreferredencoding(), locale.getlocale()],
+        "filters": [str(f) for f in warnings.filters], "meta_path": [getattr(f, "__name__", type(f).__name__) for f in sys.meta_path],
+        "bytecode": sys.dont_write_bytecode, "affinity": sorted(os.sched_getaffinity(0)),
+    }
+    with capsys.disabled():
+        print("SHOWN" + json.dumps(shown, default=str) + "END")
+        print("FORKED" if b"-c" in open("/proc/self/cmdline", "rb").read().split(b"\\0") else "NEW")
+"""  # noqa: E501
+
+
+async def run(provider: DockerSandboxes, command: str, source: str, env: str = ENV, **more: str) -> ServiceRun:
+    """A harness of one file of tests, run by this command with the file's name in the place of the braces."""
+    service = f"    image: __OSS_SIM_IMAGE__\n    env_file: ./src/.env\n    command: {json.dumps(command)}\n"
+    compose = f"services:\n  one:\n{service}"
+    harness = {"docker-compose.yml": compose, "src/.env": env, "src/test_it.py": source}
+    problem = make_problem(harness={**harness, **{f"src/{name}.py": text for name, text in more.items()}})
+    submission = sift(problem, {TARGET: GOLDEN})
+    found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
+    return found.services[0]
+
+
+def shown(service: ServiceRun) -> dict[str, Any]:
+    match = re.search(r"SHOWN(.*)END", service.log)
+    assert match, service.log
+    found: dict[str, Any] = json.loads(match[1])
+    return found
+
+
+@pytest.mark.parametrize(("forked", "new"), PAIRS)
+@pytest.mark.parametrize("options", ["-s /src/test_it.py", "-o cache_dir=/code/rundir/.cache /src/test_it.py -v"])
+async def test_a_harness_sees_no_difference(provider: DockerSandboxes, forked: str, new: str, options: str) -> None:
+    env = f"{ENV}RTL_GYM_SEED = 5\nRANDOM_SEED = 5\n"
+    one, other = [await run(provider, command.format(options), SHOW, env) for command in (forked, new)]
+    assert "\nFORKED" in one.log
+    assert "\nNEW" in other.log
+    assert (one.code, other.code) == (0, 0)
+    left, right = shown(one), shown(other)
+    differences = [f"{name}: {left[name]} {right[name]}" for name in left if left[name] != right[name]]
+    assert not differences, "\n".join(differences)
+
+
+ENDS = {
+    "passes": "def test(): pass",
+    "fails": "def test(): assert 0, 'indeed'",
+    "has no tests": "",
+    "does not load": "import nowhere",
+    "leaves at once": "import os\ndef test(): os._exit(7)",
+    "is killed": "import os\ndef test(): os.kill(os.getpid(), 9)",
+    "crashes": "import ctypes\ndef test(): ctypes.string_at(0)",
+    "is interrupted": "def test(): raise KeyboardInterrupt",
+    "exits": "import pytest\ndef test(): pytest.exit('enough', returncode=9)",
+    "exits while loading": "raise SystemExit(3)",
+    "says a last word": "import atexit\natexit.register(print, 'last word')\ndef test(): pass",
+    "has a thread": "import threading, time\ndef test(): threading.Thread(target=lambda: time.sleep(.3) or print('late')).start()",  # noqa: E501
+    "forks": "import os\ndef test():\n    if os.fork() == 0: os._exit(0)\n    os.wait()",
+}
+
+
+@pytest.mark.parametrize("source", ENDS.values(), ids=ENDS.keys())
+async def test_it_ends_as_a_new_interpreter_does(provider: DockerSandboxes, source: str) -> None:
+    options = "-s -p no:cacheprovider /src/test_it.py"
+    one, other = [await run(provider, command.format(options), source) for command in (FORKED, NEW)]
+    assert one.code == other.code
+    assert _lasting(one.log) == _lasting(other.log)
+
+
+def _lasting(log: str) -> list[str]:
+    """What a log says, without times and numbers of processes; a crash's dump names the frames below pytest."""
+    text = re.sub(r"in \d+\.\d+s|0x[0-9a-f]+", "…", log)
+    return [line for line in text.splitlines() if not re.match(r"  File |Extension modules|Current thread", line)]
+
+
+USES = """\
+def test():
+    print("\\nFORKED" if "-c" in open("/proc/self/cmdline").read().split("\\0") else "\\nNEW")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "env"),
+    [
+        (FORKED, f"{ENV}PYTHONWARNINGS = default\n"),
+        (FORKED, f"{ENV}PYTHONHASHSEED = 7\n"),
+        (FORKED, f"{ENV}LC_ALL = C\n"),
+        (FORKED, f"{ENV}PYTEST_ADDOPTS = -q\n"),
+        ('/bin/sh -c "cd /src && pytest {}"', ENV),
+        ('/bin/sh -c "A=1 pytest {}"', ENV),
+        ("python3 -m pytest {}", ENV),
+    ],
+)
+async def test_what_a_fork_cannot_promise_gets_an_interpreter(
+    provider: DockerSandboxes, command: str, env: str
+) -> None:
+    service = await run(provider, command.format("-s /src/test_it.py"), USES, env)
+    assert service.code == 0, service.log
+    assert ("\nFORKED" in service.log) == ("PYTEST_ADDOPTS" in env)
+
+
+async def test_a_file_that_bears_the_name_of_a_loaded_module_is_the_one_that_is_imported(
+    provider: DockerSandboxes,
+) -> None:
+    source = f"import find_libpython\n{USES}def test_mine(): assert find_libpython.mine\n"
+    service = await run(provider, FORKED.format("-s /src/test_it.py"), source, find_libpython="mine = True")
+    assert service.code == 0, service.log
+    assert "\nNEW" in service.log
+
+
+async def test_a_fork_that_runs_on_is_ended_with_its_children(provider: DockerSandboxes) -> None:
+    endless = "import subprocess, time\ndef test():\n    subprocess.Popen(['sleep', '98'])\n    time.sleep(99)\n"
+    problem = make_problem(
+        harness={
+            "docker-compose.yml": "services:\n"
+            + "".join(
+                f"  {name}:\n    image: __OSS_SIM_IMAGE__\n    env_file: ./src/.env\n    command: {command}\n"
+                for name, command in (("a", "pytest /src/test_it.py"), ("b", "sh -c 'ps -eo args; exit 4'"))
+            ),
+            "src/.env": ENV,
+            "src/test_it.py": endless,
+        }
+    )
+    submission = sift(problem, {TARGET: GOLDEN})
+    found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=4, lint=False)
+    assert found.services[0].code is None
+    assert "sleep 98" not in found.services[1].log
