@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..problems.model import Problem
 from .frontend import Frontend, Port, Reading
@@ -43,41 +43,60 @@ async def demands(problem: Problem, tops: Mapping[str, Sequence[str]], frontend:
         frontend: Reads the headers.
 
     The module's header is taken from the prompt, the documents, or the RTL that the problem gives, in this order;
-    without one, the names that the tests drive are all that is known.
+    without one, the names that the tests drive are all that is known. A header in a file that is to be changed is an
+    old one: what its module's tests never look at is not asked for, and widths are not compared.
     """
     found = []
     for top, tests in tops.items():
-        header = _find_header(problem, top)
+        header, old = _find_header(problem, top)
+        driven = [Port(name, "in", None) for name in _driven(problem, tests)]
         ports: tuple[Port, ...] = ()
         if header is not None:
             reading = await frontend.read({"header.sv": header.encode()}, ["header.sv"], [top])
             ports = reading.ports.get(top, ())
+        if old:
+            used = _used(problem, tests, tops)
+            kept = [port for port in ports if port.name in used] or ports
+            ports = tuple(replace(port, width=None) for port in kept)
         if ports:
             found.append(Demand(top, ports))
-        elif driven := _driven(problem, tests):
-            found.append(Demand(top, tuple(Port(name, "in", None) for name in driven), names_only=True))
+        elif driven:
+            found.append(Demand(top, tuple(driven), names_only=True))
     return found
 
 
-def _find_header(problem: Problem, top: str) -> str | None:
-    """The text of `top`'s module with nothing in it, or None where the problem shows none."""
-    documents = [text for path, text in problem.context.items() if path.startswith("docs/")]
-    rtl = [text for path, text in problem.context.items() if path.startswith("rtl/")]
+def _find_header(problem: Problem, top: str) -> tuple[str | None, bool]:
+    """The text of `top`'s module with nothing in it, or None where the problem shows none; and whether it stands in a
+    file that is to be changed.
+    """
+    documents = [(text, False) for path, text in problem.context.items() if path.startswith("docs/")]
+    rtl = [(text, path in problem.targets) for path, text in problem.context.items() if path.startswith("rtl/")]
     pattern = re.compile(rf"\bmodule\s+{re.escape(top)}\b(?=\s*[#(;])[^;]*;")
-    for text in [problem.prompt, *documents, *rtl]:
+    for text, old in [(problem.prompt, False), *documents, *rtl]:
         match = pattern.search(_without_comments(text))
         if match is None:
             continue
         if re.search(r"\b(?:input|output|inout)\b", match.group()):
-            return match.group() + "\nendmodule\n"
+            return match.group() + "\nendmodule\n", old
         body = re.compile(rf"{re.escape(match.group())}.*?\bendmodule\b", re.DOTALL).search(_without_comments(text))
         if body is not None:
-            return body.group() + "\n"
-    return None
+            return body.group() + "\n", old
+    return None, False
 
 
 def _without_comments(text: str) -> str:
     return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+
+
+def _used(problem: Problem, tests: Sequence[str], tops: Mapping[str, Sequence[str]]) -> set[str]:
+    """Names that a module's tests, and what they may import, use of it: all Python files but other modules' tests."""
+    others = {name for names in tops.values() for name in names} - set(tests)
+    texts = [
+        text
+        for path, text in problem.harness.items()
+        if path.endswith(".py") and path.removesuffix(".py").rsplit("/", 1)[-1] not in others
+    ]
+    return set(re.findall(r"\bdut\.([A-Za-z]\w*)", "\n".join(texts)))
 
 
 def _driven(problem: Problem, tests: Sequence[str]) -> list[str]:

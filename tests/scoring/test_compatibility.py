@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring import RewardWeights, Scorer
 
 pytestmark = pytest.mark.docker
 
@@ -59,6 +59,14 @@ async def test_a_right_design_passes(scorer: Scorer, rows: dict[str, Problem], n
     assert score.passed, (score.reason, score.tests)
     assert score.violations == []
     assert score.compile == 1.0
+
+
+async def test_a_right_design_has_the_interface_that_was_asked_for(rows: dict[str, Problem]) -> None:
+    async with Scorer(weights=RewardWeights.preset("proxy")) as scorer:
+        for name in RIGHT:
+            score = await scorer.score(rows[f"cvdp_agentic_{name}"], design(name))
+            assert (name, score.interface, score.syntax, score.format) == (name, 1.0, 1.0, 1.0), score.reason
+            assert score.violations == []
 
 
 def test_the_table_in_the_documentation_names_every_row(rows: dict[str, Problem]) -> None:

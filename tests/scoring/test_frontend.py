@@ -134,12 +134,26 @@ async def test_the_header_is_found_in_prompt_then_docs_then_rtl_then_tests(front
     assert [port.name for port in asked.ports] == ["p"]
     (asked,) = await demands(make_problem(prompt="Write it.", context=sources), TOPS, frontend)
     assert [port.name for port in asked.ports] == ["d"]
-    (asked,) = await demands(make_problem(prompt="Write it.", context={"rtl/adder.sv": old_style}), TOPS, frontend)
+    (asked,) = await demands(make_problem(prompt="Write it.", context={"rtl/given.sv": old_style}), TOPS, frontend)
     assert [(port.name, port.direction, port.width) for port in asked.ports] == [("a", "in", 2), ("b", "out", 1)]
     tests = {"src/test_adder.py": "dut.a.value = 1\nif dut.sum.value == 2: pass\nClock(dut.clk, 1)\n"}
     (asked,) = await demands(make_problem(prompt="Write it.", harness=tests), TOPS, frontend)
     assert asked.names_only
     assert [port.name for port in asked.ports] == ["a", "clk"]
+
+
+async def test_a_header_that_is_to_be_changed_is_asked_for_as_far_as_the_tests_look_at_it(frontend: Frontend) -> None:
+    old = "module adder (input clk, input [3:0] a, input [3:0] b, input renamed, output [4:0] sum);\nendmodule"
+    problem = make_problem(prompt="Widen it, and rename a port.", context={TARGET: old})
+    (asked,) = await demands(problem, TOPS, frontend)
+    assert [(port.name, port.direction, port.width) for port in asked.ports] == [
+        ("clk", "in", None),
+        ("a", "in", None),
+        ("b", "in", None),
+        ("sum", "out", None),
+    ]
+    (asked,) = await demands(make_problem(prompt="Use it.", context={"rtl/adder.v": old}), TOPS, frontend)
+    assert ("renamed", 1) in [(port.name, port.width) for port in asked.ports]
 
 
 async def test_every_golden_solution_has_the_interface_that_was_asked_for(bundled: dict[str, Problem]) -> None:
