@@ -8,12 +8,16 @@ in ``tests/scoring/designs/ID/`` (without the prefix ``cvdp_agentic_``). Otherwi
 that its hidden tests load, compile and judge: the RTL that it ships, and for missing targets a module with the ports
 and parameters that the problem and its tests name, and nothing in it. Each run prints one line of Markdown;
 ``--write`` puts its last column into ``docs/compatibility.md``.
+
+A row that no design can pass has a proof in ``tests/scoring/impossible/ID/``: a design that is right, what its tests
+say of it (and of any other), and the one change to the tests with which it passes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +35,7 @@ from rtl_agent_gym.scoring.submission import sift
 
 ROOT = Path(__file__).resolve().parents[1]
 DESIGNS = ROOT / "tests" / "scoring" / "designs"
+IMPOSSIBLE = ROOT / "tests" / "scoring" / "impossible"
 PAGE = ROOT / "docs" / "compatibility.md"
 FINER = "`timescale 1ns/1ps\n"
 _MISSING = re.compile(r"parameter [`'](\w+)[`'] not found")
@@ -44,9 +49,12 @@ def short(problem: Problem) -> str:
 def right_design(problem: Problem) -> dict[str, str] | None:
     """Files of a design known to be right, by their path, or None."""
     folder = DESIGNS / short(problem)
-    if folder.is_dir():
-        return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
-    return problem.golden
+    return files_below(folder) if folder.is_dir() else problem.golden
+
+
+def files_below(folder: Path) -> dict[str, str]:
+    """The files of a folder by their path in it."""
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 def unnamed(problem: Problem) -> list[str]:
@@ -106,6 +114,8 @@ async def examine(problem: Problem, provider: DockerSandboxes, frontend: Fronten
 
 async def judge(problem: Problem, provider: DockerSandboxes, frontend: Frontend, seconds: float) -> str:
     """What running it shows."""
+    if (IMPOSSIBLE / short(problem)).is_dir():
+        return await disprove(problem, provider)
     files = right_design(problem)
     if files is not None:
         async with Scorer(provider) as scorer:
@@ -121,6 +131,24 @@ async def judge(problem: Problem, provider: DockerSandboxes, frontend: Frontend,
             + (f"; {what} passes, too" if all(service.code == 0 for service in nothing.services) else "")
         )
     return seen(*await _without(problem, provider, frontend, seconds))
+
+
+async def disprove(problem: Problem, provider: DockerSandboxes) -> str:
+    """Whether the proof that no design passes holds, in words."""
+    files = files_below(IMPOSSIBLE / short(problem))
+    proof = json.loads(files.pop("proof.json"))
+    text = problem.harness[proof["file"]]
+    mended = problem.model_copy(
+        update={"harness": {**problem.harness, proof["file"]: text.replace(proof["from"], proof["to"])}}
+    )
+    run = await _run(problem, files, provider, 600)
+    if not any(proof["says"] in service.log for service in run.services) or not any(s.code for s in run.services):
+        return "the proof that no design passes does not hold: its tests say something else"
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(mended, files, timeout=600)
+    if not score.passed:
+        return f"the proof that no design passes does not hold: even mended, its tests fail: {score.reason[:160]}"
+    return f"cannot be passed by any design: {proof['why']}"
 
 
 async def _without(

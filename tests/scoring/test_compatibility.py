@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -26,6 +27,7 @@ NEEDS = {
 }
 
 
+IMPOSSIBLE = Path(__file__).parent / "impossible"
 RIGHT = sorted(path.name for path in DESIGNS.iterdir())
 """Rows that have a right design here, without the prefix that all ids share."""
 
@@ -35,8 +37,8 @@ def rows(cvdp_data: Path) -> dict[str, Problem]:
     return {problem.id: problem for problem in load_problems(cvdp_data / ROWS)}
 
 
-def design(name: str) -> dict[str, str]:
-    folder = DESIGNS / name
+def design(name: str, where: Path = DESIGNS) -> dict[str, str]:
+    folder = where / name
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -61,6 +63,26 @@ async def test_a_right_design_passes(scorer: Scorer, rows: dict[str, Problem], n
     assert score.compile == 1.0
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", sorted(path.name for path in IMPOSSIBLE.iterdir()))
+async def test_no_design_passes_and_only_the_tests_are_to_blame(
+    scorer: Scorer, rows: dict[str, Problem], name: str
+) -> None:
+    problem = rows[f"cvdp_agentic_{name}"]
+    proof = json.loads((IMPOSSIBLE / name / "proof.json").read_text())
+    files = {path: text for path, text in design(name, IMPOSSIBLE).items() if path != "proof.json"}
+    for submission in (files, dict(problem.context)):
+        score = await scorer.score(problem, submission)
+        assert not score.passed
+        assert score.tests_passed == 0
+        assert score.compile == 1.0
+    text = problem.harness[proof["file"]]
+    assert proof["from"] in text
+    mended = {**problem.harness, proof["file"]: text.replace(proof["from"], proof["to"])}
+    assert (await scorer.score(problem.model_copy(update={"harness": mended}), files)).passed
+
+
 async def test_a_right_design_has_the_interface_that_was_asked_for(rows: dict[str, Problem]) -> None:
     async with Scorer(weights=RewardWeights.preset("proxy")) as scorer:
         for name in RIGHT:
@@ -75,3 +97,6 @@ def test_the_table_in_the_documentation_names_every_row(rows: dict[str, Problem]
     assert sorted(told) == sorted(rows)
     passing = {name for name, words in told.items() if words.startswith("passes with a right design")}
     assert passing == {f"cvdp_agentic_{name}" for name in RIGHT}
+    hopeless = {name for name, words in told.items() if words.startswith("cannot be passed by any design")}
+    assert hopeless == {f"cvdp_agentic_{path.name}" for path in IMPOSSIBLE.iterdir()}
+    assert len(passing | hopeless) == len(rows)
