@@ -3,8 +3,9 @@
 Starting a container takes a tenth of a second and more; one that was started beforehand is had at once. Each is handed
 out once, has never run anything, and dies with its first user: nothing of one use reaches the next.
 
-Submissions come in bursts: a group of episodes ends at about the same time, then models think. So new sandboxes are
-started when there is nothing else to do, and while there is, only as many as will be missed at once.
+Submissions come in bursts: a group of episodes ends at about the same time, then models think. So sandboxes are started
+and ended when there is nothing else to do; while there is, only as many are started as will be missed at once, and only
+so many that have served are left standing.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class WaitingSandboxes:
         self._provider, self._size = provider, size
         self._shelves: list[_Shelf] = []
         self._working = 0
+        self._served: deque[Sandbox] = deque()
+        self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def __aenter__(self) -> WaitingSandboxes:
@@ -55,14 +58,29 @@ class WaitingSandboxes:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Around work that the processors should be left to; the shelves are filled again when none is under way."""
+        """Around work that the processors should be left to; what was put off is done when none is under way."""
         self._working += 1
         try:
             yield
         finally:
             self._working -= 1
+            self._end_served()
             for shelf in self._shelves:
                 self._refill(shelf)
+
+    def retire(self, sandbox: Sandbox) -> None:
+        """End a sandbox that has served: at once when nothing is under way, soon otherwise. Returns before it is gone.
+
+        Nothing of its use may still run in it.
+        """
+        self._served.append(sandbox)
+        self._end_served()
+
+    def _end_served(self) -> None:
+        while len(self._served) > (self._size if self._working and not self._closed else 0):
+            task = asyncio.ensure_future(self._served.popleft().close())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     async def prepare(self, spec: SandboxSpec) -> None:
         """Have sandboxes of this spec in waiting; return when they are. Raises `SandboxError` if none starts."""
@@ -115,12 +133,14 @@ class WaitingSandboxes:
                 shelf.waiting.append(sandbox)
 
     async def close(self) -> None:
-        """Close what waits. Idempotent."""
+        """Close what waits and what has served. Idempotent."""
         self._closed = True
+        self._end_served()
         for shelf in self._shelves:
             await asyncio.gather(*shelf.starting, return_exceptions=True)
             await asyncio.gather(*(sandbox.close() for sandbox in shelf.waiting))
             shelf.waiting.clear()
+        await asyncio.gather(*self._ending)
 
 
 async def _answers(sandbox: Sandbox) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import HarnessError
 from ..problems.model import Problem
+from ..sandboxes.pool import WaitingSandboxes
 from ..sandboxes.protocol import WORK_DIR, SandboxProvider, SandboxSpec
 from .compose import RUN_DIR, Service
 from .images import HarnessImages
@@ -149,7 +150,13 @@ async def _run_batch(
             max_output=4_000_000,
             stdin=json.dumps(request).encode(),
         )
-    finally:
+    except BaseException:
+        await sandbox.close()
+        raise
+    # With the supervisor everything ended that it had started, so that this one can be put away when there is time.
+    if isinstance(provider, WaitingSandboxes):
+        provider.retire(sandbox)
+    else:
         await sandbox.close()
     try:
         report: dict[str, Any] = json.loads(result.output)

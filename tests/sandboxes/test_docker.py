@@ -188,6 +188,48 @@ async def test_a_scoring_sandbox_ends_when_one_of_its_users_cannot_go_on(provide
     assert await gone(sandbox.id, 5)
 
 
+ECHO = ("python3", "-c", "import os, sys; print(os.getpid(), len(sys.stdin.buffer.read()))")
+
+
+async def test_a_process_on_standby_is_found_running_once(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create(SandboxSpec(role="scoring", standby=ECHO))
+    await asyncio.sleep(0.5)
+    found = (await sandbox.exec(["pgrep", "-f", "^python3 -c .*sys.stdin.buffer"])).output
+    assert found.strip().isdigit()
+    first = await sandbox.exec(ECHO, cwd="/", stdin=b"x" * 3_000_000)
+    assert first.output == f"{found.strip()} 3000000\n"
+    second = await sandbox.exec(ECHO, cwd="/", stdin=b"")
+    pid, size = second.output.split()
+    assert (pid == found.strip(), size) == (False, "0")
+    assert (await sandbox.exec(ECHO, cwd="/")).output.endswith(" 0\n"), "without stdin there is nothing to read"
+
+
+async def test_a_process_on_standby_has_its_time_from_when_it_got_its_stdin(provider: DockerSandboxes) -> None:
+    words = ("sh", "-c", "cat > /dev/null; sleep 60")
+    sandbox = await provider.create(SandboxSpec(role="scoring", standby=words))
+    await asyncio.sleep(1)
+    result = await sandbox.exec(words, cwd="/", stdin=b"x", timeout=0.5)
+    assert result.timed_out
+    assert result.seconds < 1.5
+    assert (await sandbox.exec(["pgrep", "-c", "sleep"])).output == "0\n"
+
+
+async def test_a_process_on_standby_that_ended_says_how(provider: DockerSandboxes) -> None:
+    words = ("sh", "-c", "echo early; exit 3")
+    sandbox = await provider.create(SandboxSpec(standby=words))
+    await asyncio.sleep(0.5)
+    result = await sandbox.exec(words, cwd="/", stdin=b"x" * 1_000_000)
+    assert (result.output, result.exit_code) == ("early\n", 3)
+
+
+async def test_what_reads_no_stdin_does_not_stop_the_sandbox(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create(SandboxSpec(role="scoring"))
+    deaf = asyncio.ensure_future(sandbox.exec(["sleep", "2"], stdin=b"x" * 5_000_000))
+    await asyncio.sleep(0.3)
+    assert (await sandbox.exec(["echo", "fine"])).output == "fine\n"
+    assert (await deaf).exit_code == 0
+
+
 async def test_many_at_once(provider: DockerSandboxes) -> None:
     sandboxes = await asyncio.gather(*(provider.create() for _ in range(8)))
     results = await asyncio.gather(*(box.run(f"echo {i}") for i, box in enumerate(sandboxes)))

@@ -10,6 +10,7 @@ import pytest
 
 from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec, WaitingSandboxes
+from rtl_agent_gym.sandboxes.docker import DockerSandbox
 
 pytestmark = pytest.mark.docker
 SCORING = SandboxSpec(role="scoring")
@@ -77,3 +78,60 @@ async def test_closing_leaves_nothing(provider: DockerSandboxes) -> None:
         await pool.create(SCORING)  # two or three more are starting now
     await provider.close()
     assert names() <= before
+
+
+async def test_while_work_is_under_way_few_are_started_and_few_that_served_stand(provider: DockerSandboxes) -> None:
+    before = names()
+    async with WaitingSandboxes(provider, size=3) as pool:
+        await pool.prepare(SCORING)
+        assert len(names() - before) == 3
+        with pool.working():
+            taken = [await pool.create(SCORING) for _ in range(3)]
+            await asyncio.sleep(1.5)
+            assert len(names() - before) == 3 + 1, "the next one, and no more"
+            for sandbox in taken:
+                pool.retire(sandbox)
+            await asyncio.sleep(1.5)
+            assert {sandbox.id for sandbox in taken} <= names()
+            pool.retire(await pool.create(SCORING))
+            await asyncio.sleep(1.5)
+            assert taken[0].id not in names(), "more than wait are not left standing"
+            assert taken[1].id in names()
+        await asyncio.sleep(3)
+        assert not {sandbox.id for sandbox in taken} & names()
+        assert len(names() - before) == 3
+        idle = await pool.create(SCORING)
+        pool.retire(idle)
+        await asyncio.sleep(1)
+        assert idle.id not in names()
+    assert not names() - before
+
+
+async def test_who_comes_while_one_is_starting_waits_for_that_one(provider: DockerSandboxes) -> None:
+    made = 0
+    create = provider.create
+
+    async def counted(spec: SandboxSpec | None = None) -> DockerSandbox:
+        nonlocal made
+        made += 1
+        return await create(spec)
+
+    provider.create = counted  # type: ignore[method-assign]
+    async with WaitingSandboxes(provider, size=1) as pool:
+        with pool.working():
+            await pool.create(SCORING)  # and one more begins to start
+            await asyncio.sleep(0)
+            second, third = await asyncio.gather(pool.create(SCORING), pool.create(SCORING))
+            assert second.id != third.id
+        await asyncio.sleep(1.5)
+    assert made <= 5
+
+
+async def test_those_that_served_are_gone_when_the_pool_has_closed(provider: DockerSandboxes) -> None:
+    before = names()
+    async with WaitingSandboxes(provider, size=2) as pool:
+        with pool.working():
+            pool.retire(await pool.create(SCORING))
+            pool.retire(await pool.create(SCORING))
+            await pool.close()
+            assert not names() - before
