@@ -41,6 +41,10 @@ class LoopRuntime:
             await scorer.close()
         await self.provider.close()
 
+    def abandon(self) -> None:
+        """End every container of a loop that was closed before its environments were."""
+        self.provider.abandon()
+
 
 class Lease:
     """One user's hold on a loop's runtime. `release` gives it up."""
@@ -81,6 +85,8 @@ def acquire() -> Lease:
     """A hold on the running loop's runtime, which is made where there is none."""
     loop = asyncio.get_running_loop()
     with _lock:
+        for dead in [known for known in _by_loop if known.is_closed()]:
+            _by_loop.pop(dead).abandon()
         runtime = _by_loop.get(loop)
         if runtime is None:
             runtime = _by_loop[loop] = LoopRuntime()

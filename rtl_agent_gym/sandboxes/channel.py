@@ -70,6 +70,7 @@ class Channel(asyncio.Protocol):
         self._ids = itertools.count(1)
         self._pending: dict[int, Pending] = {}
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
         self._lost: str | None = None
         self._can_write = asyncio.Event()
         self._can_write.set()
@@ -82,6 +83,7 @@ class Channel(asyncio.Protocol):
         _open_sockets.add(sock)
         loop = asyncio.get_running_loop()
         _, channel = await loop.create_connection(lambda: cls(name), sock=sock)
+        channel._socket = sock
         channel._pending[0] = Pending(0, channel, loop.create_future())
         return channel
 
@@ -141,6 +143,11 @@ class Channel(asyncio.Protocol):
     def close(self) -> None:
         """End the channel, and with it the warden. Idempotent."""
         self._lose(f"sandbox {self.name} is closed")
+
+    def abandon(self) -> None:
+        """End it when its event loop cannot any more."""
+        if self._socket is not None:
+            self._socket.close()
 
     @property
     def lost(self) -> bool:

@@ -64,6 +64,7 @@ class DockerSandboxes:
         self._threads = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker")
         self._enders = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker-end")
         self._sandboxes: set[DockerSandbox] = set()
+        self._opening: set[asyncio.Future[None]] = set()
         self._closed = False
 
     async def __aenter__(self) -> DockerSandboxes:
@@ -79,22 +80,35 @@ class DockerSandboxes:
         spec = spec or SandboxSpec()
         sandbox = DockerSandbox(self, spec)
         self._sandboxes.add(sandbox)
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._opening.add(opened)
         try:
             await sandbox.open()
         except BaseException:
             await asyncio.shield(sandbox.close())
             raise
+        finally:
+            self._opening.discard(opened)
+            opened.set_result(None)
         return sandbox
 
     async def close(self) -> None:
         """Close every sandbox that is still open. Idempotent."""
         self._closed = True
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._sandboxes)))
+        await asyncio.gather(*self._opening)  # those see that they are closed, and end
         client, self._client = self._client, None
         if client is not None:
             client.close()
         self._threads.shutdown(wait=False)
         self._enders.shutdown(wait=False)
+
+    def abandon(self) -> None:
+        """End every sandbox without its event loop, which has been closed."""
+        self._closed = True
+        for sandbox in list(self._sandboxes):
+            sandbox.abandon()
+        self._sandboxes.clear()
 
     # For the sandboxes.
 
@@ -169,13 +183,33 @@ class DockerSandbox:
 
     async def open(self) -> None:
         """Create and start the container and greet its warden."""
-        await self._provider.call(self._start)
-        assert self._raw is not None
-        self._channel = await Channel.open(self._raw, self._name)
-        self._raw = None
-        await self._channel.greeting(START_PATIENCE)
+        try:
+            await self._provider.call(self._start)
+            raw, self._raw = self._raw, None
+            assert raw is not None
+            try:
+                self._channel = await Channel.open(raw, self._name)
+            except BaseException:
+                raw.close()
+                raise
+            self._go_on()
+            await self._channel.greeting(START_PATIENCE)
+            self._go_on()
+        except BaseException:
+            if self._closing is not None:  # it may have ended before there was anything to end
+                await asyncio.shield(self._end())
+            raise
         if self._spec.standby:
             self._standby = self._begin(self._spec.standby, "/", {}, STANDBY_PATIENCE, STANDBY_OUTPUT, stdin=True)
+
+    def _go_on(self) -> None:
+        if self._closing is not None:
+            raise SandboxLost(f"sandbox {self._name} was closed while it started")
+
+    def abandon(self) -> None:
+        """End it without its event loop: the container goes when its socket does."""
+        if self._channel is not None:
+            self._channel.abandon()
 
     def _start(self) -> None:
         api, spec = self._provider.client(), self._spec
@@ -309,6 +343,8 @@ class DockerSandbox:
 
     async def ping(self) -> None:
         """Return when every warden answers. See `Sandbox.ping`."""
+        if self._standby is not None and self._standby.future.done():
+            raise SandboxLost(f"sandbox {self._name}: the process on standby has ended")
         await self._ask(b"P", {}, patience=GRACE)
 
     async def close(self) -> None:
@@ -318,6 +354,10 @@ class DockerSandbox:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        await self._end()
+        self._provider.forget(self)
+
+    async def _end(self) -> None:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -327,7 +367,6 @@ class DockerSandbox:
             # Docker removes it by itself once the warden ends; this only makes sure that it is gone on return.
             with contextlib.suppress(SandboxError):
                 await self._provider.call(self._remove, ending=True)
-        self._provider.forget(self)
 
     def _remove(self) -> None:
         with contextlib.suppress(docker.errors.NotFound):

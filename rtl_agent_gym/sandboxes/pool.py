@@ -87,8 +87,12 @@ class WaitingSandboxes:
         shelf = self._shelf(spec)
         self._refill(shelf)
         await asyncio.gather(*shelf.starting, return_exceptions=True)
-        if self._size and not shelf.waiting:
-            shelf.waiting.append(await self._provider.create(spec))
+        if self._size and not shelf.waiting and not self._closed:
+            sandbox = await self._provider.create(spec)
+            if self._closed:
+                await sandbox.close()
+            else:
+                shelf.waiting.append(sandbox)
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         """A sandbox that has never been used: one in waiting if there is any, a new one otherwise."""
@@ -150,4 +154,7 @@ async def _answers(sandbox: Sandbox) -> bool:
     except SandboxError:
         await sandbox.close()
         return False
+    except BaseException:  # whoever asked has gone, and nobody else knows of it
+        await asyncio.shield(sandbox.close())
+        raise
     return True

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from ..errors import SandboxError
+from ..errors import SandboxError, UsageError
 from ..problems.model import Problem
 from ..sandboxes.docker import DockerSandboxes
 from ..sandboxes.pool import WaitingSandboxes
@@ -76,6 +76,7 @@ class Scorer:
         self._demands: dict[str, list[Demand]] = {}
         self._waiting = waiting
         self._pool: WaitingSandboxes | None = None
+        self._closed = False
         self._digests: dict[int, tuple[Problem, str]] = {}
 
     async def __aenter__(self) -> Scorer:
@@ -88,6 +89,7 @@ class Scorer:
 
     async def close(self) -> None:
         """End what the scorer started; a provider that was given stays open."""
+        self._closed = True
         await self._frontend.close()
         if self._pool is not None:
             await self._pool.close()
@@ -189,6 +191,8 @@ class Scorer:
         return self._demands[digest]
 
     def _sandboxes(self) -> SandboxProvider:
+        if self._closed:
+            raise UsageError("this Scorer is closed; make another")
         if self._provider is None:
             self._provider = DockerSandboxes()
         if self._waiting > 0 and self._pool is None:

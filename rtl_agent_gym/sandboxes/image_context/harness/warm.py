@@ -10,8 +10,10 @@ import atexit
 import contextlib
 import gc
 import importlib
+import io
 import os
 import re
+import shutil
 import sys
 import threading
 import traceback
@@ -22,8 +24,10 @@ MODULES = ("pytest", "cocotb_tools.runner")
 SHELLS = ("sh", "/bin/sh", "bash", "/bin/bash", "/usr/bin/bash")
 PLAIN = re.compile(r"[\w@%+=:,./ -]+")
 """What a shell takes for words and blanks, and does nothing else with."""
-DECIDING = ("PYTHON", "COVERAGE", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "TZ", "PATH")
+DECIDING = ("PYTHON", "COVERAGE", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "TZ", "PATH", "BASH", "ENV")
 """Beginnings of names of variables that an interpreter, or what starts it, reads once."""
+HIDDEN = ("/src", "/code/src")
+"""Where a harness has its own modules."""
 FOLLOWED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 """Those that a fork can follow later, or that say what holds already."""
 
@@ -55,7 +59,7 @@ def words_of(argv):
 def can_start(argv, env, cwd):
     """Whether a fork would be no other than a new interpreter. `env` are the variables that a service adds."""
     words, _ = words_of(argv)
-    if words is None or not _base_path:
+    if words is None or not _base_path or shutil.which("pytest") != PROGRAM:
         return False
     for name, value in env.items():
         decides = name.startswith(DECIDING) and name not in FOLLOWED
@@ -63,7 +67,9 @@ def can_start(argv, env, cwd):
             return False
     loaded = {name.partition(".")[0] for name in sys.modules}
     folders = [cwd, *_python_path(env, cwd), *(_folder(word, cwd) for word in words[1:])]
-    return not any(name.partition(".")[0] in loaded for folder in folders for name in _names(folder))
+    names = {name for folder in folders for name in _names(folder)}
+    names.update(name for top in HIDDEN for _, below, files in os.walk(top) for name in [*below, *files])
+    return not any(name.partition(".")[0] in loaded for name in names)
 
 
 def start(argv, env, cwd, output, release):
@@ -75,15 +81,39 @@ def start(argv, env, cwd, output, release):
         cwd: Where it runs.
         output: Descriptor that becomes its stdout and stderr.
         release: Called in the child, to let go of whatever holds a descriptor that is not the child's business.
+
+    Raises:
+        OSError: There is no child, or it could not be made ready; nothing of pytest has run then.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
-    if pid:
-        return pid
+    said, say = os.pipe()
+    try:
+        pid = os.fork()
+        if not pid:
+            _run(argv, env, cwd, output, release, say)
+    finally:
+        os.close(say)
+    try:
+        number = b"".join(iter(lambda: os.read(said, 64), b""))
+    finally:
+        os.close(said)
+    if number:
+        os.waitpid(pid, 0)
+        raise OSError(int(number), os.strerror(int(number)))
+    return pid
+
+
+def _run(argv, env, cwd, output, release, say):
     code = 1
     try:
-        _become(argv, env, cwd, output, release)
+        try:
+            _detach(cwd, output, release)
+        except OSError as error:
+            os.write(say, str(error.errno or 5).encode())
+            os._exit(127)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the pipe, too, which says that all is well
+        _become(argv, env, cwd)
         code = _exit_code()
     except BaseException:
         traceback.print_exc()
@@ -93,13 +123,21 @@ def start(argv, env, cwd, output, release):
             threading._shutdown()
         with contextlib.suppress(BaseException):
             atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(BaseException):
-                stream.flush()
+        _flush_all()
         os._exit(code)
 
 
-def _become(argv, env, cwd, output, release):
+def _flush_all():
+    """What was written to files that nobody closed reaches them."""
+    gc.unfreeze()
+    streams = [thing for thing in gc.get_objects() if isinstance(thing, io.IOBase)]
+    texts = [stream for stream in streams if isinstance(stream, io.TextIOBase)]
+    for stream in [*texts, sys.stdout, sys.stderr, *streams]:  # a text's buffer is another stream
+        with contextlib.suppress(BaseException):
+            stream.flush()
+
+
+def _detach(cwd, output, release):
     os.setsid()
     with open("/proc/self/oom_score_adj", "w") as stream:
         stream.write("1000")
@@ -108,8 +146,10 @@ def _become(argv, env, cwd, output, release):
     os.dup2(null, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir(cwd)
+
+
+def _become(argv, env, cwd):
     words, shell = words_of(argv)
     os.environ.update(env)
     if shell:
@@ -119,6 +159,7 @@ def _become(argv, env, cwd, output, release):
     main = types.ModuleType("__main__")
     main.__file__ = PROGRAM
     sys.modules["__main__"] = main
+    sys.modules.pop(__name__, None)
     importlib.invalidate_caches()
 
 
