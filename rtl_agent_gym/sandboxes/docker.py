@@ -185,6 +185,7 @@ class DockerSandbox:
         """Create and start the container and greet its warden."""
         try:
             await self._provider.call(self._start)
+            self._go_on()
             raw, self._raw = self._raw, None
             assert raw is not None
             try:

@@ -236,6 +236,19 @@ async def test_many_at_once(provider: DockerSandboxes) -> None:
     assert [result.output for result in results] == [f"{i}\n" for i in range(8)]
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3])
+async def test_a_provider_that_closes_while_one_starts_leaves_nothing(seconds: float) -> None:
+    provider = DockerSandboxes()
+    creating = asyncio.ensure_future(provider.create(SandboxSpec(role="scoring")))
+    await asyncio.sleep(seconds)
+    started = list(provider._sandboxes)
+    await provider.close()
+    (found,) = await asyncio.gather(creating, return_exceptions=True)
+    assert isinstance(found, SandboxLost | DockerSandbox), found
+    for sandbox in started:
+        assert await gone(sandbox.id, 3)
+
+
 async def test_close_leaves_nothing(provider: DockerSandboxes) -> None:
     sandbox = await provider.create()
     assert containers(sandbox.id)

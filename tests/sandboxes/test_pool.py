@@ -135,3 +135,39 @@ async def test_those_that_served_are_gone_when_the_pool_has_closed(provider: Doc
             pool.retire(await pool.create(SCORING))
             await pool.close()
             assert not names() - before
+
+
+async def test_who_is_cancelled_leaves_nothing(provider: DockerSandboxes) -> None:
+    before = names()
+    async with WaitingSandboxes(provider, size=2) as pool:
+        await pool.prepare(SCORING)
+        for ticks in range(20):
+            task = asyncio.ensure_future(pool.create(SCORING))
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            task.cancel()
+            (found,) = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(found, DockerSandbox):
+                await found.close()
+        await asyncio.sleep(4)
+        assert len(names() - before) == 2
+    assert not names() - before
+
+
+async def test_one_whose_standby_died_is_not_handed_out(provider: DockerSandboxes) -> None:
+    spec = SandboxSpec(role="scoring", standby=("sh", "-c", "sleep 0.5; exit 1"))
+    async with WaitingSandboxes(provider, size=1) as pool:
+        await pool.prepare(spec)
+        (waiting,) = pool._shelves[0].waiting
+        await asyncio.sleep(1)
+        assert (await pool.create(spec)).id != waiting.id
+
+
+async def test_preparing_a_pool_that_closes_meanwhile_leaves_nothing(provider: DockerSandboxes) -> None:
+    before = names()
+    pool = WaitingSandboxes(provider, size=2)
+    preparing = asyncio.ensure_future(pool.prepare(SCORING))
+    await asyncio.sleep(0.05)
+    await pool.close()
+    await asyncio.gather(preparing, return_exceptions=True)
+    assert not names() - before

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.errors import DaemonError, ImageError, SandboxError
+from rtl_agent_gym.errors import DaemonError, ImageError, SandboxError, UsageError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.sandboxes.daemon import daemon_host
-from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.images import HarnessImages
 
@@ -155,3 +155,16 @@ async def test_a_sandbox_in_waiting_that_was_killed_is_not_used(provider: Docker
         assert score.passed
         assert score.retries == 0
     assert not provider._sandboxes
+
+
+async def test_a_closed_scorer_says_so_and_starts_nothing(adder: Problem) -> None:
+    scorer = Scorer(waiting=2)
+    assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
+    grading = asyncio.ensure_future(scorer.score(adder, {TARGET: GOLDEN.replace("sum <=", "sum  <=")}))
+    await asyncio.sleep(0.4)
+    await scorer.close()
+    (found,) = await asyncio.gather(grading, return_exceptions=True)
+    assert isinstance(found, Score | SandboxError | UsageError), found
+    assert scorer._provider is None
+    with pytest.raises(UsageError, match="closed"):
+        await scorer.score(adder, {TARGET: GOLDEN})

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym.errors import HarnessError
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring.compose import read_services
 from rtl_agent_gym.scoring.harness import ServiceRun, run_harness
@@ -126,6 +127,7 @@ def test():
         (FORKED, f"{ENV}PYTHONHASHSEED = 7\n"),
         (FORKED, f"{ENV}LC_ALL = C\n"),
         (FORKED, f"{ENV}PYTEST_ADDOPTS = -q\n"),
+        ('bash -c "pytest {}"', f"{ENV}BASH_ENV = /src/before.sh\n"),
         ('/bin/sh -c "cd /src && pytest {}"', ENV),
         ('/bin/sh -c "A=1 pytest {}"', ENV),
         ("python3 -m pytest {}", ENV),
@@ -139,6 +141,35 @@ async def test_what_a_fork_cannot_promise_gets_an_interpreter(
     assert ("\nFORKED" in service.log) == ("PYTEST_ADDOPTS" in env)
 
 
+async def test_files_that_nobody_closed_are_written(provider: DockerSandboxes) -> None:
+    source = "def test():\n    global kept\n    kept = open('/code/rundir/note', 'w')\n    kept.write('all of it')\n"
+    both = f"{source}import atexit, os\natexit.register(os.system, 'cat /code/rundir/note')\n"
+    for text, command in ((source, FORKED), (both, FORKED), (both, NEW)):
+        service = await run(provider, command.format("-s /src/test_it.py"), text)
+        assert service.code == 0
+    problem = make_problem(
+        harness={
+            "docker-compose.yml": "services:\n"
+            "  a:\n    image: __OSS_SIM_IMAGE__\n    command: pytest /src/test_it.py\n"
+            "  b:\n    image: __OSS_SIM_IMAGE__\n    command: grep -q 'all of it' /code/rundir/note\n",
+            "src/test_it.py": source,
+        }
+    )
+    submission = sift(problem, {TARGET: GOLDEN})
+    found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
+    assert [service.code for service in found.services] == [0, 0]
+
+
+@pytest.mark.parametrize("place", ["/root", "/proc/1/cwd"])
+async def test_a_fork_that_cannot_be_made_ready_is_the_machines_fault(provider: DockerSandboxes, place: str) -> None:
+    service = f"    image: __OSS_SIM_IMAGE__\n    working_dir: {place}\n    command: pytest /src/test_it.py\n"
+    harness = {"docker-compose.yml": f"services:\n  one:\n{service}", "src/test_it.py": "def test(): pass\n"}
+    problem = make_problem(harness=harness)
+    submission = sift(problem, {TARGET: GOLDEN})
+    with pytest.raises(HarnessError, match="cannot run 'pytest'"):
+        await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
+
+
 async def test_a_file_that_bears_the_name_of_a_loaded_module_is_the_one_that_is_imported(
     provider: DockerSandboxes,
 ) -> None:
@@ -146,6 +177,19 @@ async def test_a_file_that_bears_the_name_of_a_loaded_module_is_the_one_that_is_
     service = await run(provider, FORKED.format("-s /src/test_it.py"), source, find_libpython="mine = True")
     assert service.code == 0, service.log
     assert "\nNEW" in service.log
+
+
+@pytest.mark.parametrize("name", ["deep/ctypes", "warm", "deep/find_libpython"])
+async def test_a_module_of_the_harness_is_found_however_it_looks_for_it(provider: DockerSandboxes, name: str) -> None:
+    folder, _, module = f"/src/{name}".rpartition("/")
+    source = f"import sys\nsys.path.insert(0, {folder!r})\ndef test():\n    import {module}\n    assert {module}.mine\n"
+    service = await run(provider, FORKED.format("/src/test_it.py"), source, **{name: "mine = True"})
+    assert service.code == 0, service.log
+
+
+async def test_what_only_the_supervisor_has_is_not_there(provider: DockerSandboxes) -> None:
+    service = await run(provider, FORKED.format("/src/test_it.py"), "import warm\ndef test(): pass")
+    assert "No module named 'warm'" in service.log
 
 
 async def test_a_fork_that_runs_on_is_ended_with_its_children(provider: DockerSandboxes) -> None:
