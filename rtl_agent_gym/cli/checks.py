@@ -22,8 +22,8 @@ from requests import RequestException
 from ..errors import SandboxError
 from ..renderers import vocabularies
 from ..sandboxes import image
+from ..sandboxes.container import OWNER_LABEL
 from ..sandboxes.daemon import DaemonInfo, connect, find_daemon
-from ..sandboxes.docker import OWNER_LABEL
 
 State = Literal["ok", "missing", "optional"]
 

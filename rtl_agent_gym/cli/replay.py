@@ -24,7 +24,7 @@ from ..evaluation.replay import Replay, recorded_weights, replay, replayed_to
 from ..problems import Problem, load_problems
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import DockerSandboxes, Sandbox
-from ..sandboxes.docker import AGENT_UID
+from ..sandboxes.container import AGENT_UID
 from ..scoring import Scorer
 from ..transcripts import Transcript, read_transcript
 from .options import JsonOption, ProblemsOption

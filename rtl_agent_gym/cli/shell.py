@@ -13,7 +13,7 @@ from rich.console import Console
 from ..errors import DaemonError, UsageError
 from ..problems import Problem
 from ..sandboxes import DockerSandboxes
-from ..sandboxes.docker import AGENT_UID
+from ..sandboxes.container import AGENT_UID
 from ..scoring import RewardWeights, Scorer
 from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_score

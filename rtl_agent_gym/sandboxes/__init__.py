@@ -1,6 +1,7 @@
 """Isolated machines with a persistent shell."""
 
-from .docker import DockerSandbox, DockerSandboxes
+from .container import DockerSandbox
+from .docker import DockerSandboxes
 from .pool import WaitingSandboxes
 from .protocol import WORK_DIR, CommandResult, OutputSink, Sandbox, SandboxProvider, SandboxSpec
 

@@ -52,7 +52,8 @@ class Scorer:
         cache: Where gradings are kept; None for nowhere, a path for a folder.
         defences: For tests of the defences only.
         waiting: How many started, never used sandboxes are held ready for the next gradings; each grades one submission
-            and ends. Worth as many as come at once, some 30 MB each; 0 starts each sandbox when it is wanted.
+            and ends. Worth as many as come at once; each holds as much memory as a Python that has imported pytest. 0
+            starts each sandbox when it is wanted.
 
     Example:
         async with Scorer() as scorer:

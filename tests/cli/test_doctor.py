@@ -15,8 +15,8 @@ import pytest
 
 from rtl_agent_gym.cli import checks
 from rtl_agent_gym.sandboxes import image
+from rtl_agent_gym.sandboxes.container import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect
-from rtl_agent_gym.sandboxes.docker import OWNER_LABEL
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

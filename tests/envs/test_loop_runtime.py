@@ -12,7 +12,7 @@ import pytest
 
 from rtl_agent_gym.envs import loop_runtime
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.sandboxes.docker import OWNER_LABEL
+from rtl_agent_gym.sandboxes.container import OWNER_LABEL
 
 pytestmark = [pytest.mark.docker, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 

@@ -32,7 +32,7 @@ from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
 from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.renderers import get_renderer  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
-from rtl_agent_gym.sandboxes.docker import OWNER_LABEL  # noqa: E402
+from rtl_agent_gym.sandboxes.container import OWNER_LABEL  # noqa: E402
 from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
 from rtl_agent_gym.transcripts import read_transcript  # noqa: E402
 from tests.envs.scripted_tinker import END, Script, call, decode, encode, solution  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 
 from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec, WaitingSandboxes
-from rtl_agent_gym.sandboxes.docker import DockerSandbox
+from rtl_agent_gym.sandboxes.container import DockerSandbox
 
 pytestmark = pytest.mark.docker
 SCORING = SandboxSpec(role="scoring")
