@@ -310,3 +310,19 @@ async def test_the_benchmarks_own_row_with_its_solution(scorer: Scorer, cvdp_dat
     score = await scorer.score(problem, wrong)
     assert not score.passed
     assert "rst_n where reset was asked" in score.reason
+
+
+async def test_sandboxes_wait_before_the_first_grading_where_they_were_asked_for(adder: Problem) -> None:
+    async with DockerSandboxes() as provider:
+        async with Scorer(provider, waiting=2) as scorer:
+            await scorer.prepare(adder)
+            waiting = {sandbox.id for sandbox in provider._sandboxes}
+            assert len(waiting) == 2
+            scores = await asyncio.gather(
+                scorer.score(adder, {TARGET: GOLDEN}), scorer.score(adder, {TARGET: GOLDEN + "// again\n"})
+            )
+            assert all(score.passed and score.retries == 0 for score in scores)
+        assert not provider._sandboxes
+        async with Scorer(provider) as scorer:
+            await scorer.prepare(adder)
+            assert not provider._sandboxes
