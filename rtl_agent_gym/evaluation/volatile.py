@@ -64,7 +64,7 @@ VOLATILE: tuple[Volatile, ...] = (
     _volatile("memory", r"(?P<keep>\balloced )\d+(?:\.\d+)? [KMG]?B\b", "cpu 0.010 s on 1 threads; alloced 11.234 MB"),
     _volatile(
         "address",
-        r"(?<![0-9A-Fa-f])0x(?:7f|5[56]|ffff|aaaa)[0-9a-f]{8,10}(?![0-9A-Fa-f])",
+        r"(?<![0-9A-Fa-f])0x(?:7[ef]|5[56]|ffff|aaaa)[0-9a-f]{8,10}(?![0-9A-Fa-f])",
         "<object at 0x7f3a5c0d1e90>",
     ),
     _volatile("pid", r"(?P<keep>^\[\d+\][+-]? +)\d+\b(?! *(?:Running|Done|Exit))", "[1] 4711"),

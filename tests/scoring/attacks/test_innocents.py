@@ -80,6 +80,7 @@ async def test_a_design_beside_a_hidden_testbench_is_left_alone(provider: Docker
         assert (score.passed, score.violations) == (False, []), score.reason
 
 
+@pytest.mark.slow  # tests/problems/test_bundled_scores.py asks for the same of the same designs, and more
 async def test_every_bundled_solution_is_left_alone(provider: DockerSandboxes) -> None:
     async with Scorer(provider) as scorer:
         for problem in load_problems("bundled"):
