@@ -65,7 +65,7 @@ class WaitingSandboxes:
         finally:
             self._working -= 1
             self._end_served()
-            for shelf in self._shelves:
+            for shelf in self._shelves[-2:]:
                 self._refill(shelf)
 
     def retire(self, sandbox: Sandbox) -> None:
@@ -114,11 +114,14 @@ class WaitingSandboxes:
             self._refill(shelf)
 
     def _shelf(self, spec: SandboxSpec) -> _Shelf:
-        for shelf in self._shelves:
-            if shelf.spec == spec:
-                return shelf
-        self._shelves.append(_Shelf(spec))
-        return self._shelves[-1]
+        """The shelf of a spec, from now on the one that was asked for last."""
+        shelf = next((known for known in self._shelves if known.spec == spec), None)
+        if shelf is None:
+            shelf = _Shelf(spec)
+        else:
+            self._shelves.remove(shelf)
+        self._shelves.append(shelf)
+        return shelf
 
     def _refill(self, shelf: _Shelf) -> None:
         wanted = min(self._size, max(1, self._working // 2)) if self._working else self._size
@@ -126,6 +129,15 @@ class WaitingSandboxes:
             task = asyncio.ensure_future(self._start(shelf))
             shelf.starting.add(task)
             task.add_done_callback(shelf.starting.discard)
+        self._clear_old(shelf)
+
+    def _clear_old(self, current: _Shelf) -> None:
+        """Whatever nobody has asked for lately makes room: no more than two shelves' worth wait in all."""
+        surplus = sum(len(shelf.waiting) for shelf in self._shelves) - 2 * self._size
+        for shelf in self._shelves:
+            while surplus > 0 and shelf.waiting and shelf is not current:
+                self.retire(shelf.waiting.popleft())
+                surplus -= 1
 
     async def _start(self, shelf: _Shelf) -> None:
         # A machine that cannot start one now says so to whoever asks next, through `create`.
@@ -140,7 +152,7 @@ class WaitingSandboxes:
         """Close what waits and what has served. Idempotent."""
         self._closed = True
         self._end_served()
-        for shelf in self._shelves:
+        for shelf in list(self._shelves):
             await asyncio.gather(*shelf.starting, return_exceptions=True)
             await asyncio.gather(*(sandbox.close() for sandbox in shelf.waiting))
             shelf.waiting.clear()

@@ -171,3 +171,16 @@ async def test_preparing_a_pool_that_closes_meanwhile_leaves_nothing(provider: D
     await pool.close()
     await asyncio.gather(preparing, return_exceptions=True)
     assert not names() - before
+
+
+async def test_specs_that_nobody_asks_for_any_more_do_not_wait_for_ever(provider: DockerSandboxes) -> None:
+    before = names()
+    specs = [SandboxSpec(role="scoring", pids=300 + n) for n in range(4)]
+    async with WaitingSandboxes(provider, size=1) as pool:
+        for spec in specs:
+            await pool.prepare(spec)
+            await pool.prepare(spec)
+        await asyncio.sleep(1.5)
+        assert len(names() - before) <= 3
+        assert len(pool._shelf(specs[-1]).waiting) == 1
+    assert not names() - before
