@@ -19,8 +19,11 @@ from ..scoring import RewardWeights
 from .rules import EpisodeConfig
 from .tinker_config import TinkerEnvConfig
 from .tinker_env import CVDPEnvGroupBuilder
+from .tinker_tokenizers import register_tokenizers
 
 logger = logging.getLogger(__name__)
+
+register_tokenizers()  # the cookbook's trainers load tokenizers by name
 
 Order = Literal["shuffled", "curriculum", "given"]
 """``shuffled``: another order each epoch, by the seed. ``curriculum``: each epoch from easy to hard, shuffled within a

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 tinker = pytest.importorskip("tinker")
-from tinker_cookbook import tokenizer_utils  # noqa: E402
 from tinker_cookbook.distillation import train_on_policy  # noqa: E402
 from tinker_cookbook.distillation.datasets import DistillationDatasetConfig, TeacherConfig  # noqa: E402
 from tinker_cookbook.rl import train  # noqa: E402
@@ -25,7 +24,6 @@ from tinker_cookbook.rl.rollouts import (  # noqa: E402
 
 from rtl_agent_gym.envs.tinker_data import CVDPDatasetBuilder  # noqa: E402
 from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
-from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer  # noqa: E402
 from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
 from tests.envs.scripted_tinker import END, Sampling, Service, call, encode, solution  # noqa: E402
 
@@ -38,16 +36,6 @@ MODEL = "Qwen/Qwen3-8B"
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 
-class Vocabulary:
-    """Qwen3's vocabulary, with what the trainers ask of a tokenizer."""
-
-    def decode(self, ids: Any, **_: Any) -> str:
-        return str(qwen3_tokenizer().decode([ids] if isinstance(ids, int) else list(ids), skip_special_tokens=False))
-
-    def encode(self, text: str, **_: Any) -> list[int]:
-        return encode(text)
-
-
 @pytest.fixture(scope="module")
 def arbiter() -> Problem:
     return load_problems("bundled", ids=[ARBITER])[0]
@@ -58,9 +46,6 @@ def service(monkeypatch: pytest.MonkeyPatch, arbiter: Problem) -> Service:
     """The trainers meet this in the place of Tinker's service."""
     made = Service([call("ls rtl"), solution(arbiter), f"Done.{END}"])
     monkeypatch.setattr(tinker, "ServiceClient", lambda **_: made)
-    for module in (train, train_on_policy):  # their progress bars want the tokenizer by name
-        monkeypatch.setattr(module, "get_tokenizer", lambda name: Vocabulary())
-    assert not tokenizer_utils.is_tokenizer_registered(MODEL)
     return made
 
 
