@@ -21,7 +21,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-./scripts/setup
+./scripts/setup --for train
 
 exec .venv/bin/python scripts/train_distillation_agentic.py \
     cvdp_jsonl_path=bundled problem_ids=cvdp_agentic_rtlgym_fixed_priority_arbiter_0001 "$@"

@@ -6,10 +6,24 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# The same commit always gives the same verdict. `./scripts/test --slow` searches with fresh seeds instead; what it finds
+# becomes an explicit example.
+settings.register_profile("default", derandomize=True)
+settings.register_profile("search", derandomize=False, print_blob=True)
+settings.load_profile("default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the property tests, so that they can be asked for."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("property")
 
 
 @pytest.fixture(scope="session")

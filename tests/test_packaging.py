@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -39,16 +41,47 @@ def test_every_requirement_is_pinned_without_an_address() -> None:
     assert names <= pinned
 
 
-@pytest.mark.slow
-def test_the_wheel_holds_every_data_file(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        held = set(wheel.namelist())
+    return next(folder.glob("*.whl"))
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_data_file(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        held = set(opened.namelist())
     tracked = subprocess.run(
         ["git", "ls-files", "rtl_agent_gym"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert "rtl_agent_gym/sandboxes/image_context/Dockerfile" in held
     assert any(name.endswith("/src/.env") for name in tracked)
     assert {name for name in tracked if (ROOT / name).exists()} <= held
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("extra", ["", "[chat]"])
+def test_it_serves_where_there_is_no_checkout(wheel: Path, tmp_path: Path, extra: str) -> None:
+    bin_ = tmp_path / "venv" / "bin"
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=120)
+
+    def run(*command: str) -> str:
+        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    pip = [str(bin_ / "pip"), "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    run(*pip, f"rtl-agent-gym{extra} @ {wheel.as_uri()}")
+    command = str(bin_ / "rtl-agent-gym")
+    run(command, "image", "build", "--start-daemon")
+    problem = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+    played = run(command, "run", "--problem", problem, "--policy", "golden", "--json")
+    assert json.loads(played.splitlines()[-1])["score"]["passed"] is True
+    made = "import gymnasium, rtl_agent_gym; print(len(gymnasium.make('CVDPAgentic-v0').reset(seed=0)[0]) > 100)"
+    assert run(str(bin_ / "python"), "-c", made).strip() == "True"

@@ -37,6 +37,16 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def copy_of_the_project(folder: Path) -> Path:
+    """The files of the working tree that git does not ignore."""
+    files = run(ROOT, "git", "ls-files", "--cached", "--others", "--exclude-standard").stdout.splitlines()
+    for name in files:
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
 @pytest.fixture
 def old_pythons(tmp_path: Path) -> str:
     """A PATH on which every Python says that it is too old, as shims of absent versions do."""
@@ -69,6 +79,12 @@ class TestSetup:
         assert done.returncode == 2
         assert "--venv-only" in done.stderr
 
+    @pytest.mark.parametrize("arguments", [["--for"], ["--for", ""], ["--for", "everything"]])
+    def test_a_purpose_that_there_is_not(self, checkout: Path, arguments: list[str]) -> None:
+        done = run(checkout, "scripts/setup", *arguments)
+        assert done.returncode == 2
+        assert "--for eval|train|dev" in done.stderr
+
     def test_without_a_new_enough_python_it_says_so(self, checkout: Path, old_pythons: str) -> None:
         done = run(checkout, "scripts/setup", PATH=old_pythons, PYTHON="")
         assert done.returncode == 3
@@ -93,7 +109,7 @@ class TestSetup:
 
     def test_an_installation_that_fails_shows_the_end_of_its_log_and_leaves_no_stamp(self, checkout: Path) -> None:
         (checkout / "constraints.txt").write_text("torch==0.0.0.1\n")
-        done = run(checkout, "scripts/setup", "--venv-only")
+        done = run(checkout, "scripts/setup", "--for", "train", "--venv-only")
         assert done.returncode == 1
         assert "pip could not install torch" in done.stderr
         assert ".venv/setup.log" in done.stderr
@@ -114,13 +130,23 @@ class TestSetup:
 
     @pytest.mark.slow
     @pytest.mark.timeout(1200)
+    def test_an_environment_to_evaluate_brings_no_torch_and_can_grow(self, tmp_path: Path) -> None:
+        checkout = copy_of_the_project(tmp_path / "checkout")
+        done = run(checkout, "scripts/setup", "--for", "eval", "--venv-only")
+        assert done.returncode == 0, done.stdout + done.stderr
+        python = checkout / ".venv/bin/python"
+        heavy = "[name for name in ('torch', 'ray', 'selenium', 'tinker') if importlib.util.find_spec(name)]"
+        assert run(checkout, str(python), "-c", f"import importlib.util; print({heavy})").stdout.strip() == "[]"
+        assert run(checkout, ".venv/bin/rtl-agent-gym", "problems", "list").returncode == 0
+        assert "up to date (for eval)" in run(checkout, "scripts/setup", "--venv-only").stdout
+        assert run(checkout, "scripts/setup", "--for", "train", "--venv-only").returncode == 0
+        assert run(checkout, str(python), "-c", "import torch, tinker").returncode == 0
+        assert "up to date (for train)" in run(checkout, "scripts/setup", "--for", "eval", "--venv-only").stdout
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(1200)
     def test_makes_an_environment_that_serves(self, tmp_path: Path) -> None:
-        checkout = tmp_path / "checkout"
-        files = run(ROOT, "git", "ls-files", "--cached", "--others", "--exclude-standard").stdout.splitlines()
-        for name in files:
-            if (ROOT / name).is_file():
-                (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, checkout / name)
+        checkout = copy_of_the_project(tmp_path / "checkout")
         done = run(checkout, "scripts/setup", "--venv-only")
         assert done.returncode == 0, done.stdout + done.stderr
         assert run(checkout, ".venv/bin/rtl-agent-gym", "--help").returncode == 0
