@@ -5,6 +5,9 @@ Usage::
     .venv/bin/python scripts/build_bundled.py            write problems.jsonl beside the folders
     .venv/bin/python scripts/build_bundled.py --check    exit 1 when that file does not equal the folders
 
+A wrong design is kept as a patch of the solution, ``wrong/<mistake>.patch``. One that lies there as a folder of whole
+files, ``wrong/<mistake>/rtl/…``, is turned into its patch first.
+
 The folders are the source, the file is what is loaded and what the official runner takes. The same folders give the
 same bytes on every machine. What a folder holds is written down in `rtl_agent_gym/problems/bundled/README.md`.
 """
@@ -15,12 +18,16 @@ import argparse
 import difflib
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rtl_agent_gym.errors import ProblemError
+from rtl_agent_gym.problems.bundled import wrong_designs
 
 BUNDLED = Path(__file__).resolve().parent.parent / "rtl_agent_gym" / "problems" / "bundled"
 COMPOSE = "docker-compose.yml"
@@ -109,6 +116,41 @@ def build_row(folder: Path, system_message: str) -> dict[str, Any]:
     }
 
 
+def patch_text(golden: dict[str, str], wrong: dict[str, str]) -> str:
+    """The patch that turns the solution's files into a wrong design's."""
+    lines: list[str] = []
+    for path in sorted(wrong):
+        before, after = (files[path].splitlines(keepends=True) for files in (golden, wrong))
+        lines += difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", n=1)
+    return "".join(lines)
+
+
+def fold_wrong_designs(folder: Path) -> list[Path]:
+    """Turn the wrong designs that are folders of whole files into patches. Returns the patches written."""
+    golden, written = read_tree(folder / "golden"), []
+    for design in sorted(path for path in (folder / "wrong").iterdir() if path.is_dir()):
+        wrong = read_tree(design)
+        if not wrong.keys() <= golden.keys():
+            raise BuildError(f"{design}: holds {sorted(wrong.keys() - golden.keys())}, which the solution does not")
+        if not (text := patch_text(golden, wrong)):
+            raise BuildError(f"{design}: equals the solution")
+        patch = design.with_name(f"{design.name}.patch")
+        patch.write_text(text, encoding="utf-8")
+        if wrong_designs(folder.name)[design.name] != golden | wrong:
+            raise BuildError(f"{patch}: does not give back {design}")
+        shutil.rmtree(design)
+        written.append(patch)
+    return written
+
+
+def check_wrong_designs(folder: Path) -> None:
+    """See that every patch fits. Raises `BuildError` that names the one that does not."""
+    try:
+        wrong_designs(folder.name)
+    except ProblemError as error:
+        raise BuildError(str(error)) from error
+
+
 def problem_folders(bundled: Path = BUNDLED) -> list[Path]:
     """The folders that are problems, by name. A folder becomes one with its `problem.yaml`."""
     return sorted(path.parent for path in bundled.glob("*/problem.yaml"))
@@ -128,6 +170,10 @@ def main(argv: list[str] | None = None) -> int:
     check = parser.parse_args(argv).check
     target = BUNDLED / "problems.jsonl"
     try:
+        for folder in problem_folders():
+            for patch in [] if check else fold_wrong_designs(folder):
+                print(f"{patch}: written")
+            check_wrong_designs(folder)
         text = build()
     except BuildError as error:
         print(f"build_bundled: {error}", file=sys.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +19,7 @@ import yaml
 from dotenv import dotenv_values
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.problems import Problem, load_problems, validate_problem
+from rtl_agent_gym.problems import Problem, bundled, load_problems, validate_problem
 from rtl_agent_gym.problems.bundled import BUNDLED_DIR, BUNDLED_PROBLEMS, wrong_designs
 from rtl_agent_gym.sandboxes import DockerSandbox
 
@@ -166,6 +167,52 @@ async def compile_verilog(sandbox: DockerSandbox, top: str, sources: list[str]) 
     argv = ["iverilog", "-g2012", "-s", top, "-o", "/code/compiled.vvp", *sources]
     result = await sandbox.exec(argv, timeout=30)
     assert result.exit_code == 0, f"{' '.join(argv)}\n{result.output}"
+
+
+# Wrong designs as patches
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builder: ModuleType) -> Path:
+    """A copy of the arbiter's folder that the builder and the package take for the bundled one."""
+    shutil.copytree(BUNDLED_DIR / "fixed_priority_arbiter", tmp_path / "fixed_priority_arbiter")
+    monkeypatch.setattr(bundled, "BUNDLED_DIR", tmp_path)
+    return tmp_path / "fixed_priority_arbiter"
+
+
+def test_whole_files_become_a_patch(copied: Path, builder: ModuleType) -> None:
+    design = (copied / "golden/rtl/fixed_priority_arbiter.sv").read_text().replace("if (reset)", "if (!reset)")
+    target = copied / "wrong/reset_upside_down/rtl/fixed_priority_arbiter.sv"
+    target.parent.mkdir(parents=True)
+    target.write_text(design)
+    assert builder.fold_wrong_designs(copied) == [copied / "wrong/reset_upside_down.patch"]
+    assert not target.exists()
+    assert wrong_designs("fixed_priority_arbiter")["reset_upside_down"] == {"rtl/fixed_priority_arbiter.sv": design}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("rtl/fixed_priority_arbiter.sv", None, "equals the solution"),
+        ("rtl/other.sv", "module other; endmodule\n", "which the solution does not"),
+    ],
+)
+def test_whole_files_that_are_no_wrong_design(
+    copied: Path, builder: ModuleType, path: str, text: str | None, message: str
+) -> None:
+    target = copied / "wrong/mistake" / path
+    target.parent.mkdir(parents=True)
+    target.write_text(text if text is not None else (copied / "golden" / path).read_text())
+    with pytest.raises(builder.BuildError, match=message):
+        builder.fold_wrong_designs(copied)
+    assert target.exists()
+
+
+def test_a_patch_that_no_longer_fits_the_solution_is_named(copied: Path, builder: ModuleType) -> None:
+    golden = copied / "golden/rtl/fixed_priority_arbiter.sv"
+    golden.write_text(golden.read_text().replace("posedge clk", "negedge clk"))
+    with pytest.raises(builder.BuildError, match=r"asynchronous_reset\.patch.*rtl/fixed_priority_arbiter\.sv.*apply"):
+        builder.check_wrong_designs(copied)
 
 
 # Looking wrong designs up

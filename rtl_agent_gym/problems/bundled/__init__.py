@@ -1,7 +1,8 @@
 """Problems of the package's own, in CVDP's agentic format.
 
 `problems.jsonl` is what gets loaded; the folders beside it are its source (`README.md` says what they hold). The wrong
-designs exist for tests only: each is a plausible solution with one mistake, which its problem's hidden tests reject.
+designs exist for tests only: each is a plausible solution with one mistake, which its problem's hidden tests reject. They
+are kept as patches of the solution.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rtl_agent_gym.errors import UsageError
+from unidiff.patch import PatchSet
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems.patches import apply_patch
 
 __all__ = ["BUNDLED_DIR", "BUNDLED_PROBLEMS", "wrong_designs"]
 
@@ -31,12 +35,29 @@ def wrong_designs(problem_id: str) -> dict[str, dict[str, str]]:
 
     Raises:
         UsageError: No bundled problem has that id.
+        ProblemError: A patch does not fit the solution.
     """
     match = re.fullmatch(r"(?:cvdp_agentic_rtlgym_)?([a-z][a-z0-9_]*?)(?:_0001)?", problem_id)
     folder = BUNDLED_DIR / match[1] if match else None
     if folder is None or not (folder / "problem.yaml").is_file():
         raise UsageError(f"{problem_id!r} is not a bundled problem; the ids are in {BUNDLED_PROBLEMS}")
-    return {mistake.name: _read_files(mistake) for mistake in sorted((folder / "wrong").iterdir()) if mistake.is_dir()}
+    golden = _read_files(folder / "golden")
+    return {path.stem: _patched(golden, path) for path in sorted((folder / "wrong").glob("*.patch"))}
+
+
+def _patched(files: dict[str, str], patch: Path) -> dict[str, str]:
+    """The files with a patch of whole paths (``--- a/rtl/x.sv``) applied. Raises `ProblemError` where it does not fit."""
+    changed = dict(files)
+    for part in PatchSet(patch.read_text(encoding="utf-8")):
+        if part.path not in files:
+            raise ProblemError(f"{part.path} is no file of the solution", source=str(patch))
+        try:
+            changed[part.path] = apply_patch(files[part.path], "".join(str(hunk) for hunk in part))
+        except ProblemError as error:
+            raise ProblemError(error.message, source=str(patch), field=part.path) from error
+    if changed == files:
+        raise ProblemError("the patch changes nothing", source=str(patch))
+    return changed
 
 
 def _read_files(root: Path) -> dict[str, str]:
