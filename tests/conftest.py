@@ -12,8 +12,8 @@ from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The same commit always gives the same verdict. `./scripts/test --slow` searches with fresh seeds instead; what it finds
-# becomes an explicit example.
+# The same commit always gives the same verdict. `./scripts/test --slow` searches with fresh seeds instead; what that
+# finds becomes an explicit example.
 settings.register_profile("default", derandomize=True)
 settings.register_profile("search", derandomize=False, print_blob=True)
 settings.load_profile("default")

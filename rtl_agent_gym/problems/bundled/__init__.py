@@ -1,8 +1,8 @@
 """Problems of the package's own, in CVDP's agentic format.
 
 `problems.jsonl` is what gets loaded; the folders beside it are its source (`README.md` says what they hold). The wrong
-designs exist for tests only: each is a plausible solution with one mistake, which its problem's hidden tests reject. They
-are kept as patches of the solution.
+designs exist for tests only: each is a plausible solution with one mistake, which its problem's hidden tests reject.
+They are kept as patches of the solution.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def wrong_designs(problem_id: str) -> dict[str, dict[str, str]]:
 
 
 def _patched(files: dict[str, str], patch: Path) -> dict[str, str]:
-    """The files with a patch of whole paths (``--- a/rtl/x.sv``) applied. Raises `ProblemError` where it does not fit."""
+    """The files with a patch applied, headers such as ``--- a/rtl/x.sv``. Raises `ProblemError` where it does not fit."""
     changed = dict(files)
     for part in PatchSet(patch.read_text(encoding="utf-8")):
         if part.path not in files:
