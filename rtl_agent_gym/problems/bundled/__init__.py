@@ -46,7 +46,7 @@ def wrong_designs(problem_id: str) -> dict[str, dict[str, str]]:
 
 
 def _patched(files: dict[str, str], patch: Path) -> dict[str, str]:
-    """The files with a patch applied, headers such as ``--- a/rtl/x.sv``. Raises `ProblemError` where it does not fit."""
+    """The files with a patch applied (headers as in ``--- a/rtl/x.sv``). Raises `ProblemError` if it does not fit."""
     changed = dict(files)
     for part in PatchSet(patch.read_text(encoding="utf-8")):
         if part.path not in files:
