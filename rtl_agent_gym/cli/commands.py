@@ -41,11 +41,12 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     )
     made.callback()(_options)
     for name in needed(arguments):
-        command = getattr(importlib.import_module(f".{name}", __package__), COMMANDS[name])
+        module = importlib.import_module(f".{name}", __package__)
+        command = getattr(module, COMMANDS[name])
         if isinstance(command, typer.Typer):
             made.add_typer(command, name=name)
         else:
-            made.command(name)(command)
+            made.command(name, cls=getattr(module, "COMMAND_CLASS", None))(command)
     return made
 
 

@@ -91,6 +91,15 @@ def test_a_mistyped_command_is_corrected() -> None:
     assert "export" in done.stderr
 
 
+def test_help_of_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("train", "--help") == 0
+    said = capsys.readouterr().out
+    assert "Train a model on problems" in said
+    assert said.index("--json") < said.index("\n  kl_penalty_coef=0.7\n      Weight of the teacher KL")
+    assert ended("train", "distill", "--options") == 0
+    assert "  kl_penalty_coef=0.7\n" in capsys.readouterr().out
+
+
 # ---- outputs that cannot be written
 
 
