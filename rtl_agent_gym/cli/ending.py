@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,10 +19,16 @@ from .plain import plain
 
 FAILED, WRONG_USAGE, MACHINE_FAILED, INTERRUPTED = 1, 2, 3, 130
 
+NARROWEST = 40
+"""Columns that are taken to be there at least."""
+
 _MACHINE_ERRORS = {
     errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC,
 }  # fmt: skip
 """What any write may fail of, wherever it is: nobody's mistake, and no traceback says more."""
+
+_PATH_ERRORS = {errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.EPERM, errno.EROFS}
+"""What a path may fail of that the program itself would never have made up."""
 
 
 def exit_code(error: RTLGymError) -> int:
@@ -70,6 +77,9 @@ def _told(error: Exception) -> int:
     refused = next((part for part in leaves(error) if isinstance(part, OSError)), None)
     if isinstance(refused, BrokenPipeError) and refused.filename is None:
         return FAILED  # whoever was reading has read enough
+    if refused is not None and refused.errno in _PATH_ERRORS and refused.filename is not None:
+        _say(f"{os.fsdecode(refused.filename)}: {refused.strerror}")
+        return WRONG_USAGE
     if refused is None or refused.errno not in _MACHINE_ERRORS:
         raise error
     at = f"{refused.filename}: " if refused.filename is not None else "the output cannot be written: "
@@ -92,6 +102,8 @@ def _prepare_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the process ends
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)  # what is folded by the terminal can be read, what is cut off cannot
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

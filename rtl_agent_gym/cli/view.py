@@ -59,9 +59,9 @@ def _print(source: Path, lines: int, thinking: bool, heat: bool) -> None:
 
 
 def _write(source: Path, out: Path) -> None:
-    files, unreadable = transcript_files(source), list[str]()
+    console, files, unreadable = stderr_console(), transcript_files(source), list[str]()
     refuse_source(out, files)
-    with Progress(console=stderr_console(), transient=True) as progress:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading episodes", total=len(files))
 
         def tell(done: int) -> None:
@@ -69,7 +69,7 @@ def _write(source: Path, out: Path) -> None:
 
         write_page(files, out, title=source.name, progress=tell, unreadable=unreadable)
     print_left_out(unreadable)
-    stderr_console().print(f"{len(files) - len(unreadable)} episodes in {out}", markup=False, soft_wrap=True)
+    console.print(f"{len(files) - len(unreadable)} episodes in {out}", markup=False, soft_wrap=True)
     if len(files) == len(unreadable):
         raise typer.Exit(1)
 

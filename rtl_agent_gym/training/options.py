@@ -5,7 +5,6 @@ Nothing heavy is imported here, so a mistake is told before a model or a daemon 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from .. import strict_json
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES
 from ..scoring import RewardWeights
@@ -28,7 +28,7 @@ def _list(value: object) -> object:
 
 
 def _json(value: object) -> object:
-    return json.loads(value) if isinstance(value, str) else value
+    return strict_json.loads(value) if isinstance(value, str) else value
 
 
 def _none(value: object) -> object:
@@ -46,7 +46,7 @@ OptionalNumber = Annotated[float | None, BeforeValidator(_none)]
 class TrainOptions(BaseModel):
     """Everything that decides a run. What stands below an option is its description on the command line."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     # Who learns from whom
     student_model: str = "Qwen/Qwen3-8B"
@@ -91,7 +91,7 @@ class TrainOptions(BaseModel):
     """Tokens of a whole episode, prompt and results included."""
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature of the student."""
-    timeout_seconds: float = Field(30.0, gt=0)
+    timeout_seconds: float = Field(30.0, gt=0, le=7 * 24 * 3600)
     """Seconds a command may run."""
     reward: str = "default"
     """A reward preset: default, staged, dense, compile or proxy."""
@@ -233,7 +233,7 @@ class TrainOptions(BaseModel):
             return value if value is None else str(value)
         try:
             return Path(value[1:]).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise UsageError(f"{name}: {value[1:]} cannot be read: {error}") from error
 
 

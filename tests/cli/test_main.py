@@ -12,6 +12,7 @@ import pytest
 
 from rtl_agent_gym import __version__
 from rtl_agent_gym.cli import ending, main
+from rtl_agent_gym.cli.score import read_folder
 from rtl_agent_gym.errors import (
     DaemonError,
     ModelError,
@@ -163,6 +164,106 @@ def test_a_name_that_is_no_utf_8() -> None:
     done = subprocess.run([*COMMAND, "view", b"/tmp/\xff\xfe\x1b[31m"], capture_output=True, cwd=ROOT, timeout=60)
     assert done.returncode == 2
     assert done.stderr.startswith(b"error: /tmp/\\udcff\\udcfe\\x1b[31m: no such file")
+
+
+# ---- what nobody would give, and people do
+
+
+@pytest.fixture
+def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, and the current one, with files of every wrong kind."""
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)) * 4)
+    (tmp_path / "problems.jsonl").write_text('{"id": "x", "prompt": "y"}\n')
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000 + "\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "diverged").mkdir()
+    rows = ['{"step": "x", "pass_rate": 1}', '{"step": 1e400, "pass_rate": 1e308}', '{"step": 2, "pass_rate": NaN}']
+    (tmp_path / "diverged" / "metrics.jsonl").write_text("\n".join([*rows, "[" * 100_000, ""]))
+    (tmp_path / "diverged" / "config.json").write_text("[" * 100_000)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    return tmp_path
+
+
+LONG = "x" * 300
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["view", "none"], 2, "no such file or folder"),
+        (["view", "/dev/null"], 2, "neither a file nor a folder"),
+        (["view", LONG], 2, "File name too long"),
+        (["view", "folder"], 2, "holds no transcript"),
+        (["view", "diverged"], 2, "holds no transcript"),
+        (["view", "problems.jsonl", "--text"], 1, "is it a file of problems?"),
+        (["view", "binary.jsonl", "--text"], 1, "the first line is not a JSON object"),
+        (["export", LONG], 2, "File name too long"),
+        (["export", "empty.jsonl"], 1, "no whole line in it"),
+        (["report", "empty.jsonl"], 2, "is a file; a report is made of the folders of runs"),
+        (["report", "folder"], 2, "there is no run"),
+        (["report", "diverged"], 0, "full_report.html"),
+        (["replay", "none"], 2, "no such file"),
+        (["replay", "deep.jsonl"], 1, "not a transcript"),
+        (["problems", "list", "--problems", LONG], 2, "File name too long"),
+        (["score"], 2, "name what to grade"),
+        (["score", "--candidates", "empty.jsonl"], 2, "holds no candidate"),
+        (["score", "--candidates", "folder"], 2, "cannot be read (Is a directory)"),
+        (["score", "--candidates", "deep.jsonl"], 2, "nested deeper than 100 levels"),
+        (["score", "--problem", ARBITER, "--files", "none"], 2, "there is no such folder"),
+        (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "inf"], 2, "--timeout"),
+        (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "nan"], 2, "--timeout"),
+        (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "1e300"], 2, "--timeout"),
+        (["image", "show"], 3, "/nonexistent does not exist"),
+        (["train", "distill", "timeout_seconds=inf"], 2, "timeout_seconds: "),
+        (["train", "distill", "timeout_seconds=1e300"], 2, "timeout_seconds: "),
+        (["train", "distill", "learning_rate=inf"], 2, "learning_rate: "),
+        (["train", "distill", "teachers=" + "[" * 50_000], 2, "nested deeper"),
+        (["train", "distill", "system_prompt=@a\0b"], 2, "system_prompt: "),
+        (["train", "distill", "log_path=a\0b"], 2, "log_path: "),
+        (["train", "distill", "log_path=empty.jsonl"], 2, "log_path: empty.jsonl cannot be used as a folder"),
+    ],
+    ids=lambda value: " ".join(value)[:60].replace("\0", "NUL") if isinstance(value, list) else None,
+)
+def test_what_is_wrong_is_said(
+    odd: Path, arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(*arguments) == code
+    said = capsys.readouterr()
+    assert words in " ".join(said.err.split())
+    assert said.out == "" or code == 1
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "tcp://256.1.1.1:99999999", "garbage", "unix://"])
+def test_a_docker_host_that_is_none(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    assert ended("image", "show") == 3
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_narrow_terminal_loses_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    assert ended("doctor") == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "missing Docker daemon no Docker daemon: /nonexistent does not exist" in said
+
+
+def test_unreadable_files_of_a_work_folder_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="/proc/self/cmdline/x: there is no such folder"):
+        list(read_folder(Path("/proc/self/cmdline/x")))
+    (tmp_path / "rtl").mkdir()
+    (tmp_path / "rtl" / "gone.sv").symlink_to("/nowhere")
+    (tmp_path / "rtl" / "a.sv").write_text("module a; endmodule\n")
+    (tmp_path / "other.bin").write_bytes(b"x" * 1000)
+    assert dict(read_folder(tmp_path)) == {"rtl/a.sv": b"module a; endmodule\n", "other.bin": b""}
+    (tmp_path / "rtl" / "mem").symlink_to("/proc/self")  # links are never followed
+    assert len(dict(read_folder(tmp_path))) == 2
 
 
 # ---- errors in groups

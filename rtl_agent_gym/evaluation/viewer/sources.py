@@ -12,6 +12,9 @@ from ...errors import TranscriptError, UsageError
 from ...scoring.score import Score
 from ...transcripts import Transcript, read_transcript
 
+OF_A_RUN = {"checkpoints.jsonl", "metrics.jsonl", "results.jsonl"}
+"""Files of a run that are no transcripts, though their names end like theirs."""
+
 
 @dataclass
 class Found:
@@ -32,9 +35,14 @@ def transcript_files(source: Path) -> list[Path]:
     if source.is_file():
         return [source]
     if not source.is_dir():
-        raise UsageError(f"{source}: no such file or folder; give a transcript, a folder of transcripts, or a run")
-    named = [folder for folder in sorted(source.rglob("transcripts")) if folder.is_dir()]
-    found = sorted({path for folder in named or [source] for path in folder.rglob("*.jsonl")})
+        what = "neither a file nor a folder" if source.exists() else "no such file or folder"
+        raise UsageError(f"{source}: {what}; give a transcript, a folder of transcripts, or a run")
+    try:
+        named = [folder for folder in sorted(source.rglob("transcripts")) if folder.is_dir()]
+        files = {path for folder in named or [source] for path in folder.rglob("*.jsonl")}
+    except OSError as error:
+        raise UsageError(f"{source}: cannot be searched: {error.filename}: {error.strerror}") from error
+    found = sorted(path for path in files if path.name not in OF_A_RUN)
     if not found:
         raise UsageError(f"{source}: holds no transcript (*.jsonl, or transcripts/*.jsonl)")
     return found
