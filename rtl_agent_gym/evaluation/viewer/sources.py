@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,9 @@ def transcript_files(source: Path) -> list[Path]:
     except OSError as error:
         raise UsageError(f"{source}: cannot be searched: {error.filename}: {error.strerror}") from error
     found = sorted(path for path in files if path.name not in OF_A_RUN)
+    closed = [folder for folder in named or [source] if not os.access(folder, os.R_OK | os.X_OK)]
+    if closed and not found:
+        raise UsageError(f"{closed[0]}: cannot be read: Permission denied")
     if not found:
         raise UsageError(f"{source}: holds no transcript (*.jsonl, or transcripts/*.jsonl)")
     return found
