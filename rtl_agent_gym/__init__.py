@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-import gymnasium as _gym
+from .starting import is_command_line as _is_command_line
+from .starting import quiet_interrupts as _quiet_interrupts
+
+with _quiet_interrupts(_is_command_line()):
+    import gymnasium as _gym
 
 try:
     __version__ = version("rtl-agent-gym")

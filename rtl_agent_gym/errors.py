@@ -22,6 +22,11 @@ What an agent or a design does wrong is data (an observation, a `Score` with its
 
 from __future__ import annotations
 
+import asyncio
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
 
 class RTLGymError(Exception):
     """Base class of everything this package raises on purpose."""
@@ -103,3 +108,56 @@ class ModelError(SandboxError):
 
 class TranscriptError(RTLGymError, ValueError):
     """A recorded episode cannot be read; the message says where and why."""
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions that a group holds, at any depth; the exception itself where it is no group."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from leaves(part)
+    else:
+        yield error
+
+
+def most_telling(error: BaseException) -> RTLGymError | None:
+    """The one error of this package that explains an exception, or a group of them, best.
+
+    What was asked for wrongly goes before what failed for good, and that before what only followed from it, such as a
+    lost container. None where anything else is among them (a cancelled task aside), which must not be hidden.
+    """
+    parts = [part for part in leaves(error) if not isinstance(part, asyncio.CancelledError)]
+    ours = [part for part in parts if isinstance(part, RTLGymError)]
+    if not ours or len(ours) < len(parts):
+        return None
+    kinds = (UsageError, DaemonError, ImageError, ModelError, HarnessError)
+
+    def rank(part: RTLGymError) -> int:
+        known = next((at for at, kind in enumerate(kinds) if isinstance(part, kind)), None)
+        return known if known is not None else len(kinds) + isinstance(part, SandboxError)
+
+    return min(ours, key=rank)
+
+
+_PATH_AT_FAULT = {
+    errno.EACCES, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT,
+    errno.ENOTDIR, errno.EPERM, errno.EROFS,
+}  # fmt: skip
+
+
+def cannot_write(what: str, path: Path | str, error: OSError) -> RTLGymError:
+    """The error for an output that the operating system refuses.
+
+    Args:
+        what: What the output is, such as the option that names it.
+        path: Where it was to go.
+        error: Why not.
+
+    Returns:
+        A `UsageError` where another path would help, otherwise (the disk is full, too many files are open) a
+        `SandboxError`.
+    """
+    at = f" (at {error.filename})" if error.filename is not None and str(error.filename) != str(path) else ""
+    message = f"{what}: {path} cannot be written: {error.strerror or error}{at}"
+    if error.errno in _PATH_AT_FAULT:
+        return UsageError(f"{message}; choose another place")
+    return SandboxError(message)

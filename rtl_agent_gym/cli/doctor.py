@@ -8,9 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from .checks import Check, run_checks
+
+NARROW = 64
+"""Columns of a terminal below which the table is printed as lines."""
 
 _COLOURS = {"ok": "green", "missing": "red", "optional": "yellow"}
 
@@ -26,7 +30,10 @@ def doctor_command(
     else:
         with console.status("looking at this machine"):
             checks = run_checks()
-        console.print(_table(checks))
+        if console.width < NARROW:
+            _print_lines(console, checks)
+        else:
+            console.print(_table(checks))
         console.print(_verdict(checks))
     if _lacking(checks):
         raise typer.Exit(3)
@@ -43,6 +50,20 @@ def _verdict(checks: list[Check]) -> str:
     return "[green]everything required is here[/]"
 
 
+def _print_lines(console: Console, checks: list[Check]) -> None:
+    """What the table says, for a terminal that has no room for its columns."""
+    for check in checks:
+        console.print(f"[{_COLOURS[check.state]}]{_state(check)}[/] {escape(check.part)}", highlight=False)
+        for line in (check.found, check.todo and f"→ {check.todo}"):
+            if line:
+                console.print(Padding(escape(line), (0, 0, 0, 2)), highlight=False)
+
+
+def _state(check: Check) -> str:
+    """The state in words: ``optional`` is that of what is not there and need not be."""
+    return "not there" if check.state == "optional" else check.state
+
+
 def _table(checks: list[Check]) -> Table:
     table = Table(title="rtl-agent-gym doctor", title_justify="left")
     table.add_column("part", no_wrap=True)
@@ -51,8 +72,6 @@ def _table(checks: list[Check]) -> Table:
     for number, check in enumerate(checks):
         if number and check.room != checks[number - 1].room:
             table.add_section()
-        # "optional" is the state of what is not there and need not be.
-        state = "not there" if check.state == "optional" else check.state
         said = f"{check.found}\n→ {check.todo}" if check.todo else check.found
-        table.add_row(escape(check.part), f"[{_COLOURS[check.state]}]{state}[/]", escape(said))
+        table.add_row(escape(check.part), f"[{_COLOURS[check.state]}]{_state(check)}[/]", escape(said))
     return table

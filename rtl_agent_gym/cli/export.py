@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
+from ..errors import cannot_write
 from ..evaluation.export import ExportConfig, Left, export_rows
-from ..evaluation.viewer import each_transcript
-from .show import stderr_console
+from ..evaluation.viewer import each_readable, transcript_files
+from .show import print_left_out, refuse_source, stderr_console
 
 
 class Format(StrEnum):
@@ -59,21 +60,30 @@ def export_command(
         keep_violations=keep_violations,
         pairs=pairs,
     )
-    left, unreadable, written = Left(), list[str](), 0
-    rows = export_rows(format.value, each_transcript(sources, unreadable), config, left)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("w", encoding="utf-8") if out is not None else nullcontext() as file:
-        for row in rows:
-            _write(row, file)
-            written += 1
+    left, unreadable = Left(), list[str]()
+    files = [path for source in sources for path in transcript_files(source)]
+    rows = export_rows(format.value, each_readable(files, unreadable), config, left)
+    if out is None:
+        written = _write(rows, None)
+    else:
+        refuse_source(out, files)
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            with out.open("w", encoding="utf-8") as file:
+                written = _write(rows, file)
+        except OSError as error:
+            raise cannot_write("--out", out, error) from error
     reasons = ", ".join(f"{count} {reason}" for reason, count in left.reasons.most_common())
     note = f"{written} lines of {format.value}" + (f" in {out}" if out is not None else "")
     stderr_console().print(note + (f"; left out: {reasons}" if reasons else ""), markup=False, soft_wrap=True)
-    for sentence in unreadable:
-        stderr_console().print(sentence, style="yellow", markup=False, soft_wrap=True)
+    print_left_out(unreadable)
     raise typer.Exit(0 if written else 1)
 
 
-def _write(row: dict[str, Any], file: Any) -> None:
-    print(json.dumps(row), file=file)  # file None is stdout
+def _write(rows: Iterable[dict[str, Any]], file: TextIO | None) -> int:
+    """Write rows, to stdout without a file; gives how many."""
+    written = 0
+    for row in rows:
+        print(json.dumps(row), file=file)
+        written += 1
+    return written

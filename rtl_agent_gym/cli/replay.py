@@ -56,6 +56,8 @@ def replay_command(
     """
     if (to_turn is not None) != shell:
         raise UsageError("--to-turn K and --shell go together: replay up to turn K, then the shell is yours")
+    if not os.path.lexists(file):
+        raise UsageError(f"{file}: no such file; give a transcript")
     transcript = read_transcript(file)
     problem = _recorded_problem(transcript, problems)
     renderer = get_renderer(transcript.header.renderer)

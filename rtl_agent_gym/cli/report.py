@@ -11,7 +11,7 @@ import typer
 
 from ..evaluation.report import write_report
 from .options import JsonOption
-from .show import stderr_console
+from .show import print_left_out, stderr_console
 
 
 def report_command(
@@ -24,10 +24,14 @@ def report_command(
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Write report.html and report.md: curves, rates before and after, flipped problems, failures, cost and time."""
-    console = stderr_console()
+    """Write report.html and report.md: curves, rates before and after, flipped problems, failures, cost and time.
+
+    In the folder of a training run they are full_report.html and full_report.md, as training writes report.html itself.
+    """
+    console, unreadable = stderr_console(), list[str]()
     with console.status("reading the runs"):
-        page = write_report(runs, out)
+        page = write_report(runs, out, unreadable)
+    print_left_out(unreadable)
     console.print(f"report: {page} (and {page.with_suffix('.md').name})", markup=False, soft_wrap=True)
     if json_:
         print(json.dumps({"html": str(page), "markdown": str(page.with_suffix(".md"))}))

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from .. import strict_json
 from ..errors import UsageError
 from ..problems import Problem, find_problem, load_problems
 from ..sandboxes import DockerSandboxes
 from ..scoring import PRESETS, TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
-from .options import JsonOption, ProblemOption, ProblemsOption, one_problem
+from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_score
+
+LONGEST = 7 * 24 * 3600.0
+"""Seconds that a grading may be given; the system's timers do not go on for ever."""
 
 _MOST = 64 << 20
 
@@ -43,10 +48,14 @@ def score_command(
         typer.Option("--candidates", metavar="FILE", help='JSON Lines of {"id": …, "files": {path: text}}.'),
     ] = None,
     weights: Annotated[str, typer.Option(metavar="PRESET", help=f"One of {', '.join(PRESETS)}.")] = "default",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one candidate's hidden tests.")] = TIME_LIMIT,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=LONGEST, help="Seconds for one candidate's hidden tests.")
+    ] = TIME_LIMIT,
     workers: Annotated[int, typer.Option(min=1, help="Candidates to grade at once.")] = 2,
     cache: Annotated[bool, typer.Option(help="Use and keep gradings of equal files on disk.")] = True,
-    json_: JsonOption = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="End with one line of JSON on stdout; with --candidates, one a candidate.")
+    ] = False,
 ) -> None:
     """Grade files by the hidden tests of their problem.
 
@@ -55,12 +64,16 @@ def score_command(
     """
     if (files is None) == (candidates is None):
         raise UsageError("name what to grade: either --files DIR with --problem ID, or --candidates FILE")
+    if math.isnan(timeout):
+        raise UsageError("--timeout: give a number of seconds")
     wanted = RewardWeights.preset(weights)
     if files is not None:
         batch = [Candidate(one_problem(problems, problem), dict(read_folder(files)))]
     else:
         assert candidates is not None
         batch = list(read_candidates(candidates, load_problems(problems), problem))
+        if not batch:
+            raise UsageError(f"--candidates {candidates}: holds no candidate; each is a line of JSON")
     console = Console(stderr=json_ or candidates is not None)
     scores = asyncio.run(_grade(batch, wanted, timeout, workers, ScoreCache() if cache else None, console))
     if candidates is not None:
@@ -83,7 +96,7 @@ async def _grade(
 ) -> list[Score]:
     turn = asyncio.Semaphore(workers)
     columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("grading", total=len(batch))
         waiting = workers if len(batch) > workers else 0
         async with (
@@ -116,17 +129,33 @@ def read_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
     if not folder.is_dir():
         raise UsageError(f"--files {folder}: there is no such folder; it holds rtl/… as the work folder does")
     total = 0
-    for place, _, names in os.walk(folder):
+
+    def refuse(error: OSError) -> NoReturn:
+        raise UsageError(f"--files {error.filename}: cannot be read: {error.strerror}") from error
+
+    def is_graded(path: Path) -> bool:
+        return path.relative_to(folder).parts[:1] in (("rtl",), ("verif",), ("docs",))
+
+    def pass_over(error: OSError) -> None:
+        if Path(error.filename) == folder or is_graded(Path(error.filename)):
+            refuse(error)
+
+    for place, _, names in os.walk(folder, onerror=pass_over):
         for name in sorted(names):
             path = Path(place, name)
             if path.is_symlink() or not path.is_file():
                 continue
-            inside = path.relative_to(folder)
-            graded = inside.parts[0] in ("rtl", "verif", "docs")
-            total += path.stat().st_size if graded else 0
-            if total > _MOST:
-                raise UsageError(f"--files {folder}: more than {_MOST >> 20} MiB of files; is this a work folder?")
-            yield inside.as_posix(), path.read_bytes() if graded else b""
+            inside = path.relative_to(folder).as_posix()
+            if not is_graded(path):
+                yield inside, b""
+                continue
+            try:
+                total += path.stat().st_size
+                if total > _MOST:
+                    raise UsageError(f"--files {folder}: more than {_MOST >> 20} MiB of files; is this a work folder?")
+                yield inside, path.read_bytes()
+            except OSError as error:
+                refuse(error)
 
 
 def read_candidates(path: Path, problems: list[Problem], only: str | None) -> Iterator[Candidate]:
@@ -136,16 +165,18 @@ def read_candidates(path: Path, problems: list[Problem], only: str | None) -> It
         UsageError: A line is no candidate, or answers an unknown problem; the message names the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--candidates {path}: cannot be read ({error})") from error
+        raise UsageError(
+            f"--candidates {path}: cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"{path}:{number}: not JSON ({error.msg})") from error
+            row = strict_json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{path}:{number}: not JSON ({error})") from error
         files = row.get("files") if isinstance(row, dict) else None
         if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()):
             raise UsageError(f'{path}:{number}: expected {{"id": ID, "files": {{PATH: TEXT}}}}')

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.panel import Panel
@@ -10,9 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..envs.episode import Opening, Turn
+from ..errors import UsageError
 from ..policies import Completion
 from ..scoring import RewardWeights
 from ..scoring.score import Score
+from .plain import plain
 
 SHOWN_COMMAND_LINES = 30
 PARTS = ("format", "syntax", "interface", "compile", "tests")
@@ -91,4 +96,23 @@ def stderr_console() -> Console:
     return Console(stderr=True, file=sys.stderr)
 
 
-__all__ = ["EpisodePrinter", "print_score", "score_table", "stderr_console"]
+def print_left_out(sentences: Sequence[str]) -> None:
+    """Why files were left out, a line each on stderr."""
+    for sentence in sentences:
+        stderr_console().print(Text(f"left out: {plain(sentence)}"), style="yellow", soft_wrap=True)
+
+
+def refuse_source(out: Path, sources: Iterable[Path]) -> None:
+    """See that an output does not take the place of what it is made from. Raises `UsageError`."""
+    if any(os.path.realpath(out) == os.path.realpath(source) for source in sources):
+        raise UsageError(f"--out {out} is one of the transcripts that are read; choose another place")
+
+
+__all__ = [
+    "EpisodePrinter",
+    "print_left_out",
+    "print_score",
+    "refuse_source",
+    "score_table",
+    "stderr_console",
+]

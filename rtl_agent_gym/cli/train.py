@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from ..training.options import split_arguments
 from ..training.run import describe_options, summary_line, train
@@ -19,14 +20,26 @@ class Recipe(StrEnum):
     rl = "rl"
 
 
+class TrainCommand(TyperCommand):
+    """A command whose help lists the training options, which are arguments to the command line."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help, and behind it the options."""
+        super().format_help(ctx, formatter)
+        typer.echo(describe_options())
+
+
+COMMAND_CLASS = TrainCommand
+
+
 def train_command(
     recipe: Annotated[
         Recipe, typer.Argument(help="distill: from a teacher. rl: from the reward alone.")
     ] = Recipe.distill,
     options: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options; --options lists them.")
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the run; they are listed below.")
     ] = None,
-    list_options: Annotated[bool, typer.Option("--options", help="List the options with their defaults.")] = False,
+    list_options: Annotated[bool, typer.Option("--options", help="List the options alone.")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Train a model on problems, with live progress; the same command resumes.

@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from ..errors import UsageError
 from ..evaluation.viewer import print_episode, print_list, read_all, serving, transcript_files, write_page
-from .show import stderr_console
+from .show import print_left_out, refuse_source, stderr_console
 
 SourceArgument = Annotated[
     Path, typer.Argument(metavar="FILE|RUN", help="A transcript, a folder of transcripts, or a run's folder.")
@@ -48,8 +48,7 @@ def _print(source: Path, lines: int, thinking: bool, heat: bool) -> None:
     console = Console()
     files = transcript_files(source)
     found = read_all(files)
-    for sentence in found.unreadable:
-        stderr_console().print(sentence, style="yellow", markup=False, soft_wrap=True)
+    print_left_out(found.unreadable)
     if source.is_file():
         for transcript in found.transcripts:
             print_episode(console, transcript, lines=lines, thinking=thinking, heat=heat)
@@ -60,11 +59,19 @@ def _print(source: Path, lines: int, thinking: bool, heat: bool) -> None:
 
 
 def _write(source: Path, out: Path) -> None:
-    files = transcript_files(source)
-    with Progress(console=stderr_console(), transient=True) as progress:
+    console, files, unreadable = stderr_console(), transcript_files(source), list[str]()
+    refuse_source(out, files)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading episodes", total=len(files))
-        write_page(files, out, title=source.name, progress=lambda done: progress.update(task, completed=done))
-    stderr_console().print(f"{len(files)} episodes in {out}", markup=False, soft_wrap=True)
+
+        def tell(done: int) -> None:
+            progress.update(task, completed=done)
+
+        write_page(files, out, title=source.name, progress=tell, unreadable=unreadable)
+    print_left_out(unreadable)
+    console.print(f"{len(files) - len(unreadable)} episodes in {out}", markup=False, soft_wrap=True)
+    if len(files) == len(unreadable):
+        raise typer.Exit(1)
 
 
 def _serve(source: Path, port: int, browser: bool) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .. import __version__
 from ..errors import UsageError
@@ -17,6 +18,7 @@ from ..policies.protocol import Completion
 from ..problems import Problem
 from ..prompts.single_turn import build_single_turn_prompt
 from ..renderers import Action, Renderer
+from ..scoring import RewardWeights
 from ..scoring.score import Score
 from ..transcripts import End, Header, ScoreRecord, TranscriptWriter, TurnRecord
 from .answers import Answer, read_answer
@@ -140,13 +142,17 @@ class SingleTurnEpisode:
         return score
 
     def _header(self, system: str, user: str) -> Header:
+        options: dict[str, Any] = {"single_turn": True, "scoring_timeout": self.config.scoring_timeout}
+        weights = getattr(self._grader, "weights", None)
+        if isinstance(weights, RewardWeights):
+            options["weights"] = weights.model_dump()
         return Header(
             package_version=__version__,
             problem_id=self.problem.id,
             problem_digest=self.problem.digest,
             renderer=self.renderer.name,
             seed=self._seed,
-            options={"single_turn": True, "scoring_timeout": self.config.scoring_timeout},
+            options=options,
             system=system,
             user=user,
         )

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..envs.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
 from ..envs.recording import submission_record
 from ..envs.rules import RECORDED_RULES
@@ -87,26 +89,41 @@ def differences_from_record(transcript: Transcript, problem: Problem) -> list[st
 
 
 def recorded_weights(transcript: Transcript) -> RewardWeights | None:
-    """The reward weights of the recorded run; None where the record does not say."""
+    """The reward weights of the recorded run; None where the record does not say.
+
+    Raises:
+        TranscriptError: What it says are no weights.
+    """
     found = transcript.header.options.get("weights")
-    return RewardWeights.model_validate(found) if found is not None else None
+    if found is None:
+        return None
+    try:
+        return RewardWeights.model_validate(found)
+    except ValidationError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise TranscriptError(f"{transcript.path}:1: the recorded weights cannot be used: {reason}") from error
 
 
-def _episode(
-    transcript: Transcript, problem: Problem, provider: SandboxProvider, grader: Grader, renderer: Renderer
-) -> Episode:
+def _rules(transcript: Transcript, problem: Problem) -> EpisodeConfig:
+    """The recorded rules and prompt."""
     header = transcript.header
     if problem.id != header.problem_id:
         raise UsageError(f"{transcript.path} is an episode of {header.problem_id}, not of {problem.id}")
     try:
-        rules = EpisodeConfig(
+        return EpisodeConfig(
             **{name: header.options[name] for name in RECORDED_RULES if name in header.options},
             system_prompt=header.system,
             user_prompt=header.user,
         )
     except (TypeError, UsageError) as error:
         raise TranscriptError(f"{transcript.path}:1: the recorded rules cannot be used: {error}") from error
-    return Episode(problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=header.seed)
+
+
+def _episode(
+    transcript: Transcript, problem: Problem, provider: SandboxProvider, grader: Grader, renderer: Renderer
+) -> Episode:
+    rules, seed = _rules(transcript, problem), transcript.header.seed
+    return Episode(problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=seed)
 
 
 async def replay(
@@ -133,8 +150,9 @@ async def replay(
     report = Replay(
         transcript.path, problem.id, len(transcript.turns), notes=differences_from_record(transcript, problem)
     )
+    rewards = _rewards_compare(report, transcript, grader)
     if _is_single_turn(transcript):
-        return await _replay_answer(report, transcript, problem, grader, renderer)
+        return await _replay_answer(report, transcript, problem, grader, renderer, rewards)
     async with _episode(transcript, problem, provider, grader, renderer) as episode:
         await episode.start()
         _note_image(report, transcript, episode)
@@ -157,25 +175,40 @@ async def replay(
             stop = transcript.end.stop_reason if transcript.end is not None else "max_tokens"
             score = await episode.finish(next((known for known in _STOPS if known == stop), "max_tokens"))
         report.score_compared = True
-        report.divergence = compare_scores(recorded.score, score)
+        report.divergence = compare_scores(recorded.score, score, rewards=rewards)
         return report
 
 
 async def _replay_answer(
-    report: Replay, transcript: Transcript, problem: Problem, grader: Grader, renderer: Renderer
+    report: Replay,
+    transcript: Transcript,
+    problem: Problem,
+    grader: Grader,
+    renderer: Renderer,
+    rewards: bool,
 ) -> Replay:
     """The same for a single-turn episode, which has no sandbox: one answer is read and graded."""
     if not transcript.turns:
         return report
-    episode = SingleTurnEpisode(problem, grader=grader, renderer=renderer, config=EpisodeConfig())
+    episode = SingleTurnEpisode(problem, grader=grader, renderer=renderer, config=_rules(transcript, problem))
     await episode.start()
     turn = await episode.step(_said(transcript.turns[0]))
     report.compared_turns = 1
     report.divergence = compare_turn(transcript.turns[0], turn)
     if report.divergence is None and transcript.score is not None and turn.score is not None:
         report.score_compared = True
-        report.divergence = compare_scores(transcript.score.score, turn.score)
+        report.divergence = compare_scores(transcript.score.score, turn.score, rewards=rewards)
     return report
+
+
+def _rewards_compare(report: Replay, transcript: Transcript, grader: Grader) -> bool:
+    """Whether the grader makes rewards by the recorded weights; noted where it does not, or where nobody knows."""
+    recorded = recorded_weights(transcript)
+    if transcript.score is None or (recorded is not None and recorded == getattr(grader, "weights", recorded)):
+        return True
+    why = "were made by other weights" if recorded is not None else "are of weights that the record does not name"
+    report.notes.append(f"the recorded rewards {why}, so rewards are not compared")
+    return False
 
 
 def _is_single_turn(transcript: Transcript) -> bool:
@@ -288,9 +321,12 @@ def _submissions(record: TurnRecord, turn: Turn) -> tuple[str, str]:
     return settle(_pretty(before)), settle(_pretty(after))
 
 
-def compare_scores(recorded: dict[str, Any], score: Score) -> Divergence | None:
-    """The score's differences; what it took to find out is not compared."""
+def compare_scores(recorded: dict[str, Any], score: Score, *, rewards: bool = True) -> Divergence | None:
+    """The score's differences; what it took to find out is not compared, nor the rewards where `rewards` is false."""
     was, now = _comparable(recorded, score.model_dump(mode="json"))
+    if not rewards:
+        for score_fields in (was, now):
+            score_fields.pop("reward", None)
     before, after = settle(_pretty(was)), settle(_pretty(now))
     return Divergence(None, "score", _diff(before, after)) if before != after else None
 

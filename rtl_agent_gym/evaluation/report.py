@@ -15,16 +15,20 @@ from urllib.parse import quote
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from .. import __version__
-from ..errors import TranscriptError
-from ..transcripts import Transcript, read_transcript
+from ..errors import TranscriptError, cannot_write
+from ..transcripts import Transcript
 from .report_data import Failure, Flip, Run, changes, configuration, flips, parts, read_run, telling_failures
 from .report_plots import pass_curves, training_curves
 from .summary import STAGES
 from .viewer.model import short_name
 from .viewer.page import write_page
+from .viewer.sources import read_episode
 
 MOST_FLIPS = 60
 """Flipped problems that a report lists, at most."""
+
+REPORT, FULL_REPORT = "report.html", "full_report.html"
+"""The page's name in a folder; the second where training keeps its own ``report.html``, which it writes anew."""
 
 
 @dataclass(frozen=True)
@@ -41,27 +45,48 @@ class Comparison:
         return sum(flip.gained for flip in self.flips)
 
 
-def write_report(run_dirs: Sequence[Path | str], out: Path | str | None = None) -> Path:
+def page_path(out: Path) -> Path:
+    """Where the page goes: to `out` itself where that is named ``….html``, otherwise into the folder `out`."""
+    if out.suffix == ".html":
+        return out
+    return out / (FULL_REPORT if (out / "metrics.jsonl").exists() else REPORT)
+
+
+def write_report(
+    run_dirs: Sequence[Path | str], out: Path | str | None = None, unreadable: list[str] | None = None
+) -> Path:
     """Write a report.
 
     Args:
         run_dirs: The folders of one run or more: training runs, evaluations, or any folder with transcripts. With
             several, each is set against the first, such as a student's evaluation and its teacher's.
-        out: Where to: a folder, or the page's own path (``….html``). The first run's folder without it. Beside the
-            page go the same as Markdown (``.md``) with its plots (``.svg``), and the named episodes as a page of the
-            viewer.
+        out: Where to: a folder, or the page's own path (``….html``). The first run's folder without it. The page is
+            ``report.html``; in the folder of a training run, whose own ``report.html`` is the trainer's, it is
+            ``full_report.html``. Beside it go the same as Markdown (``.md``) with its plots (``.svg``), and the named
+            episodes as a page of the viewer.
+        unreadable: Told which transcripts were left out and why, a sentence each.
 
     Returns:
         The HTML page.
 
     Raises:
-        UsageError: A folder holds no run, or matplotlib is not installed.
+        UsageError: A folder holds no run, matplotlib is not installed, or no file can be written there.
         TranscriptError: The results of an evaluation cannot be read.
+        SandboxError: The disk is full.
     """
     runs = [read_run(Path(folder)) for folder in run_dirs]
+    if unreadable is not None:
+        unreadable.extend(sentence for run in runs for sentence in run.unreadable)
     _tell_apart(runs)
-    page = Path(out) if out is not None else runs[0].folder
-    page = page if page.suffix == ".html" else page / "report.html"
+    page = page_path(Path(out) if out is not None else runs[0].folder)
+    try:
+        _write(runs, page)
+    except OSError as error:
+        raise cannot_write("the report", page, error) from error
+    return page
+
+
+def _write(runs: list[Run], page: Path) -> None:
     page.parent.mkdir(parents=True, exist_ok=True)
     plots = {"curves": training_curves(runs), "passes": pass_curves(evaluations(runs))}
     failures = [failure for run in runs for failure in telling_failures(run)]
@@ -76,7 +101,6 @@ def write_report(run_dirs: Sequence[Path | str], out: Path | str | None = None) 
     page.with_suffix(".md").write_text(
         _render("report.md.j2", plots=named, **values), encoding="utf-8", errors="replace"
     )
-    return page
 
 
 def _tell_apart(runs: list[Run]) -> None:
@@ -161,7 +185,7 @@ def _write_episodes(failures: Sequence[Failure], page: Path) -> dict[int, str]:
         if failure.transcript is None:
             continue
         try:
-            transcripts.append(read_transcript(failure.transcript))
+            transcripts.append(read_episode(failure.transcript))
         except TranscriptError:
             continue  # the failure is named without a link
         links[number] = f"{quote(target.name)}#{quote(failure.transcript.name, safe='')}"

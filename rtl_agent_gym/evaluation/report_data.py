@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+from .. import strict_json
 from ..errors import UsageError
 from ..scoring.score import Score
 from ..transcripts import Transcript
@@ -58,9 +59,14 @@ class Run:
         points = [
             (float(row.get("step", at)), float(row[name]))
             for at, row in enumerate(self.metrics)
-            if isinstance(row.get(name), int | float) and math.isfinite(row[name])
+            if _drawable(row.get(name)) and _drawable(row.get("step", at))
         ]
         return [step for step, _ in points], [value for _, value in points]
+
+
+def _drawable(value: object) -> bool:
+    """Whether it is a number that can be averaged and drawn; a diverged run has others."""
+    return isinstance(value, int | float) and -1e100 < value < 1e100
 
 
 def read_run(folder: Path) -> Run:
@@ -70,18 +76,23 @@ def read_run(folder: Path) -> Run:
         UsageError: There is neither a metric nor a result nor a transcript.
         TranscriptError: The results cannot be read.
     """
+    if folder.is_file():
+        raise UsageError(f"{folder}: is a file; a report is made of the folders of runs")
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; a report is made of the folders of runs")
     metrics, unreadable = _json_lines(folder / "metrics.jsonl"), list[str]()
     results = _results(folder, unreadable)
     if not metrics and not results:
-        raise UsageError(f"{folder}: holds no metrics.jsonl, no results.jsonl and no transcript, so there is no run")
+        raise UsageError(
+            f"{folder}: holds no metrics.jsonl, no results.jsonl and no transcript of a finished episode, "
+            "so there is no run"
+        )
     return Run(folder, folder.resolve().name, _config(folder), metrics, results, summarise(results), unreadable)
 
 
 def _config(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        found = strict_json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -95,7 +106,7 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
     rows = []
     for line in lines:
         try:
-            row = json.loads(line)
+            row = strict_json.loads(line)
         except ValueError:
             continue
         if isinstance(row, dict):

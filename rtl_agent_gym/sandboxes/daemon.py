@@ -107,7 +107,7 @@ def connect(host: str | None = None, *, timeout: float = 60.0) -> docker.DockerC
     try:
         tls_files = os.environ if host == os.environ.get("DOCKER_HOST") else {}
         return docker.DockerClient.from_env(environment={**tls_files, "DOCKER_HOST": host}, timeout=int(timeout))
-    except (DockerException, requests.RequestException) as cause:
+    except (DockerException, requests.RequestException, ValueError) as cause:  # the last for an address that is none
         raise DaemonError(f"what listens at {host} does not answer as a Docker daemon: {cause}") from cause
 
 

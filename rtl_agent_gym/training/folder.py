@@ -59,12 +59,15 @@ class RunFolder:
         Raises:
             UsageError: It is there and must not be, holds a run with other options, or another process uses it.
         """
-        if self.path.exists() and any(self.path.iterdir()):
-            self._take_over(behavior)
         try:
+            taken = self.path.exists() and any(self.path.iterdir())
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"log_path: {self.path} cannot be made: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"log_path: {self.path} cannot be used as a folder: {reason}") from error
+        if taken:
+            self._take_over(behavior)
+            self.path.mkdir(parents=True, exist_ok=True)
         self._acquire()
         self._check_same_run(config)
         _write(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")

@@ -5,7 +5,6 @@ Nothing heavy is imported here, so a mistake is told before a model or a daemon 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from .. import strict_json
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES
 from ..scoring import RewardWeights
@@ -28,7 +28,7 @@ def _list(value: object) -> object:
 
 
 def _json(value: object) -> object:
-    return json.loads(value) if isinstance(value, str) else value
+    return strict_json.loads(value) if isinstance(value, str) else value
 
 
 def _none(value: object) -> object:
@@ -44,15 +44,15 @@ OptionalNumber = Annotated[float | None, BeforeValidator(_none)]
 
 
 class TrainOptions(BaseModel):
-    """Everything that decides a run."""
+    """Everything that decides a run. What stands below an option is its description on the command line."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     # Who learns from whom
     student_model: str = "Qwen/Qwen3-8B"
     """A model of the service, a folder or Hugging Face name for the local engine, or ``tiny``."""
     teacher_model: OptionalText = "Qwen/Qwen3-32B"
-    """None for no teacher."""
+    """Whose log-probabilities the student learns from, named as ``student_model`` is; None for no teacher."""
     teachers: Table = Field(default_factory=dict)
     """Other teachers for some problems: ``{"problem id or category": "model"}`` as JSON."""
     teacher_renderer_name: OptionalText = None
@@ -62,6 +62,7 @@ class TrainOptions(BaseModel):
     base_url: OptionalText = None
     """A Tinker-compatible service; None for Tinker's own where there is a key, otherwise the local engine."""
     engine: Literal["auto", "tinker", "local"] = "auto"
+    """Who samples and trains: Tinker's service, or this machine; ``auto`` takes the service where there is a key."""
     load_checkpoint_path: OptionalText = None
     """Weights to start from, as a checkpoint's ``state_path`` names them."""
 
@@ -69,9 +70,13 @@ class TrainOptions(BaseModel):
     cvdp_jsonl_path: str = "bundled"
     """``bundled``, a JSONL file, or a Hugging Face data set id."""
     problem_ids: Names = ()
+    """Only these problems, with commas between them; empty for all."""
     categories: Names = ()
+    """Only these categories, as ``3`` or ``cid003``; empty for all."""
     difficulties: Names = ()
+    """Only these of ``easy``, ``medium`` and ``hard``; empty for all."""
     env: Literal["agentic", "single_turn"] = "agentic"
+    """``agentic``: many turns in a shell. ``single_turn``: one completion with the files in it."""
     renderer_name: OptionalText = None
     """The student's dialect; None for the one that fits the model."""
     system_prompt: OptionalText = None
@@ -79,12 +84,14 @@ class TrainOptions(BaseModel):
     user_prompt: OptionalText = None
     """Replaces the problem's user message: a text, or ``@file``."""
     max_turns: int = Field(50, ge=1)
+    """Turns before an episode is cut off and graded as it stands."""
     max_tokens: int = Field(4096, ge=1)
     """Tokens sampled in one turn, at most."""
     max_trajectory_tokens: int = Field(32_768, ge=1)
     """Tokens of a whole episode, prompt and results included."""
     temperature: float = Field(1.0, gt=0)
-    timeout_seconds: float = Field(30.0, gt=0)
+    """Sampling temperature of the student."""
+    timeout_seconds: float = Field(30.0, gt=0, le=7 * 24 * 3600)
     """Seconds a command may run."""
     reward: str = "default"
     """A reward preset: default, staged, dense, compile or proxy."""
@@ -99,22 +106,29 @@ class TrainOptions(BaseModel):
 
     # Credit
     kl_penalty_coef: float = Field(0.7, ge=0)
+    """Weight of the teacher KL in the advantages; 0 for none, and then no teacher is asked."""
     kl_discount_factor: float = Field(0.0, ge=0, le=1)
+    """How much of the KL of later tokens counts for a token too; 0 for its own alone."""
     kl_clip: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
     """Bound on the advantage that the KL gives a token."""
     kl_budget: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
     """Nats of |KL| after which the rest of an episode is not judged any more."""
     reward_coef: float = Field(1.0, ge=0)
+    """Weight of the episode's reward in the advantages."""
     baseline: BaselineName = "group"
+    """What the reward is compared with: ``group`` is the mean of the problem's episodes in the step."""
 
     # Steps
     num_steps: int = Field(100, ge=1)
+    """Steps of the whole run, those of earlier sittings included."""
     batch_size: int = Field(1, ge=1)
     """Problems a step."""
     group_size: int = Field(1, ge=1)
     """Episodes of each problem in a step."""
     learning_rate: float = Field(1e-4, gt=0)
+    """Learning rate of Adam, after the warm-up."""
     lr_schedule: Literal["constant", "linear"] = "constant"
+    """How the learning rate goes on: ``linear`` falls to ``lr_final`` of it at the last step."""
     lr_final: float = Field(0.05, ge=0, le=1)
     """The share of the learning rate that the linear schedule ends at."""
     warmup_steps: int = Field(0, ge=0)
@@ -122,17 +136,21 @@ class TrainOptions(BaseModel):
     lora_rank: int = Field(32, ge=0)
     """0 trains all weights; the local engine alone can."""
     loss_fn: Literal["importance_sampling", "ppo"] = "importance_sampling"
+    """The policy-gradient loss: importance-weighted, or clipped as in PPO."""
     loss_reduction: Literal["sum", "mean"] = "sum"
     """Whether the loss is summed over sampled tokens, or averaged; then ``grad_clip_norm`` bounds outliers alone."""
     num_substeps: int = Field(1, ge=1)
     """Optimizer steps that a batch is divided into."""
     adam_beta2: float = Field(0.95, ge=0, lt=1)
+    """Decay of Adam's mean of squared gradients."""
     grad_clip_norm: float = Field(0.0, ge=0)
     """Bound on the gradient's norm; 0 for none."""
     pipeline: bool = False
     """Sample the next batch while this one is trained on; its episodes are then one step off the policy."""
     curriculum: Literal["none", "difficulty", "pass_rate"] = "none"
+    """Order of the problems: as they come, easy ones first, or more of those that pass sometimes."""
     seed: int = Field(0, ge=0)
+    """What the order of problems, the samples and new weights are drawn from."""
     rollout_retries: int = Field(3, ge=0)
     """How often an episode is played anew after a machine's fault."""
     min_survivors: int = Field(1, ge=1)
@@ -142,7 +160,9 @@ class TrainOptions(BaseModel):
 
     # The run
     log_path: str = "runs/train"
+    """The run's folder."""
     behavior_if_log_dir_exists: LogDirBehavior = "resume"
+    """What to do where that folder holds a run already: go on, remove it, ask, or refuse."""
     eval_every: int = Field(20, ge=0)
     """Steps between evaluations; 0 for none."""
     eval_episodes: int = Field(0, ge=0)
@@ -154,7 +174,9 @@ class TrainOptions(BaseModel):
     resume_every: int = Field(1, ge=1)
     """Steps between the checkpoints that only a resumed run needs; the last two are kept."""
     wandb_project: OptionalText = None
+    """Weights & Biases project to log to; None for none."""
     wandb_name: OptionalText = None
+    """Name of the run there."""
 
     @model_validator(mode="after")
     def _together(self) -> TrainOptions:
@@ -211,7 +233,7 @@ class TrainOptions(BaseModel):
             return value if value is None else str(value)
         try:
             return Path(value[1:]).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise UsageError(f"{name}: {value[1:]} cannot be read: {error}") from error
 
 

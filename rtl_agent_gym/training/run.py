@@ -102,14 +102,10 @@ def main(arguments: Sequence[str] | None = None, *, rl: bool = False) -> int:
 
 
 def describe_options() -> str:
-    """The options with their defaults, a line each."""
-    from .options import TrainOptions
+    """The options with their defaults and what they mean."""
+    from . import options_help
 
-    lines = ["Options, given as name=value:"]
-    for name, field in TrainOptions.model_fields.items():
-        default = field.get_default(call_default_factory=True)
-        lines.append(f"  {name}={default}")
-    return "\n".join(lines)
+    return options_help.describe_options()
 
 
 async def _train(plan: Plan, folder: RunFolder, progress: Progress) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,7 +12,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..errors import TranscriptError
+from .. import strict_json
+from ..errors import TranscriptError, cannot_write
 from .events import SCHEMA_VERSION, End, Event, Header, ScoreRecord, TurnRecord
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
@@ -21,12 +23,25 @@ class TranscriptWriter:
     """Appends events to one file, each flushed to the operating system before the call returns.
 
     Owns its file from the first event on; `close` ends it, and a crash loses at most the line being written.
+
+    Raises:
+        UsageError: No file can be made at this path.
+        FileExistsError: There is one already.
+        SandboxError: The disk is full, or the machine cannot open another file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(path, "x", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - closed by `close`
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write("transcripts", path.parent, error) from error
+        try:
+            self._file = open(path, "x", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - `close` does
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise cannot_write("transcripts", path, error) from error
 
     @classmethod
     def in_folder(cls, folder: Path, problem_id: str) -> TranscriptWriter:
@@ -40,10 +55,13 @@ class TranscriptWriter:
         raise TranscriptError(f"{folder}: no free name for a transcript of {problem_id}")
 
     def write(self, event: Header | TurnRecord | ScoreRecord | End) -> None:
-        """Append one event, stamped with the time."""
+        """Append one event, stamped with the time. Raises `SandboxError` where the disk takes no more."""
         line = event.model_copy(update={"time": time.time()}).model_dump(mode="json")
-        self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise cannot_write("transcripts", self.path, error) from error
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -73,27 +91,51 @@ def read_events(path: Path) -> Iterator[Event]:
         TranscriptError: The file cannot be read, a line before the last is no event, or a newer version wrote it.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise TranscriptError(f"{path}: cannot be read: not a regular file")
         data = path.read_bytes()
-    except OSError as error:
-        raise TranscriptError(f"{path}: cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        if isinstance(error, TranscriptError):
+            raise
+        raise TranscriptError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     *lines, rest = data.split(b"\n")
     for number, line in enumerate(lines, 1):
+        row: object = None
         try:
-            row = json.loads(line)
-            if isinstance(row, dict) and row.get("schema_version", 0) > SCHEMA_VERSION:
-                raise TranscriptError(
-                    f"{path}: written in format {row['schema_version']}; this version reads up to {SCHEMA_VERSION}. "
-                    "Update rtl-agent-gym to read it"
-                )
+            row = strict_json.loads(line)
+            if isinstance(row, dict):
+                _check_version(path, row.get("schema_version", SCHEMA_VERSION))
             event = _EVENT.validate_python(row)
         except (ValueError, ValidationError) as error:
             if isinstance(error, TranscriptError):
                 raise
+            if number == 1:
+                raise TranscriptError(f"{path}: {_no_transcript(row)}") from error
             if number == len(lines) and not rest:
                 return  # the line that a crash cut short, closed by a file system that pads
             first = str(error).splitlines()[0]
             raise TranscriptError(f"{path}:{number}: not an event of a transcript: {first}") from error
         yield event
+
+
+def _no_transcript(row: object) -> str:
+    """Why a file whose first line is no event is no transcript."""
+    if not isinstance(row, dict):
+        return "not a transcript (the first line is not a JSON object)"
+    if row.get("event") == "header":
+        return "not a transcript that can be read (the header has a wrong or missing field)"
+    hint = "; is it a file of problems?" if {"id", "prompt", "categories"} & row.keys() else ""
+    return f"not a transcript (the first line has no header){hint}"
+
+
+def _check_version(path: Path, version: object) -> None:
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise TranscriptError(f"{path}: its schema_version is {str(version)[:40]!r}, which no version writes")
+    if version > SCHEMA_VERSION:
+        raise TranscriptError(
+            f"{path}: written in format {version}; this version reads up to {SCHEMA_VERSION}. "
+            "Update rtl-agent-gym to read it"
+        )
 
 
 def read_transcript(path: Path | str) -> Transcript:
@@ -108,7 +150,7 @@ def read_transcript(path: Path | str) -> Transcript:
         if isinstance(event, Header):
             transcript = Transcript(path, event)
         elif transcript is None:
-            raise TranscriptError(f"{path}:1: a transcript begins with a header, found {event.event!r}")
+            raise TranscriptError(f"{path}: not a transcript (the first line has no header)")
         elif isinstance(event, TurnRecord):
             transcript.turns.append(event)
         elif isinstance(event, ScoreRecord):

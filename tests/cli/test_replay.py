@@ -83,7 +83,8 @@ def test_the_shell_before_a_turn_is_handed_over(recorded: Path) -> None:
     [
         ("", 1, "no whole line"),
         ('{"event": "header", "schema_version": 999}\n', 1, "Update rtl-agent-gym"),
-        ("not json\n{}\n", 1, "not an event"),
+        ("not json\n{}\n", 1, "not a transcript"),
+        ('{"id": "mine", "prompt": "x"}\n', 1, "is it a file of problems?"),
         (
             '{"event": "header", "problem_id": "elsewhere", "problem_digest": "", "renderer": "qwen3"}\n',
             2,

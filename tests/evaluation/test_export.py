@@ -132,7 +132,7 @@ def test_the_command_writes_lines_and_says_what_it_left_out(tmp_path: Path) -> N
     assert done.exit_code == 0, done.output
     assert len([json.loads(line) for line in out.read_text().splitlines()]) == 1
     assert "left out: 1 did not pass" in done.stderr
-    assert "broken.jsonl:1: not an event" in done.stderr
+    assert "broken.jsonl: not a transcript" in done.stderr
     done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--format", "dpo"])
     assert done.exit_code == 0
     assert json.loads(done.stdout)["metadata"]["rejected"]["passed"] is False

@@ -237,6 +237,31 @@ async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: D
     (path,) = (tmp_path / "one").iterdir()
     report = await again(path, provider, static)
     assert (report.identical, report.compared_turns, report.score_compared) == (True, 1, True)
+    assert recorded_weights(read_transcript(path)) == RewardWeights.preset("proxy")
+    assert report.notes == []
+
+    # Graded by other weights, or by nobody knows which: the reward alone is not compared.
+    heavier = RewardWeights.preset("proxy").model_copy(update={"syntax": 0.7})
+    async with Scorer(provider, weights=heavier) as other:
+        report = await again(path, provider, other)
+    assert (report.identical, report.notes) == (
+        True,
+        ["the recorded rewards were made by other weights, so rewards are not compared"],
+    )
+
+    def of_an_older_version(lines: list[dict[str, Any]]) -> None:
+        del lines[0]["options"]["weights"]
+        next(line for line in lines if line["event"] == "score")["score"]["reward"] = 77.0
+
+    report = await again(rewrite(path, of_an_older_version), provider, static)
+    assert report.identical
+    assert "weights that the record does not name" in report.notes[0]
+
+    def of_no_weights(lines: list[dict[str, Any]]) -> None:
+        lines[0]["options"]["weights"] = {"syntax": "much"}
+
+    with pytest.raises(TranscriptError, match="the recorded weights cannot be used"):
+        await again(rewrite(path, of_no_weights), provider, static)
 
     def other_score(lines: list[dict[str, Any]]) -> None:
         next(line for line in lines if line["event"] == "score")["score"]["syntax"] = 0.25

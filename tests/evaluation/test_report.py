@@ -19,6 +19,8 @@ from rtl_agent_gym.evaluation.report import side_by_side, write_report
 from rtl_agent_gym.evaluation.report_data import changes, flips, parts, read_run, telling_failures
 from rtl_agent_gym.evaluation.results import EpisodeResult
 from rtl_agent_gym.scoring.score import Score
+from rtl_agent_gym.training.folder import RunFolder
+from rtl_agent_gym.training.report import write_report as write_trainers_report
 
 from .recording import command_turn, final_turn, record, score
 
@@ -176,8 +178,24 @@ def test_the_command(tmp_path: Path) -> None:
     run = training_run(tmp_path / "run")
     done = CliRunner().invoke(app, ["report", str(run), "--json"])
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout) == {"html": str(run / "report.html"), "markdown": str(run / "report.md")}
-    assert "data:image/svg+xml" in (run / "report.html").read_text()
+    assert json.loads(done.stdout) == {"html": str(run / "full_report.html"), "markdown": str(run / "full_report.md")}
+    assert "data:image/svg+xml" in (run / "full_report.html").read_text()
+
+
+def test_a_trainers_own_report_is_left_alone(tmp_path: Path) -> None:
+    folder = training_run(tmp_path / "run")
+    write_trainers_report(RunFolder(folder))
+    own = (folder / "report.html").read_bytes()
+    for out in (None, folder):
+        assert write_report([folder], out) == folder / "full_report.html"
+    assert (folder / "report.html").read_bytes() == own
+    write_trainers_report(RunFolder(folder))
+    assert (
+        "Rates" in (folder / "full_report.html").read_text()
+        or "Before and after" in (folder / "full_report.html").read_text()
+    )
+    assert write_report([folder], tmp_path / "elsewhere") == tmp_path / "elsewhere" / "report.html"
+    assert write_report([evaluation(tmp_path / "eval", {"a": 1})]) == tmp_path / "eval" / "report.html"
 
 
 def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:

@@ -296,6 +296,30 @@ def test_two_thousand_episodes(browser: webdriver.Chrome, tmp_path: Path) -> Non
     assert time.monotonic() - begun < 5
 
 
+def test_episodes_are_filtered_by_cause_and_rates_leave_out_the_machines_faults(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    folder, fault = tmp_path / "transcripts", End(stop_reason="error", turns=1, seconds=1.0, error="SandboxLost: gone")
+    for graded, end in (
+        (score(True), None),
+        (score(False), None),
+        (score(False, syntax=0.5), None),
+        (None, fault),  # an attempt that was retried: its own transcript, and no verdict
+        (None, None),
+    ):
+        record(folder, [final_turn(1, "x")], graded=graded, end=end)
+    open_page(browser, write_page(transcript_files(tmp_path), tmp_path / "page.html"))
+    assert find(browser, "#count")[0].text == "5 of 5 episodes · 1 of 3 with a verdict passed (33 %)"
+    causes = Select(find(browser, "#filter-cause")[0])
+    assert sorted(option.get_attribute("value") for option in causes.options) == [
+        "", "cut off", "machine", "syntax", "tests", "–",
+    ]  # fmt: skip
+    causes.select_by_value("syntax")
+    assert find(browser, "#count")[0].text == "1 of 5 episodes · 0 passed (0 %)"
+    causes.select_by_value("machine")
+    assert find(browser, "#count")[0].text == "1 of 5 episodes · 0 of 0 with a verdict passed"
+
+
 def test_a_served_page_shows_what_came_since(browser: webdriver.Chrome, tmp_path: Path) -> None:
     import threading
 

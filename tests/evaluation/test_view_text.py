@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import threading
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -24,7 +26,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.transcripts import CommandRecord, SubmissionRecord, TurnRecord, read_transcript
+from rtl_agent_gym.transcripts import CommandRecord, End, SubmissionRecord, TurnRecord, read_transcript
 
 from .recording import command_turn, final_turn, record, score
 
@@ -147,7 +149,74 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("no\nno\n")
     found = read_all([good, tmp_path / "bad.jsonl"])
     assert len(found.transcripts) == 1
-    assert "bad.jsonl:1" in found.unreadable[0]
+    assert "bad.jsonl: not a transcript" in found.unreadable[0]
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A run with one episode that is whole, and one of each kind that cannot be read."""
+    folder = tmp_path / "run" / "transcripts"
+    record(folder, [final_turn(1, "x")], graded=score(True), name="a_whole.jsonl")
+    head, turn, graded, end = (folder / "a_whole.jsonl").read_text().splitlines()
+
+    def write(name: str, *lines: str) -> None:
+        (folder / f"b_{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+    write("version", head.replace('"schema_version": 1', '"schema_version": "two"'), turn, graded, end)
+    write(
+        "deep", head, turn.replace('"say"', '"x"')[:-1] + ', "more": ' + "[" * 50_000 + "]" * 50_000 + "}", graded, end
+    )
+    write("reward", head, turn, graded.replace('"reward": 1.4', '"reward": "much"'), end)
+    write("verdict", head, turn, graded.replace('"passed": true, ', ""), end)
+    os.mkfifo(folder / "b_pipe.jsonl")
+    (folder / "b_folder.jsonl").mkdir()
+    return tmp_path / "run"
+
+
+ODD = {"version", "deep", "reward", "verdict", "pipe", "folder"}
+
+
+@pytest.mark.parametrize("command", ["view --text", "view --out PAGE", "report --out PAGE", "export --out PAGE"])
+def test_an_odd_transcript_is_left_out_and_named(odd: Path, tmp_path: Path, command: str) -> None:
+    page = tmp_path / "page.html"
+    name, *options = command.replace("PAGE", str(page)).split()
+    done = CliRunner().invoke(app, [name, str(odd), *options])
+    assert (done.exit_code, done.exception) == (0, None), done.output
+    named = set(re.findall(r"^left out: .*/b_(\w+)\.jsonl", done.stderr, re.MULTILINE))
+    assert named == ODD
+    if name == "view":
+        assert "counter_0001" in (page.read_text() if page.exists() else done.stdout)
+
+
+def test_a_page_of_nothing_is_a_failure(odd: Path, tmp_path: Path) -> None:
+    (odd / "transcripts" / "a_whole.jsonl").unlink()
+    for options in (["--text"], ["--out", str(tmp_path / "page.html")]):
+        assert CliRunner().invoke(app, ["view", str(odd), *options]).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("stop", "graded", "expected"),
+    [
+        ("completed", {}, "tests"),
+        ("completed", {"passed": True}, None),
+        ("completed", {"compile": 0.0, "tests_total": 4}, "compile"),
+        ("completed", {"violations": ["wrote a log"]}, "violation"),
+        ("parse_error", {}, "malformed"),
+        ("error", None, "machine"),
+        (None, None, "cut off"),
+    ],
+)
+def test_the_cause_of_a_failure_is_the_summarys(
+    tmp_path: Path, stop: str | None, graded: dict[str, Any] | None, expected: str | None
+) -> None:
+    end = End(stop_reason=stop, turns=1, seconds=1.0) if stop is not None else None
+    made = (
+        score(graded.get("passed", False), **{k: v for k, v in graded.items() if k != "passed"})
+        if graded is not None
+        else None
+    )
+    path = record(tmp_path, [final_turn(1, "x")], graded=made, end=end)
+    assert summary(read_transcript(path))["cause"] == expected
 
 
 @pytest.fixture

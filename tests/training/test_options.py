@@ -13,6 +13,7 @@ import pytest
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.training.checks import TINY_PROBLEM, plan_run
 from rtl_agent_gym.training.options import TrainOptions, parse_options
+from rtl_agent_gym.training.options_help import describe_options
 
 CONTRACT = {
     "max_turns": 50, "kl_penalty_coef": 0.7, "kl_discount_factor": 0.0, "batch_size": 1, "group_size": 1,
@@ -24,6 +25,23 @@ CONTRACT = {
 @pytest.fixture(autouse=True)
 def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
+
+
+def test_every_option_has_a_description() -> None:
+    without = [name for name, field in TrainOptions.model_fields.items() if not (field.description or "").strip()]
+    assert without == []
+
+
+def test_the_help_lists_every_option_with_its_default_and_description() -> None:
+    for width in (40, 120):
+        text = describe_options(width)
+        assert all(len(line) <= width for line in text.splitlines()[1:] if "=" not in line)
+        words = " ".join(text.split())
+        for name, field in TrainOptions.model_fields.items():
+            assert f"\n  {name}=" in text
+            assert " ".join((field.description or "").replace("``", "").split()) in words
+    assert "  learning_rate=0.0001\n" in text
+    assert "One of agentic, single_turn." in words
 
 
 def test_defaults_are_the_documented_ones() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.errors import TranscriptError
+from rtl_agent_gym.errors import SandboxError, TranscriptError, UsageError
 from rtl_agent_gym.transcripts import (
     CommandRecord,
     End,
@@ -67,15 +69,29 @@ def test_every_cut_reads_up_to_the_last_whole_line(tmp_path: Path) -> None:
         assert transcript.complete == (size == len(data))
 
 
+HEADER = b'{"event":"header","problem_id":"x","problem_digest":"","renderer":"qwen3"}\n'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "no whole line"),
         (b'{"event": "header"', "no whole line"),
-        (b"garbage\nmore\n", ":1: not an event"),
-        (b'{"event":"end","stop_reason":"x","turns":1,"seconds":1}\n', "begins with a header"),
+        (b"garbage\nmore\n", "not a transcript .the first line is not a JSON object"),
+        (b"garbage\n", "not a transcript"),
+        (b'{"event":"end","stop_reason":"x","turns":1,"seconds":1}\n', "the first line has no header.$"),
+        (b'{"id":"x","prompt":"y"}\n', "the first line has no header.; is it a file of problems.$"),
+        (b'{"event":"header","problem_id":"x"}\n', "header has a wrong or missing field"),
+        (HEADER + b"[]\n{}\n", ":2: not an event"),
         (b'{"event":"header","schema_version":99}\n', "format 99.*reads up to 1.*Update"),
-        (b"\xff\xfe\n{}\n", ":1: not an event"),
+        (b'{"event":"header","schema_version":"1"}\n', "schema_version is '1'"),
+        (b'{"event":"header","schema_version":null}\n', "schema_version is 'None'"),
+        (b'{"event":"header","schema_version":[2]}\n', "schema_version is"),
+        (b'{"event":"header","schema_version":true}\n', "schema_version is 'True'"),
+        (b'{"event":"header","schema_version":1e400}\n', "schema_version is 'inf'"),
+        (HEADER + b'{"event":"score","score":' + b"[" * 100_000 + b"\n{}\n", ":2: .*nested deeper"),
+        (HEADER + b'{"event":"score","score":{"a":' + b"[" * 200 + b"]" * 200 + b"}}\n{}\n", ":2: .*nested deeper"),
+        (b"\xff\xfe\n{}\n", "not a transcript"),
     ],
 )
 def test_what_is_no_transcript(tmp_path: Path, content: bytes, message: str) -> None:
@@ -88,6 +104,31 @@ def test_what_is_no_transcript(tmp_path: Path, content: bytes, message: str) -> 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(TranscriptError, match="cannot be read: No such file"):
         read_transcript(tmp_path / "none.jsonl")
+
+
+def test_a_folder_or_a_pipe_is_no_transcript(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")  # reading it would wait for ever
+    for path in (tmp_path, tmp_path / "pipe.jsonl", tmp_path / "nul\0"):
+        with pytest.raises(TranscriptError, match="cannot be read"):
+            read_transcript(path)
+
+
+def test_a_place_that_takes_no_transcript(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", Path("/proc/nobody"), tmp_path / ("x" * 300)):
+        with pytest.raises(UsageError, match=r"transcripts: .* cannot be written: .*choose another place"):
+            TranscriptWriter.in_folder(folder, "problem_1")
+
+
+def test_a_full_disk_is_the_machines_fault(tmp_path: Path) -> None:
+    writer = TranscriptWriter.in_folder(tmp_path, "problem_1")
+    with open("/dev/full", "w") as full:
+        writer._file, own = full, writer._file
+        with pytest.raises(SandboxError, match="cannot be written: No space left on device"):
+            writer.write(Header(problem_id="problem_1", problem_digest="d", renderer="qwen3"))
+        own.close()
+        with contextlib.suppress(OSError):
+            full.close()
 
 
 def test_a_submission_stays_with_its_command_and_older_files_have_none(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 from ...errors import UsageError
 from ...renderers import Action, Renderer, get_renderer
+from ...scoring.score import Score
 from ...transcripts import Transcript, TurnRecord
+from ..results import EpisodeResult
 
 STAGES = ("format", "syntax", "interface", "compile")
 """The stages of a score that are shares between 0 and 1; the tests come after them as a count."""
@@ -34,6 +36,22 @@ def outcome(transcript: Transcript) -> str:
     if transcript.end is not None:
         return "machine"
     return "cut off"
+
+
+def cause(transcript: Transcript) -> str | None:
+    """Why the episode did not pass, in the words of `results.Cause`, or ``cut off``; None where it passed."""
+    header, end = transcript.header, transcript.end
+    if transcript.score is None and end is None:
+        return "cut off"
+    return EpisodeResult(
+        problem_id=header.problem_id,
+        sample=0,
+        category=header.category or 0,
+        difficulty=header.difficulty or "",
+        seed=header.seed or 0,
+        score=Score.model_validate(transcript.score.score) if transcript.score is not None else None,
+        stop_reason=end.stop_reason if end is not None else "",
+    ).cause
 
 
 def token_count(transcript: Transcript) -> int | None:
@@ -71,6 +89,7 @@ def summary(transcript: Transcript, *, run: str = "") -> Data:
         "renderer": header.renderer,
         "seed": header.seed,
         "outcome": outcome(transcript),
+        "cause": cause(transcript),
         "reward": score.get("reward"),
         "tests": [score.get("tests_passed", 0), score.get("tests_total", 0)] if score else None,
         "violations": len(score.get("violations", ())),

@@ -19,9 +19,10 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ...errors import TranscriptError
-from ...transcripts import Transcript, read_transcript
+from ...errors import TranscriptError, cannot_write
+from ...transcripts import Transcript
 from .model import Data, episode, summary
+from .sources import read_episode
 
 SCRIPTS = ("dom.js", "highlight.js", "diff.js", "list.js", "episode.js", "main.js")
 
@@ -35,6 +36,7 @@ def write_page(
     *,
     title: str = "episodes",
     progress: Callable[[int], None] | None = None,
+    unreadable: list[str] | None = None,
 ) -> Path:
     """Write episodes as one HTML page. Transcripts are read one at a time, so thousands need little memory.
 
@@ -43,10 +45,18 @@ def write_page(
         out: The page. Folders are made.
         title: Its title.
         progress: Told after each episode how many are done.
+        unreadable: Told why files cannot be read, a sentence a file, as the page says it too.
+
+    Raises:
+        UsageError: No file can be written there.
+        SandboxError: The disk is full.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("w", encoding="utf-8", errors="replace") as page:
-        page.writelines(render_page(transcripts, title=title, progress=progress))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("w", encoding="utf-8", errors="replace") as page:
+            page.writelines(render_page(transcripts, title=title, progress=progress, unreadable=unreadable))
+    except OSError as error:
+        raise cannot_write("the page", out, error) from error
     return out
 
 
@@ -56,10 +66,11 @@ def render_page(
     title: str = "episodes",
     progress: Callable[[int], None] | None = None,
     kept: Kept | None = None,
+    unreadable: list[str] | None = None,
 ) -> Iterator[str]:
     """The page of `write_page` in pieces. What `kept` holds of unchanged files is not read again."""
     rows: list[Data] = []
-    unreadable: list[str] = []
+    unreadable = [] if unreadable is None else unreadable
 
     def episodes() -> Iterator[Markup]:
         for number, source in enumerate(transcripts, 1):
@@ -96,7 +107,7 @@ def _row_and_block(source: Path | Transcript, kept: Kept | None) -> tuple[Data, 
     known = kept.get(source) if kept is not None else None
     if known is not None and known[0] == state:
         return known[1]
-    made = _row_and_block(read_transcript(source), None)
+    made = _row_and_block(read_episode(source), None)
     if kept is not None:
         kept[source] = state, made
     return made

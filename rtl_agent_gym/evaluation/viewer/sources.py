@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from ...errors import TranscriptError, UsageError
+from ...scoring.score import Score
 from ...transcripts import Transcript, read_transcript
+
+OF_A_RUN = {"checkpoints.jsonl", "metrics.jsonl", "results.jsonl"}
+"""Files of a run that are no transcripts, though their names end like theirs."""
 
 
 @dataclass
@@ -29,12 +36,38 @@ def transcript_files(source: Path) -> list[Path]:
     if source.is_file():
         return [source]
     if not source.is_dir():
-        raise UsageError(f"{source}: no such file or folder; give a transcript, a folder of transcripts, or a run")
-    named = [folder for folder in sorted(source.rglob("transcripts")) if folder.is_dir()]
-    found = sorted({path for folder in named or [source] for path in folder.rglob("*.jsonl")})
+        what = "neither a file nor a folder" if source.exists() else "no such file or folder"
+        raise UsageError(f"{source}: {what}; give a transcript, a folder of transcripts, or a run")
+    try:
+        named = [folder for folder in sorted(source.rglob("transcripts")) if folder.is_dir()]
+        files = {path for folder in named or [source] for path in folder.rglob("*.jsonl")}
+    except OSError as error:
+        raise UsageError(f"{source}: cannot be searched: {error.filename}: {error.strerror}") from error
+    found = sorted(path for path in files if path.name not in OF_A_RUN)
+    closed = [folder for folder in named or [source] if not os.access(folder, os.R_OK | os.X_OK)]
+    if closed and not found:
+        raise UsageError(f"{closed[0]}: cannot be read: Permission denied")
     if not found:
         raise UsageError(f"{source}: holds no transcript (*.jsonl, or transcripts/*.jsonl)")
     return found
+
+
+def read_episode(path: Path) -> Transcript:
+    """`read_transcript`, with a score that is whole: its fields of the right kinds, and what was left out filled in.
+
+    Raises:
+        TranscriptError: It cannot be read, or its score is none.
+    """
+    transcript = read_transcript(path)
+    if transcript.score is not None:
+        try:
+            score = Score.model_validate(transcript.score.score)
+        except ValidationError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise TranscriptError(f"{path}: its score cannot be read: {reason}") from error
+        whole = {**transcript.score.score, **score.model_dump(mode="json")}
+        transcript.score = transcript.score.model_copy(update={"score": whole})
+    return transcript
 
 
 def read_all(files: list[Path], progress: Callable[[int], None] | None = None) -> Found:
@@ -47,7 +80,7 @@ def read_all(files: list[Path], progress: Callable[[int], None] | None = None) -
     found = Found()
     for number, path in enumerate(files, 1):
         try:
-            found.transcripts.append(read_transcript(path))
+            found.transcripts.append(read_episode(path))
         except TranscriptError as error:
             found.unreadable.append(str(error))
         if progress is not None:
@@ -58,12 +91,17 @@ def read_all(files: list[Path], progress: Callable[[int], None] | None = None) -
 def each_transcript(sources: list[Path], unreadable: list[str] | None = None) -> Iterator[Transcript]:
     """The readable transcripts of several sources, one at a time; `unreadable` is told why others are not."""
     for source in sources:
-        for path in transcript_files(source):
-            try:
-                yield read_transcript(path)
-            except TranscriptError as error:
-                if unreadable is not None:
-                    unreadable.append(str(error))
+        yield from each_readable(transcript_files(source), unreadable)
 
 
-__all__ = ["Found", "each_transcript", "read_all", "transcript_files"]
+def each_readable(files: Iterable[Path], unreadable: list[str] | None = None) -> Iterator[Transcript]:
+    """The same of files."""
+    for path in files:
+        try:
+            yield read_episode(path)
+        except TranscriptError as error:
+            if unreadable is not None:
+                unreadable.append(str(error))
+
+
+__all__ = ["Found", "each_readable", "each_transcript", "read_all", "read_episode", "transcript_files"]

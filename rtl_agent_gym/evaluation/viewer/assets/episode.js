@@ -40,6 +40,7 @@ class EpisodeView {
     const badge = (label, value, className) => el("span", "badge " + (className || ""), el("b", "", label), text(String(value)));
     const badges = el("div", "badges",
       el("span", "badge verdict o-" + summary.outcome.replace(" ", "-"), summary.outcome),
+      summary.outcome === "failed" && summary.cause ? badge("cause", summary.cause) : null,
       summary.reward === null || summary.reward === undefined ? null : badge("reward", number(summary.reward, 2)),
       badge("turns", summary.turns),
       summary.tokens === null ? null : badge("tokens", thousands(summary.tokens)),

@@ -1,7 +1,7 @@
 // The list of episodes: filters, order, and only the rows that can be seen.
 
 const ROW = 62; // pixels, as in page.css
-const FILTERS = ["run", "outcome", "problem", "category", "difficulty", "stop", "renderer"];
+const FILTERS = ["run", "outcome", "cause", "problem", "category", "difficulty", "stop", "renderer"];
 const ORDERS = {
   "as recorded": (a, b) => a.at - b.at,
   "newest first": (a, b) => (b.time || 0) - (a.time || 0),
@@ -63,13 +63,17 @@ class EpisodeList {
     const filters = Object.entries(this.chosen).filter(([, value]) => value);
     this.shown = this.index.filter((row) => {
       if (filters.some(([name, value]) => String(row[name] ?? "–") !== value)) return false;
-      const words = `${row.problem} ${row.name} ${row.run} ${row.outcome} ${row.stop}`.toLowerCase();
+      const words = `${row.problem} ${row.name} ${row.run} ${row.outcome} ${row.cause ?? ""} ${row.stop}`.toLowerCase();
       return wanted.every((word) => words.includes(word));
     });
     this.shown.sort(ORDERS[this.order]);
+    // As in an evaluation's summary, an episode that the machine ended is no verdict and counts in no rate.
     const passed = this.shown.filter((row) => row.outcome === "passed").length;
+    const judged = this.shown.filter((row) => row.outcome === "passed" || row.outcome === "failed").length;
+    const among = judged === this.shown.length ? "" : ` of ${thousands(judged)} with a verdict`;
     document.getElementById("count").textContent = this.shown.length
-      ? `${thousands(this.shown.length)} of ${thousands(this.index.length)} episodes · ${passed} passed (${Math.round((100 * passed) / this.shown.length)} %)`
+      ? `${thousands(this.shown.length)} of ${thousands(this.index.length)} episodes · ${thousands(passed)}${among} passed` +
+        (judged ? ` (${Math.round((100 * passed) / judged)} %)` : "")
       : "no episode matches";
     this.view.scrollTop = 0;
     this.paint();

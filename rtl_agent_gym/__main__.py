@@ -1,0 +1,6 @@
+"""``python -m rtl_agent_gym``: the command line."""
+
+from .cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The commands by name, each imported when it is needed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+
+COMMANDS = {
+    "doctor": "doctor_command",
+    "run": "run_command",
+    "shell": "shell_command",
+    "score": "score_command",
+    "eval": "eval_command",
+    "replay": "replay_command",
+    "view": "view_command",
+    "report": "report_command",
+    "export": "export_command",
+    "train": "train_command",
+    "image": "image_app",
+    "problems": "problems_app",
+}
+"""Each command is a function, or an application with commands of its own, in the module of its name."""
+
+
+def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The command line for these arguments: the one command that they name; all where they name none.
+
+    Importing every command takes a second, most of which the one asked for does without.
+    """
+    made = typer.Typer(
+        name="rtl-agent-gym",
+        help="Work on RTL problems with agents in Docker shells, scored by hidden tests.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    made.callback()(_options)
+    for name in needed(arguments):
+        module = importlib.import_module(f".{name}", __package__)
+        command = getattr(module, COMMANDS[name])
+        if isinstance(command, typer.Typer):
+            made.add_typer(command, name=name)
+        else:
+            made.command(name, cls=getattr(module, "COMMAND_CLASS", None))(command)
+    return made
+
+
+def needed(arguments: Sequence[str]) -> list[str]:
+    """The commands that these arguments need."""
+    first = arguments[0] if arguments else ""
+    if first == "--version":
+        return []
+    return [first] if first in COMMANDS else list(COMMANDS)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rtl-agent-gym {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass

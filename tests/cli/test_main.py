@@ -1,0 +1,311 @@
+"""The program as a whole: how it starts, where it writes, how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym import __version__
+from rtl_agent_gym.cli import ending, main
+from rtl_agent_gym.cli.score import read_folder
+from rtl_agent_gym.errors import (
+    DaemonError,
+    ModelError,
+    ProblemError,
+    RTLGymError,
+    SandboxLost,
+    TranscriptError,
+    UsageError,
+    most_telling,
+)
+
+from ..evaluation.recording import final_turn, record, score
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "rtl_agent_gym"]
+
+
+def call(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    settings: dict[str, object] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
+    return subprocess.run([*COMMAND, *map(str, arguments)], timeout=100, **{**settings, **options})  # type: ignore[call-overload,no-any-return]
+
+
+def ended(*arguments: str | Path) -> object:
+    """The exit code of the program, run in this process."""
+    with pytest.raises(SystemExit) as stop:
+        main([*map(str, arguments)])
+    return stop.value.code
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run's folder with one episode that passed."""
+    folder = tmp_path / "run"
+    record(folder / "transcripts", [final_turn(1, "done")], graded=score(True))
+    return folder
+
+
+def test_the_version() -> None:
+    done = call("--version")
+    assert (done.returncode, done.stdout) == (0, f"rtl-agent-gym {__version__}\n")
+
+
+@pytest.mark.parametrize(("module", "arguments"), [("gymnasium", ["--version"]), ("docker", ["doctor"])])
+def test_ctrl_c_while_importing_is_quiet(tmp_path: Path, module: str, arguments: list[str]) -> None:
+    slow = tmp_path / module / "__init__.py"
+    slow.parent.mkdir()
+    slow.write_text("import sys, time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    child = subprocess.Popen(
+        [*COMMAND, *arguments],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "importing\n"
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=10)
+    finally:
+        child.kill()
+    assert (child.returncode, said) == (-signal.SIGINT, "")
+
+
+def test_only_the_command_asked_for_is_imported() -> None:
+    program = (
+        "import sys; from rtl_agent_gym.cli import commands; commands.make_app(['--version']); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert not {"docker", "rtl_agent_gym.sandboxes", "rtl_agent_gym.training"} & set(done.stdout.split())
+
+
+def test_a_mistyped_command_is_corrected() -> None:
+    done = call("exprt")
+    assert done.returncode == 2
+    assert "export" in done.stderr
+
+
+def test_help_of_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("train", "--help") == 0
+    said = capsys.readouterr().out
+    assert "Train a model on problems" in said
+    assert said.index("--json") < said.index("\n  kl_penalty_coef=0.7\n      Weight of the teacher KL")
+    assert ended("train", "distill", "--options") == 0
+    assert "  kl_penalty_coef=0.7\n" in capsys.readouterr().out
+
+
+# ---- outputs that cannot be written
+
+
+@pytest.mark.parametrize("arguments", [["problems", "list"], ["export", "RUN"]])
+def test_a_full_disk_behind_stdout(run: Path, arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = call(*(run if word == "RUN" else word for word in arguments), stdout=full)
+    assert (done.returncode, done.stderr) == (3, "error: the output cannot be written: No space left on device\n")
+
+
+def test_a_reader_that_has_read_enough(run: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe:
+        done = call("export", run, stdout=pipe)
+    assert done.stderr in ("", "1 lines of sft\n")
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("command", [["view"], ["export"], ["report"]])
+@pytest.mark.parametrize("place", ["/proc/nobody/x", "FILE/x", "FOLDER", "/dev/full"])
+def test_places_that_cannot_be_written(
+    run: Path, tmp_path: Path, command: list[str], place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("here already")
+    (tmp_path / "folder.html").mkdir()
+    out = place.replace("FILE", str(tmp_path / "file")).replace("FOLDER", str(tmp_path / "folder.html"))
+    full = place == "/dev/full" and command != ["report"]
+    assert ended(*command, run, "--out", out) == (3 if full else 2)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "cannot be written: " in last
+    assert out in last
+
+
+@pytest.mark.parametrize("command", [["view", "--out"], ["export", "--out"]])
+def test_an_output_never_takes_the_place_of_a_transcript(
+    run: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path,) = (run / "transcripts").iterdir()
+    before = path.read_bytes()
+    assert ended(command[0], run, command[1], path) == 2
+    assert "is one of the transcripts" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_closed_standard_streams() -> None:
+    words = " ".join(COMMAND)
+    for end, code in (("problems list <&- >&- 2>&-", 0), ("view none >&- 2>&-", 2)):
+        assert subprocess.run(["bash", "-c", f"{words} {end}"], cwd=ROOT, timeout=60).returncode == code
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}])
+def test_a_terminal_without_unicode(run: Path, locale: dict[str, str]) -> None:
+    settings = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "20"}
+    done = call("view", run, "--text", env=os.environ | locale | settings, errors="replace")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_name_that_is_no_utf_8() -> None:
+    done = subprocess.run([*COMMAND, "view", b"/tmp/\xff\xfe\x1b[31m"], capture_output=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: /tmp/\\udcff\\udcfe\\x1b[31m: no such file")
+
+
+# ---- what nobody would give, and people do
+
+
+@pytest.fixture
+def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, and the current one, with files of every wrong kind."""
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)) * 4)
+    (tmp_path / "problems.jsonl").write_text('{"id": "x", "prompt": "y"}\n')
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000 + "\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "diverged").mkdir()
+    rows = ['{"step": "x", "pass_rate": 1}', '{"step": 1e400, "pass_rate": 1e308}', '{"step": 2, "pass_rate": NaN}']
+    (tmp_path / "diverged" / "metrics.jsonl").write_text("\n".join([*rows, "[" * 100_000, ""]))
+    (tmp_path / "diverged" / "config.json").write_text("[" * 100_000)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    return tmp_path
+
+
+LONG = "x" * 300
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["view", "none"], 2, "no such file or folder"),
+        (["view", "/dev/null"], 2, "neither a file nor a folder"),
+        (["view", LONG], 2, "File name too long"),
+        (["view", "folder"], 2, "holds no transcript"),
+        (["view", "diverged"], 2, "holds no transcript"),
+        (["view", "problems.jsonl", "--text"], 1, "is it a file of problems?"),
+        (["view", "binary.jsonl", "--text"], 1, "the first line is not a JSON object"),
+        (["export", LONG], 2, "File name too long"),
+        (["export", "empty.jsonl"], 1, "no whole line in it"),
+        (["report", "empty.jsonl"], 2, "is a file; a report is made of the folders of runs"),
+        (["report", "folder"], 2, "there is no run"),
+        (["report", "diverged"], 0, "full_report.html"),
+        (["replay", "none"], 2, "no such file"),
+        (["replay", "deep.jsonl"], 1, "not a transcript"),
+        (["problems", "list", "--problems", LONG], 2, "File name too long"),
+        (["score"], 2, "name what to grade"),
+        (["score", "--candidates", "empty.jsonl"], 2, "holds no candidate"),
+        (["score", "--candidates", "folder"], 2, "cannot be read (Is a directory)"),
+        (["score", "--candidates", "deep.jsonl"], 2, "nested deeper than 100 levels"),
+        (["score", "--problem", ARBITER, "--files", "none"], 2, "there is no such folder"),
+        (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "inf"], 2, "--timeout"),
+        (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "nan"], 2, "--timeout"),
+        (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "1e300"], 2, "--timeout"),
+        (["image", "show"], 3, "/nonexistent does not exist"),
+        (["train", "distill", "timeout_seconds=inf"], 2, "timeout_seconds: "),
+        (["train", "distill", "timeout_seconds=1e300"], 2, "timeout_seconds: "),
+        (["train", "distill", "learning_rate=inf"], 2, "learning_rate: "),
+        (["train", "distill", "teachers=" + "[" * 50_000], 2, "nested deeper"),
+        (["train", "distill", "system_prompt=@a\0b"], 2, "system_prompt: "),
+        (["train", "distill", "log_path=a\0b"], 2, "log_path: "),
+        (["train", "distill", "log_path=empty.jsonl"], 2, "log_path: empty.jsonl cannot be used as a folder"),
+    ],
+    ids=lambda value: " ".join(value)[:60].replace("\0", "NUL") if isinstance(value, list) else None,
+)
+def test_what_is_wrong_is_said(
+    odd: Path, arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(*arguments) == code
+    said = capsys.readouterr()
+    assert words in " ".join(said.err.split())
+    assert said.out == "" or code == 1
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "tcp://256.1.1.1:99999999", "garbage", "unix://"])
+def test_a_docker_host_that_is_none(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    assert ended("image", "show") == 3
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_narrow_terminal_loses_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    assert ended("doctor") == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "missing Docker daemon no Docker daemon: /nonexistent does not exist" in said
+
+
+def test_unreadable_files_of_a_work_folder_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="/proc/self/cmdline/x: there is no such folder"):
+        list(read_folder(Path("/proc/self/cmdline/x")))
+    (tmp_path / "rtl").mkdir()
+    (tmp_path / "rtl" / "gone.sv").symlink_to("/nowhere")
+    (tmp_path / "rtl" / "a.sv").write_text("module a; endmodule\n")
+    (tmp_path / "other.bin").write_bytes(b"x" * 1000)
+    assert dict(read_folder(tmp_path)) == {"rtl/a.sv": b"module a; endmodule\n", "other.bin": b""}
+    (tmp_path / "rtl" / "mem").symlink_to("/proc/self")  # links are never followed
+    assert len(dict(read_folder(tmp_path))) == 2
+
+
+# ---- errors in groups
+
+
+LOST, GONE = SandboxLost("the container is gone"), DaemonError("no daemon answers")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "code"),
+    [
+        (LOST, LOST, 3),
+        (ExceptionGroup("several", [LOST, GONE]), GONE, 3),
+        (ExceptionGroup("outer", [LOST, ExceptionGroup("inner", [usage := ProblemError("wrong row")])]), usage, 2),
+        (ExceptionGroup("a", [broken := TranscriptError("cut"), GONE]), GONE, 3),
+        (ExceptionGroup("a", [broken]), broken, 1),
+        (ExceptionGroup("a", [model := ModelError("503"), LOST]), model, 3),
+    ],
+)
+def test_the_most_telling_error_of_a_group(
+    error: Exception, expected: RTLGymError, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def app(arguments: object) -> None:
+        raise error
+
+    assert most_telling(error) is expected
+    assert ending.run_to_exit_code(app, []) == code
+    assert capsys.readouterr().err == f"error: {expected}\n"
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), ExceptionGroup("a", [UsageError("u"), KeyError("x")])])
+def test_what_is_unknown_keeps_its_traceback(error: Exception) -> None:
+    def app(arguments: object) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        ending.run_to_exit_code(app, [])
+    assert raised.value is error
+
+
+def test_ctrl_c_in_a_group_is_ctrl_c() -> None:
+    def app(arguments: object) -> None:
+        raise BaseExceptionGroup("a", [LOST, KeyboardInterrupt()])
+
+    assert ending.run_to_exit_code(app, []) == 130
