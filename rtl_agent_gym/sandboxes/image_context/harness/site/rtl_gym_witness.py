@@ -3,6 +3,7 @@
 Outside a grading, where nobody listens, it says nothing.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -51,17 +52,26 @@ def _connect(patient):
     """A new line; None where nobody listens. In a grading somebody must: a patient one tries until its time is over."""
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        stream = None
         try:
             connection.connect(SOCKET)
+            stream = connection.makefile("rwb")
+            if stream.readline():
+                return stream
         except OSError:
-            connection.close()
-            if not patient:
-                return None
-            time.sleep(0.1)
-            continue
-        stream = connection.makefile("rwb")
-        stream.readline()
-        return stream
+            pass
+        finally:
+            connection.close()  # the stream keeps it open
+        if stream is not None:
+            _close(stream)
+        if not patient:
+            return None
+        time.sleep(0.1)
+
+
+def _close(stream):
+    with contextlib.suppress(OSError):
+        stream.close()
 
 
 _line = _Line()
@@ -80,6 +90,7 @@ def tell(**message):
         _line.exchange(text)
     except OSError as error:
         fault = f"a witness lost its line to the supervisor ({error}), so what was heard is not everything"
+        _close(_line.stream)
         _line.stream = _connect(patient=True)
         _line.exchange(json.dumps({"fault": fault}).encode())
         _line.exchange(text)
