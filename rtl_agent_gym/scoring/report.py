@@ -33,7 +33,7 @@ class Complaints:
     def fit(self, message: dict[str, Any]) -> dict[str, Any]:
         """A message with the new ones of its complaints. One that had any, of which all are cut, has `MORE`."""
         kept = dict(message)
-        for name in ("violations", "unknown"):
+        for name in ("violations", "unknown", "notes"):
             if isinstance(found := message.get(name), list):
                 kept[name] = self._new(found)
         if "said" in message:

@@ -32,7 +32,7 @@ from .report import Complaints, encode, fit_logs
 
 SOCKET = "\0rtl-agent-gym"
 MOST_MESSAGES = 200_000
-"""Messages of one grading. A design cannot add one: there are so many for each test and simulation of a harness."""
+"""Messages of one grading. Of each test and each simulation there are a few, and how many those are the harness says."""
 SCRATCH = ("/tmp", "/rundir")
 """Folders that services of one harness do not share: each has its own in the official runner."""
 FOLDERS = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 
 from rtl_agent_gym.errors import HarnessError, ProblemError, SandboxError
@@ -178,14 +179,12 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         pytest.skip("to make a control group takes root and, in this test, cgroup 1")
     name = f"rtl-gym-test-{uuid.uuid4().hex[:8]}"
     (controller / name).mkdir()
-    plain = container_module._host_config
+    plain = docker.APIClient.create_host_config
 
-    def below(api: Any, spec: SandboxSpec) -> Any:
-        config = plain(api, spec)
-        config["CgroupParent"] = f"/{name}"
-        return config
+    def below(self: docker.APIClient, **options: Any) -> Any:
+        return plain(self, **options, cgroup_parent=f"/{name}")
 
-    monkeypatch.setattr(container_module, "_host_config", below)
+    monkeypatch.setattr(docker.APIClient, "create_host_config", below)
     yield controller / name
     for folder in Path("/sys/fs/cgroup").glob(f"*/{name}"):
         folder.rmdir()

@@ -87,7 +87,7 @@ def test_more_events_than_can_be_are_a_fault_and_not_forgotten(monkeypatch: pyte
 
 @pytest.mark.docker
 async def test_many_simulations_with_long_complaints_are_a_score(scorer: Scorer) -> None:
-    path = "rtl/" + "/".join([WIDE * 60] * 4) + "/thief.sv"
+    path = "rtl/" + "/".join([WIDE * 60] * 6) + "/thief.sv"
     lines = "\n".join('initial $fopen("x", "w");' for _ in range(25))
     run = f"iverilog -g2012 -o t.vvp /code/{path}; for n in $$(seq 60); do vvp t.vvp; done; exit 1"
     text = f"services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: ['sh', '-c', {run!r}]\n"

@@ -11,8 +11,6 @@ import socket
 import time
 
 SOCKET = "\0rtl-agent-gym"
-KEEPER = 1001
-"""The user who owns /src in a grading, and nowhere else."""
 
 
 class _Line:
@@ -42,8 +40,9 @@ class _Line:
 
 
 def _in_grading():
+    """Whether /src is a keeper's: in the image it is root's."""
     try:
-        return os.stat("/src").st_uid == KEEPER
+        return os.stat("/src").st_uid not in (0, os.getuid())
     except OSError:
         return False
 
