@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import selectors
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -86,10 +87,10 @@ class Waits:
         self.lost = 0.0
         """Seconds in all."""
 
-    def select(self, selector: Any, timeout: float) -> list[Any]:
+    def select(self, selector: selectors.BaseSelector, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
         """``selector.select(timeout)``, watched."""
         begun = time.monotonic()
-        ready: list[Any] = selector.select(timeout)
+        ready = selector.select(timeout)
         late = time.monotonic() - begun - timeout
         if late > NOTABLE:
             self.lost += late

@@ -78,5 +78,7 @@ PRESETS: dict[str, RewardWeights] = {
     "compile": RewardWeights(compile=0.5),
     "proxy": RewardWeights(interface=0.2, tests=0.0, simulate=False),
 }
-"""The weights by name. ``staged`` pays for ports, then syntax, then tests; ``dense`` for parts of the tests; ``compile`` adds a
-step before the tests; ``proxy`` never simulates, for the first steps of a training run."""
+"""The weights by name. ``staged`` pays for ports, then syntax, then tests; ``dense`` for parts of the tests.
+
+``compile`` adds a step before the tests; ``proxy`` never simulates, for the first steps of a training run.
+"""

@@ -106,7 +106,8 @@ def serve(line: bytes, processor: int, patience: float) -> bytes:
 
 def _collect(source: int, deadline: float) -> tuple[bytes, bool]:
     """What a fork writes until it ends, and whether its time was over before that."""
-    pieces, size = [], 0
+    pieces: list[bytes] = []
+    size = 0
     poll = select.poll()
     poll.register(source, select.POLLIN)
     while size <= LONGEST:

@@ -32,7 +32,7 @@ from .report import Complaints, encode, fit_logs
 
 SOCKET = "\0rtl-agent-gym"
 MOST_MESSAGES = 200_000
-"""Messages of one grading. Of each test and each simulation there are a few, and how many those are the harness says."""
+"""Messages of one grading. There are a few of each test and each simulation; how many those are, the harness says."""
 SCRATCH = ("/tmp", "/rundir")
 """Folders that services of one harness do not share: each has its own in the official runner."""
 FOLDERS = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
@@ -78,7 +78,7 @@ class Supervisor:
         self.request, self.warm = request, warm
         self.limited: bool = request["settings"].get("limits", True)
         self.deadline = time.monotonic() + (request["seconds"] if self.limited else 1e9)
-        self.selector = selectors.DefaultSelector()
+        self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.messages: list[dict[str, Any]] = []
         self.complaints = Complaints()
         self.faults: list[str] = []
