@@ -70,6 +70,19 @@ def test_a_line_that_breaks_is_said_on_a_new_one(witness: types.ModuleType) -> N
     assert said == [0, 1, "a witness lost its line to t", 2, 3]
 
 
+def test_in_a_grading_it_waits_for_its_supervisor(witness: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RTL_GYM_SEED", "1")
+    teller = threading.Thread(target=witness.tell, kwargs={"number": 0})
+    teller.start()
+    teller.join(0.2)
+    assert teller.is_alive()
+    listener = Listener(witness.SOCKET, until=0)
+    teller.join(10)
+    witness._close(witness._line.stream)
+    listener.close()
+    assert [message.get("number") for message in listener.heard][-1] == 0
+
+
 def test_outside_of_a_grading_it_says_nothing(witness: types.ModuleType) -> None:
     witness.tell(source="cocotb")
     assert witness._line.stream is None

@@ -11,6 +11,8 @@ import socket
 import time
 
 SOCKET = "\0rtl-agent-gym"
+GRADED = "RTL_GYM_SEED"
+"""A variable that the supervisor gives to every service."""
 
 
 class _Line:
@@ -28,7 +30,7 @@ class _Line:
         """The open line, or None where there is no supervisor."""
         if not self.tried:
             self.tried = True
-            self.stream = _connect(patient=_in_grading())
+            self.stream = _connect(patient=GRADED in os.environ)
         return self.stream
 
     def exchange(self, text):
@@ -37,14 +39,6 @@ class _Line:
         self.stream.flush()
         if not self.stream.readline():
             raise ConnectionError("the supervisor has hung up")
-
-
-def _in_grading():
-    """Whether /src is a keeper's: in the image it is root's."""
-    try:
-        return os.stat("/src").st_uid not in (0, os.getuid())
-    except OSError:
-        return False
 
 
 def _connect(patient):
