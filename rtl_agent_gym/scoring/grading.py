@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from .harness import Defences, HarnessRun
+from .blame import MemoryUse
+from .harness import Defences, HarnessRun, scoring_limits
 from .outcomes import Account, account, share
 from .reward import RewardWeights
 from .score import Score, TestOutcome
@@ -28,6 +29,8 @@ class Grading(BaseModel):
     interface: float = 0.0
     compile: float = 0.0
     tests: list[TestOutcome] = []
+    credit: float = 0.0
+    """What the hidden tests earn where a part of them counts, 0..1."""
     violations: list[str] = []
     reason: str = ""
     repeatable: bool = True
@@ -43,7 +46,7 @@ class Grading(BaseModel):
             syntax=self.syntax,
             interface=self.interface,
             compile=self.compile,
-            tests=done / total if total and honest else 0.0,
+            tests=self.credit if honest else 0.0,
         )
         return Score(
             passed=self.passed,
@@ -85,17 +88,26 @@ def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences
     compiled = [ok for heard in accounts for ok in heard.compiled]
     passed = not violations and all(service.code == 0 for service in run.services)
     late = any(service.code is None for service in run.services)
+    earned = [
+        part for service, heard in zip(run.services, accounts, strict=True) for part in heard.earned(service.code)
+    ]
     reason = _reason(submission, run, tests, violations, passed, accounts)
     return static.model_copy(
         update={
             "passed": passed,
             "compile": sum(compiled) / len(compiled) if compiled else 0.0,
             "tests": tests,
+            "credit": 1.0 if passed else sum(earned) / len(earned) if earned else 0.0,
             "violations": violations,
             "reason": "; ".join(part for part in (reason, notes) if part),
-            "repeatable": not late,
+            "repeatable": static.repeatable and not late and _same_elsewhere(run),
         }
     )
+
+
+def _same_elsewhere(run: HarnessRun) -> bool:
+    """Whether memory ended the run nowhere but at the limit that gradings of this kind have."""
+    return not run.memory.out or (run.memory.own and run.memory.limit == scoring_limits()["memory"])
 
 
 def honest_place(violation: str, tree: Mapping[str, bytes]) -> str:
@@ -151,8 +163,14 @@ def _reason(
     late = [service.name for service in run.services if service.code is None]
     if late:
         return f"the hidden tests did not end in time (service {late[0]}); does the simulation never finish?"
-    if run.out_of_memory:
-        return "the compiler or the simulation needed more memory than a grading has"
+    if run.memory.out:
+        return f"the compiler or the simulation needed more memory than {_there_was(run.memory)}"
     bad = [test for test in tests if test.outcome not in ("passed", "skipped")]
     first = f", first {bad[0].name}" if bad else ""
     return f"{total - done} of {total} tests failed{first}"
+
+
+def _there_was(memory: MemoryUse) -> str:
+    if not memory.own:
+        return "the machine has, and had most of what a grading may have"
+    return f"a grading has ({memory.limit >> 20} MiB)" if memory.limit else "a grading has"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,30 @@ from ..errors import HarnessError
 from ..problems.model import Problem
 from ..sandboxes.pool import WaitingSandboxes
 from ..sandboxes.protocol import WORK_DIR, SandboxProvider, SandboxSpec
+from .blame import MemoryUse, check_report
 from .compose import RUN_DIR, Service
 from .images import HarnessImages
+from .report import decode
 from .submission import Submission
 
 TIME_LIMIT = 600.0
 """Seconds for all services of a harness, as the official runner gives."""
-_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_PROGRAM = ("evidence", "report", "children", "supervisor")
+"""Modules of this folder that the supervisor's program is made of, each after those that it imports."""
 _PATIENCE = 20.0
 """Seconds that the supervisor has, beyond the services' own, to end what is left and report."""
+_BOOTSTRAP = """\
+import sys, types
+sys.modules["rtl_gym"] = types.ModuleType("rtl_gym")
+sys.modules["rtl_gym"].__path__ = []
+for name, text in {sources!r}:
+    module = sys.modules["rtl_gym." + name] = types.ModuleType("rtl_gym." + name)
+    module.__package__ = "rtl_gym"
+    exec(compile(text, name, "exec"), module.__dict__)
+for name in [name for name in sys.modules if name.split(".")[0] == "rtl_gym"]:
+    del sys.modules[name]  # a harness that begins as a fork of this finds none of it
+module.main()
+"""
 _LINT_SECONDS = 30
 _HASH_SEED = "0"
 
@@ -70,20 +85,27 @@ class HarnessRun:
     services: tuple[ServiceRun, ...]
     lint: str | None = None
     """What Verilator said of the design; None where it did not run to an end."""
-    out_of_memory: bool = False
-    """Whether the memory limit was met."""
+    memory: MemoryUse = field(default_factory=MemoryUse)
+    """How its memory ended."""
 
 
 @functools.cache
 def _supervisor() -> tuple[str, ...]:
     """The command that runs the supervisor, with the harness's Python, so that a harness may begin as a fork of it."""
-    program = _SUPERVISOR.read_text(encoding="utf-8")
+    sources = [(name, Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")) for name in _PROGRAM]
+    program = _BOOTSTRAP.format(sources=sources)
     return ("/usr/bin/env", f"PYTHONHASHSEED={_HASH_SEED}", "/venv/bin/python3", "-c", program)
 
 
 def scoring_sandbox(image: str) -> SandboxSpec:
     """The sandbox of one grading; its supervisor is ready before there is anything to grade."""
     return SandboxSpec(image=image, role="scoring", standby=_supervisor())
+
+
+def scoring_limits() -> dict[str, Any]:
+    """The limits of a grading, by their names in `SandboxSpec`: another number may end it otherwise."""
+    spec = asdict(scoring_sandbox(""))
+    return {name: spec[name] for name in ("memory", "cpus", "pids", "file_size", "disk")}
 
 
 async def run_harness(
@@ -109,10 +131,11 @@ async def run_harness(
 
     Raises:
         SandboxError: The machine failed. What a design does never raises.
+        ProblemError: The harness asks for a program that there is not.
     """
     named = [(await images.image(submission.problem, service), service) for service in services]
     runs: list[ServiceRun] = []
-    linted, out_of_memory, left = None, False, timeout
+    linted, memory, left = None, MemoryUse(), timeout
     for image, group in groupby(named, key=lambda pair: pair[0]):
         batch = [service for _, service in group]
         request = {
@@ -122,12 +145,13 @@ async def run_harness(
             "lint": _lint_command(services, submission) if lint and not runs else None,
         }
         report = await _run_batch(submission, image, request, provider)
-        left -= sum(service["seconds"] for service in report["services"])
+        left += report["lost"] - sum(service["seconds"] for service in report["services"])
         runs += [_service_run(service, report["messages"]) for service in report["services"]]
-        out_of_memory = out_of_memory or report["out_of_memory"]
+        used = check_report(report, submission.problem)
+        memory = memory if memory.out else used
         if report["lint"] and report["lint"]["code"] in (0, 1):
             linted = report["lint"]["log"]
-    return HarnessRun(tuple(runs), linted, out_of_memory)
+    return HarnessRun(tuple(runs), linted, memory)
 
 
 async def _run_batch(
@@ -159,16 +183,12 @@ async def _run_batch(
     else:
         await sandbox.close()
     try:
-        report: dict[str, Any] = json.loads(result.output)
-    except json.JSONDecodeError as error:
+        return decode(result.output)
+    except ValueError as error:
         raise HarnessError(
             f"the supervisor of {submission.problem.id} ended with {result.exit_code} and no report: "
             f"{result.output[-400:].strip()!r}"
         ) from error
-    for service in report["services"]:
-        if service["fault"]:
-            raise HarnessError(f"{submission.problem.id}: service {service['name']!r}: {service['fault']}")
-    return report
 
 
 def _request(service: Service, problem: Problem) -> dict[str, Any]:

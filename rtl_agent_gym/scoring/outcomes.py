@@ -36,6 +36,8 @@ class Item:
 
     name: str
     phases: dict[str, str] = field(default_factory=dict)
+    unfinished: bool = False
+    """Whether it failed where it would have gone on to more, such as a further configuration."""
     simulations: list[Simulation] = field(default_factory=list)
 
     def outcome(self) -> str:
@@ -52,6 +54,25 @@ class Item:
     def planned(self) -> list[str]:
         """The tests of the simulation that it has, the longest where it has several."""
         return max((list(simulation.results()) for simulation in self.simulations), key=len, default=[])
+
+    def earned(self) -> float | None:
+        """What it adds to partial credit, 0..1; None where it was skipped.
+
+        It is the share of its tests that passed in every simulation that it ran. Where it failed for another reason, or
+        before it had run all of them, nobody knows what share that would be, and it earns nothing.
+        """
+        outcome = self.outcome()
+        if outcome == "skipped":
+            return None
+        judged: dict[str, bool] = {}
+        for simulation in self.simulations:
+            for name, said in simulation.results().items():
+                if said != "skipped":
+                    judged[name] = judged.get(name, True) and said == "passed"
+        if outcome == "passed" and not judged:
+            return 1.0
+        unexplained = outcome != "passed" and all(judged.values())
+        return 0.0 if unexplained or self.unfinished else sum(judged.values()) / len(judged)
 
     def tests(self, expected: Sequence[str] = ()) -> list[TestOutcome]:
         """Its single tests, or itself where it has none or failed beyond them.
@@ -100,6 +121,16 @@ class Account:
             found.append(TestOutcome(name=service, outcome=outcome))
         return found
 
+    def earned(self, code: int | None) -> list[float]:
+        """What each item of the service adds to partial credit, 0..1; one for all where it has none.
+
+        A service that failed although nothing was heard to fail earns nothing.
+        """
+        earned = [share for item in self.items.values() if (share := item.earned()) is not None]
+        if code != 0 and all(share == 1.0 for share in earned):
+            return [0.0] * max(len(earned), 1)
+        return earned or [1.0]
+
 
 def account(messages: Iterable[Message], *, check_results: bool = True) -> Account:
     """Put together what was said during one service.
@@ -141,7 +172,9 @@ def _take_pytest(total: Account, message: Message) -> None:
     for name in message.get("items", []):
         _item(total, name)
     if "when" in message:
-        _item(total, message["item"]).phases[message["when"]] = message["outcome"]
+        item = _item(total, message["item"])
+        item.phases[message["when"]] = message["outcome"]
+        item.unfinished = item.unfinished or bool(message.get("unfinished"))
 
 
 def _take_cocotb(total: Account, message: Message) -> None:

@@ -26,7 +26,7 @@ class RewardWeights(BaseModel):
     tests: float = Field(default=1.0, ge=0)
     """For the hidden tests."""
     partial_tests: bool = False
-    """Whether `tests` is earned by the share of tests that pass; otherwise all of it or nothing."""
+    """Whether a part of the tests earns a part of `tests` (see ``docs/scoring.md``); otherwise all of it or nothing."""
     simulate: bool = True
     """Whether the hidden tests are run. Without them no container is needed, and `tests` and `compile` earn nothing."""
 
@@ -62,7 +62,7 @@ class RewardWeights(BaseModel):
         Args:
             passed: The official verdict.
             format: Share of the target files that are there; `syntax`, `interface` and `compile` likewise.
-            tests: Share of the tests that passed; used with `partial_tests` only.
+            tests: The partial credit of the tests, 0..1; used with `partial_tests` only.
         """
         earned = tests if self.partial_tests else float(passed)
         total = self.format * format + self.syntax * syntax + self.interface * interface
@@ -78,5 +78,7 @@ PRESETS: dict[str, RewardWeights] = {
     "compile": RewardWeights(compile=0.5),
     "proxy": RewardWeights(interface=0.2, tests=0.0, simulate=False),
 }
-"""The weights by name. ``staged`` pays for ports, then syntax, then tests; ``dense`` for each test; ``compile`` adds a
-step before the tests; ``proxy`` never simulates, for the first steps of a training run."""
+"""The weights by name. ``staged`` pays for ports, then syntax, then tests; ``dense`` for parts of the tests.
+
+``compile`` adds a step before the tests; ``proxy`` never simulates, for the first steps of a training run.
+"""

@@ -20,9 +20,18 @@ from ..sandboxes.pool import WaitingSandboxes
 from ..sandboxes.protocol import SandboxProvider
 from .cache import ScoreCache
 from .compose import Service, read_services
-from .frontend import Frontend
+from .frontend import Frontend, frontend_version
 from .grading import Grading, judge_run
-from .harness import TIME_LIMIT, Defences, HarnessRun, run_harness, scoring_sandbox, source_paths, top_modules
+from .harness import (
+    TIME_LIMIT,
+    Defences,
+    HarnessRun,
+    run_harness,
+    scoring_limits,
+    scoring_sandbox,
+    source_paths,
+    top_modules,
+)
 from .images import HarnessImages
 from .interface import Demand, demands, judge_interface
 from .reward import RewardWeights
@@ -121,10 +130,10 @@ class Scorer:
             return known.score(self.weights, seconds=time.monotonic() - begun, cached=True, retries=retries.count)
         services = read_services(problem)
         if not self.weights.simulate:
-            grading, notes = await self._static(submission, services)
+            grading, notes = await retrying(lambda: self._static(submission, services), retries)
             why = "; ".join(part for part in ("the hidden tests were not run", grading.reason, notes) if part)
             grading = grading.model_copy(update={"reason": why})
-            return grading.score(self.weights, seconds=time.monotonic() - begun)
+            return grading.score(self.weights, seconds=time.monotonic() - begun, retries=retries.count)
         grading = await self._grade(submission, services, timeout, retries)
         if self._cache and grading.repeatable:
             self._cache.put(key, grading)
@@ -136,6 +145,8 @@ class Scorer:
             "files": submission.digest,
             "image": await retrying(self._images.base, retries),
             "timeout": timeout,
+            "limits": scoring_limits(),
+            "frontend": frontend_version(),
             "defences": vars(self._defences),
         }
         return ScoreCache.key(parts)
@@ -155,7 +166,7 @@ class Scorer:
             return Grading(reason=submission.fault, violations=list(submission.violations))
         running = asyncio.ensure_future(retrying(lambda: self._run(submission, services, timeout), retries))
         try:
-            static, notes = await self._static(submission, services)
+            static, notes = await retrying(lambda: self._static(submission, services), retries)
         except BaseException:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)  # its sandbox is closed then
@@ -182,6 +193,7 @@ class Scorer:
             syntax=syntax.share,
             interface=interface.share,
             violations=list(submission.violations),
+            repeatable=reading.repeatable,
         )
         return grading, "; ".join(notes)
 

@@ -1,24 +1,37 @@
 """A process that reads SystemVerilog with pyslang for somebody else. Standard library and pyslang only.
 
-What it reads was written by a model: it may crash a parser, or keep it busy for ever. So it is read here, where nobody
-minds (`frontend.py` starts this, limits it, and starts it anew). One JSON document a line goes in, and one comes out.
+What it reads was written by a model: it may crash a parser, or keep it busy for ever. So each request is read in a fork
+of its own, with limits of its own, and this process, which no source ever reaches, says how that ended. `frontend.py`
+starts it. One JSON document a line goes in, and one comes out.
 
 Request: ``files`` (path to text), ``sources`` (paths to read, in order, as one compilation unit), ``tops`` (names of
-modules). Reply: ``errors`` ([path, line, message] of each syntax error), ``modules`` (names), ``ports`` (per found top:
-[name, direction, width in bits or null] each).
+modules). Reply: ``reading``, with ``errors`` ([path, line, message] of each syntax error), ``modules`` (names) and
+``ports`` (per found top: [name, direction, width in bits or null] each). Or else ``ended``, with ``signal`` (that ended
+the fork, 0 for none), ``code`` (its exit status), ``overdue`` (whether it was ended here, for the time that had
+passed), ``long`` (whether its reply was too long), ``seconds`` (of processor time) and ``peak`` (the most memory it
+had, in bytes).
+
+Arguments: the seconds of processor time that a fork may use, and the seconds that may pass meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import resource
+import select
+import signal
 import sys
+import time
 from typing import Any
 
 import pyslang
 from pyslang import ast, syntax
 
 MEMORY = 2 << 30
+LONGEST = 1 << 26
+"""Bytes of one reply."""
 ROOT = "/code/"
 MOST_ERRORS = 50
 
@@ -63,14 +76,78 @@ def describe(port: Any) -> list[Any]:
     return [port.name, direction.name.lower() if direction is not None else "interface", width or None]
 
 
+def serve(line: bytes, processor: int, patience: float) -> bytes:
+    """The reply to one request, by a fork."""
+    source, sink = os.pipe()
+    pid = os.fork()
+    if not pid:
+        _answer(line, sink, processor)
+    os.close(sink)
+    said, overdue = _collect(source, time.monotonic() + patience)
+    os.close(source)
+    long = len(said) > LONGEST
+    if overdue or long:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    _, status, used = os.wait4(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if not (code or overdue or long):
+        return b'{"reading": ' + said + b"}"
+    ended = {
+        "signal": max(-code, 0),
+        "code": max(code, 0),
+        "overdue": overdue,
+        "long": long,
+        "seconds": used.ru_utime + used.ru_stime,
+        "peak": used.ru_maxrss * 1024,
+    }
+    return json.dumps({"ended": ended}).encode()
+
+
+def _collect(source: int, deadline: float) -> tuple[bytes, bool]:
+    """What a fork writes until it ends, and whether its time was over before that."""
+    pieces: list[bytes] = []
+    size = 0
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    while size <= LONGEST:
+        if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
+            return b"".join(pieces), True
+        piece = os.read(source, 1 << 20)
+        if not piece:
+            break
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces), False
+
+
+def _answer(line: bytes, sink: int, processor: int) -> None:
+    """In the fork: read, write what was found, and end."""
+    code = 1
+    try:
+        with open("/proc/self/oom_score_adj", "w") as stream:
+            stream.write("1000")  # where memory runs out, this goes before anything that matters
+        os.dup2(sink, 1)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
+        # No file of this machine can be opened from here on, so an include finds what was submitted and nothing else.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+        said = memoryview(json.dumps(read(json.loads(line))).encode())
+        while said:
+            said = said[os.write(1, said) :]
+        code = 0
+    finally:
+        os._exit(code)
+
+
 def main() -> None:
     """Answer requests until there are no more."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # No file of this machine can be opened from here on, so an include finds what was submitted and nothing else.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
-    for line in sys.stdin:
-        print(json.dumps(read(json.loads(line))), flush=True)
+    processor, patience = int(sys.argv[1]), float(sys.argv[2])
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(serve(line, processor, patience) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

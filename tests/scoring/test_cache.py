@@ -6,8 +6,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.cache import ScoreCache
 from rtl_agent_gym.scoring.grading import Grading
+from rtl_agent_gym.scoring.images import HarnessImages
+from rtl_agent_gym.scoring.submission import sift
 
 GRADING = Grading(passed=True, syntax=0.5, reason="because", violations=["x"])
 
@@ -24,6 +31,17 @@ def test_what_was_put_is_got(tmp_path: Path) -> None:
 def test_every_part_of_the_key_counts() -> None:
     keys = {ScoreCache.key(parts) for parts in ({}, {"a": 1}, {"a": "1"}, {"b": 1}, {"a": 1, "b": None})}
     assert len(keys) == 5
+
+
+async def test_what_may_end_a_grading_otherwise_is_in_its_name(adder: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Scorer() as scorer:
+        scorer._images = HarnessImages("sha256:0")
+        submission, keys = sift(adder, {}), set()
+        for change in ({}, {"scoring_limits": lambda: {"memory": 1 << 30}}, {"frontend_version": lambda: "0.0"}):
+            for name, value in change.items():
+                monkeypatch.setattr(scorer_module, name, value)
+            keys.add(await scorer._key(submission, 600, scorer_module.Retries()))
+    assert len(keys) == 3
 
 
 def test_a_file_cut_off_by_a_crash_is_not_there(tmp_path: Path) -> None:

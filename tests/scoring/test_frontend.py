@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rtl_agent_gym.errors import HarnessError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.scoring.frontend import Frontend
@@ -50,19 +56,103 @@ async def test_macros_reach_later_files_as_in_the_compiler(frontend: Frontend) -
 
 
 async def test_sources_that_keep_it_busy_or_crash_it_are_unreadable_and_it_works_on() -> None:
-    frontend = Frontend(patience=2.0)
+    frontend = Frontend(processor=2)
     try:
         bomb = b"`define A0 x x x x x x x x x x\n" + b"".join(
             b"`define A%d `A%d `A%d `A%d `A%d `A%d `A%d `A%d `A%d\n" % (n, *[n - 1] * 8) for n in range(1, 12)
         )
         reading = await frontend.read({"a.sv": bomb + b"module a; `A11 endmodule"}, ["a.sv"])
         assert reading.fault
+        assert not reading.repeatable, "a faster machine might read it"
         deep = b"module a; assign x = " + b"(" * 3_000_000 + b"1;\nendmodule\n"
         reading = await frontend.read({"a.sv": deep}, ["a.sv"])
         assert reading.fault or reading.errors
         assert (await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"], ["a"])).modules == ("a",)
     finally:
         await frontend.close()
+
+
+BUSY = b"module a;\nassign x = 1;\n" * 400_000
+"""Sources that take some seconds to read."""
+
+
+async def forked(frontend: Frontend) -> int:
+    """The fork of the front end that reads."""
+    while True:
+        if frontend._child is not None:
+            number = frontend._child.pid
+            if children := Path(f"/proc/{number}/task/{number}/children").read_text().split():
+                return int(children[0])
+        await asyncio.sleep(0.01)
+
+
+async def test_one_that_is_killed_from_outside_says_nothing_of_its_sources(frontend: Frontend) -> None:
+    reading = asyncio.ensure_future(frontend.read({"a.sv": BUSY}, ["a.sv"]))
+    os.kill(await forked(frontend), signal.SIGKILL)
+    with pytest.raises(HarnessError, match="signal 9 from outside"):
+        await reading
+    reading = asyncio.ensure_future(frontend.read({"a.sv": BUSY}, ["a.sv"]))
+    await forked(frontend)
+    assert frontend._child is not None
+    frontend._child.kill()
+    with pytest.raises(HarnessError, match="ended from outside"):
+        await reading
+    assert (await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"], ["a"])).modules == ("a",)
+
+
+async def test_one_that_is_given_no_processor_says_nothing_of_its_sources() -> None:
+    frontend = Frontend(patience=1.5)
+    try:
+        await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"])  # it has started
+        reading = asyncio.ensure_future(frontend.read({"a.sv": BUSY}, ["a.sv"]))
+        os.kill(await forked(frontend), signal.SIGSTOP)
+        with pytest.raises(HarnessError, match=r"was given \d\.\d s of processor time in 1.5 s"):
+            await reading
+    finally:
+        await frontend.close()
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        ({"signal": 9, "peak": 1 << 30}, "more memory"),  # the host's limit or its own: it asked for it
+        ({"overdue": True, "signal": 9, "peak": 1 << 30}, "more memory"),
+        ({"signal": 24, "seconds": 20.1}, "20 s of processor time"),
+        ({"signal": 9, "seconds": 21.0}, "20 s of processor time"),
+        ({"long": True, "signal": 9}, "too much to say"),
+    ],
+)
+def test_a_source_that_asks_for_too_much_is_to_blame(ended: dict[str, Any], said: str) -> None:
+    plain = {"signal": 0, "code": 0, "overdue": False, "long": False, "seconds": 0.5, "peak": 50 << 20}
+    blamed = Frontend()._blame(plain | ended)
+    assert blamed is not None
+    assert said in blamed.fault
+
+
+async def test_a_front_end_that_is_broken_is_not_the_sources_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    frontend = Frontend()
+
+    async def crash(request: bytes) -> dict[str, Any]:
+        plain = {"code": 0, "overdue": False, "long": False, "seconds": 0.5, "peak": 50 << 20}
+        return {"ended": {**plain, "signal": signal.SIGSEGV}}
+
+    monkeypatch.setattr(frontend, "_ask", crash)
+    with pytest.raises(HarnessError, match="crashes on everything"):
+        await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"])
+
+
+async def test_a_front_end_that_fails_once_costs_no_syntax(adder: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Scorer(weights=RewardWeights.preset("proxy")) as scorer:
+        inner, failures = scorer._frontend.read, [HarnessError("killed")]
+
+        async def flaky(*arguments: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return await inner(*arguments)
+
+        monkeypatch.setattr(scorer._frontend, "read", flaky)
+        score = await scorer.score(adder, {TARGET: GOLDEN})
+    assert (score.syntax, score.interface, score.retries) == (1.0, 1.0, 1)
 
 
 async def test_the_syntax_stage_judges_each_target(frontend: Frontend) -> None:

@@ -85,6 +85,43 @@ def test_guards_report_violations_compilations_and_complaints() -> None:
     assert found.simulated == 2
 
 
+def earned(heard: list[dict[str, object]], code: int | None = 1) -> list[float]:
+    return account(heard).earned(code)
+
+
+def test_each_item_earns_the_share_of_its_tests() -> None:
+    assert earned([*simulation(a="passed", b="failed"), *item(call="failed")]) == [0.5]
+    assert earned([*simulation(a="passed", b="silent", c="skipped"), *item(call="failed")]) == [0.5]
+    other = item("src/test_runner.py::test_b", call="failed")
+    assert earned([*simulation(**{f"t{n}": "passed" for n in range(7)}), *item(), *other]) == [1.0, 0.0]
+    assert earned([*simulation(a="passed"), *item()], 0) == [1.0]
+    assert earned([*item(call="skipped"), *item("src/test_runner.py::test_b")], 0) == [1.0]
+
+
+def test_a_test_counts_if_it_passed_in_every_simulation_of_its_item() -> None:
+    heard = [*simulation(a="passed", b="passed"), *simulation(a="passed", b="failed"), *item(call="failed")]
+    assert earned(heard) == [0.5]
+
+
+def test_an_item_that_fails_where_no_simulation_did_earns_nothing() -> None:
+    """As when the second configuration does not compile: what it would have shown is not known."""
+    assert earned([*simulation(**{f"t{n}": "passed" for n in range(7)}), *item(call="failed")]) == [0.0]
+
+
+def test_failing_early_does_not_hide_the_configurations_that_would_have_followed() -> None:
+    sacrificed = [*simulation(**{f"t{n}": "passed" for n in range(7)}, t7="failed"), *item(call="failed")]
+    assert earned(sacrificed) == [7 / 8]
+    sacrificed[-2]["unfinished"] = True
+    assert earned(sacrificed) == [0.0]
+
+
+def test_a_service_that_fails_after_everything_passed_earns_nothing() -> None:
+    assert earned([*simulation(a="passed"), *item()], 1) == [0.0]
+    assert earned([], 1) == [0.0]
+    assert earned([], None) == [0.0]
+    assert earned([], 0) == [1.0]
+
+
 def test_a_configuration_that_never_compiled_fails_as_many_tests_as_its_siblings_have() -> None:
     broken = f"{ITEM}[8]"
     heard = [

@@ -84,6 +84,7 @@ async def test_an_endless_simulation_ends_with_its_time(scorer: Scorer, adder: P
     score = await asyncio.wait_for(scorer.score(adder, {TARGET: f"{HEADER}{body}\nendmodule\n"}, timeout=4.0), 60)
     assert not score.passed
     assert "did not end in time" in score.reason
+    assert score.retries == 0
     assert score.reward == pytest.approx(0.4)
     assert score.tests_total == 3
 
@@ -102,6 +103,7 @@ async def test_a_design_that_eats_memory_fails_by_its_own_fault(provider: Docker
     async with Scorer(Small()) as scorer:
         score = await scorer.score(adder, {TARGET: hungry}, timeout=60)
         assert "needed more memory" in score.reason
+        assert score.retries == 0
         assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
 
 
@@ -175,6 +177,55 @@ async def test_several_simulations_through_a_shell(scorer: Scorer) -> None:
     assert score.passed
     assert score.tests_total == 6
     assert score.tests[0].name.startswith("direct: test_runner.py::")
+
+
+LOOP = """\
+from cocotb_tools.runner import get_runner
+
+def test_all():
+    for name in ("A", "B", "C"):
+        runner = get_runner("icarus")
+        runner.build(sources=["/code/rtl/adder.sv"], hdl_toplevel="adder", defines={name: 1},
+                     always=True, clean=True, timescale=("1ns", "1ns"))
+        runner.test(hdl_toplevel="adder", test_module="test_adder")
+"""
+SACRIFICE = (
+    HEADER
+    + """\
+always_ff @(posedge clk)
+`ifdef A
+    sum <= (a == 255 && b == 255) ? 9'd0 : a + b;
+`else
+    sum <= 9'd0;
+`endif
+endmodule
+"""
+)
+
+
+async def test_partial_credit_is_not_earned_by_hiding_a_configuration(provider: DockerSandboxes) -> None:
+    """A runner that loops stops at the first configuration that fails: neither the last nor the first may pay."""
+    problem = make_problem(harness={"src/test_runner.py": LOOP})
+    broken = GOLDEN.replace("endmodule", "`ifdef C\n  initial missing(1);\n`endif\nendmodule")
+    async with Scorer(provider, weights=RewardWeights.preset("dense")) as scorer:
+        right, hidden, sacrificed = [
+            await scorer.score(problem, {TARGET: text}) for text in (GOLDEN, broken, SACRIFICE)
+        ]
+    assert (right.reward, right.tests_passed) == (pytest.approx(1.4), 9)
+    assert (hidden.reward, hidden.tests_passed, hidden.tests_total) == (pytest.approx(0.4), 6, 7)
+    assert (sacrificed.reward, sacrificed.tests_passed, sacrificed.tests_total) == (pytest.approx(0.4), 2, 3)
+
+
+async def test_a_command_that_does_not_exist_is_the_problems_fault(provider: DockerSandboxes) -> None:
+    flaky = Failing(provider, 0, kill_container)
+    text = "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: {}\n"
+    async with Scorer(flaky) as scorer:
+        with pytest.raises(ProblemError, match="service 'a': cannot run 'pytst' in /code/rundir: No such file"):
+            await scorer.score(make_problem(harness={"docker-compose.yml": text.format("pytst -v")}), {TARGET: GOLDEN})
+        assert flaky.made == 1
+        own = make_problem(harness={"docker-compose.yml": text.format("/code/rtl/run.sh")})
+        score = await scorer.score(own, {TARGET: GOLDEN})  # a submission could have had it
+    assert (score.passed, score.retries, score.tests_total) == (False, 0, 1)
 
 
 async def test_a_dockerfile_is_built_once(scorer: Scorer) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import HarnessError
+from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring.compose import read_services
 from rtl_agent_gym.scoring.harness import ServiceRun, run_harness
@@ -161,12 +161,12 @@ async def test_files_that_nobody_closed_are_written(provider: DockerSandboxes) -
 
 
 @pytest.mark.parametrize("place", ["/root", "/proc/1/cwd"])
-async def test_a_fork_that_cannot_be_made_ready_is_the_machines_fault(provider: DockerSandboxes, place: str) -> None:
+async def test_a_fork_that_cannot_be_made_ready_is_no_design_fault(provider: DockerSandboxes, place: str) -> None:
     service = f"    image: __OSS_SIM_IMAGE__\n    working_dir: {place}\n    command: pytest /src/test_it.py\n"
     harness = {"docker-compose.yml": f"services:\n  one:\n{service}", "src/test_it.py": "def test(): pass\n"}
     problem = make_problem(harness=harness)
     submission = sift(problem, {TARGET: GOLDEN})
-    with pytest.raises(HarnessError, match="cannot run 'pytest'"):
+    with pytest.raises(ProblemError, match="cannot run 'pytest'"):
         await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
 
 

@@ -1,0 +1,361 @@
+"""Whose fault a bad end was: what the machine did is never the design's, and no design can pass for the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from rtl_agent_gym.errors import HarnessError, ProblemError, SandboxError
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
+from rtl_agent_gym.sandboxes import container as container_module
+from rtl_agent_gym.scoring import Scorer, blame
+from rtl_agent_gym.scoring import scorer as scorer_module
+from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, start_fault
+from rtl_agent_gym.scoring.evidence import memory
+
+from .conftest import COMPOSE, GOLDEN, HEADER, TARGET, make_problem
+
+LIMIT = 2 << 30
+V1 = {
+    "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+    "memory/memory.failcnt": "0\n",
+    "memory/memory.memsw.failcnt": "0\n",
+    "memory/memory.limit_in_bytes": f"{LIMIT}\n",
+    "memory/memory.max_usage_in_bytes": f"{LIMIT}\n",
+}
+"""As a container with cgroup 1 and Linux 6.18 showed it when it had met its own limit."""
+EVENTS = "low 0\nhigh 0\nmax {max}\noom {oom}\noom_kill {kills}\noom_group_kill 0\n"
+"""As Linux documents it for cgroup 2."""
+PEAK = {"peak": 100 << 20}
+
+
+def v2(name: str = "memory.events.local", **counts: int) -> dict[str, str]:
+    return {name: EVENTS.format(**{"max": 0, "oom": 0, "kills": 0, **counts}), "memory.max": f"{LIMIT}\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (V1, MemoryUse(True, LIMIT)),
+        (V1 | {"memory/memory.max_usage_in_bytes": "60248064\n"}, None),
+        (V1 | {"memory/memory.max_usage_in_bytes": f"{LIMIT - 4096}\n"}, MemoryUse(True, LIMIT)),
+        (V1 | {"memory/memory.max_usage_in_bytes": "0\n", "memory/memory.failcnt": "7\n"}, MemoryUse(True, LIMIT)),
+        (V1 | {"memory/memory.oom_control": "under_oom 0\noom_kill 0\n"}, MemoryUse(False, LIMIT)),
+        (v2(max=40, oom=1, kills=1), MemoryUse(True, LIMIT)),
+        (v2(kills=1), None),
+        (v2(max=40), MemoryUse(False, LIMIT)),
+        (v2() | v2("memory.events", oom=1, kills=1), MemoryUse(False, LIMIT)),
+        (v2("memory.events", kills=2), None),
+        (v2(kills=1) | {"memory.max": "max\n"}, None),
+        ({}, MemoryUse()),
+    ],
+)
+def test_whose_limit_it_was(files: dict[str, str], expected: MemoryUse | None, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory_use(memory(str(tmp_path)) | PEAK) == expected
+
+
+def test_a_process_that_had_most_of_the_memory_is_to_blame_whoever_ran_out_of_it(tmp_path: Path) -> None:
+    host = {"kills": 1, "own": 0, "pressed": 0, "limit": LIMIT}
+    assert memory_use({**host, "peak": LIMIT // 2}) == MemoryUse(True, LIMIT, own=False)
+    assert memory_use({**host, "peak": LIMIT // 2 - 1}) is None
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    service = {"name": "a", "timed_out": False, "seconds": 10.0, **changes.pop("service", {})}
+    use = {"kills": 0, "own": 0, "pressed": 0, "limit": LIMIT, "peak": 1 << 20, **changes.pop("memory", {})}
+    return {"services": [service], "memory": use, "lost": 0.0, **changes}
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (report(), ""),
+        (report(lost=30.0), "stood still for 30 s"),
+        (report(lost=30.0, memory={"pressed": 9}), ""),  # it stood still for its own hunger
+        (report(lost=30.0, memory={"peak": LIMIT}), ""),
+        (report(lost=1.0), ""),
+        (report(service={"timed_out": True, "stopped": True}), "stopped by a signal"),
+        (report(service={"timed_out": True, "stopped": False, "waited": 9.5}), "waited for a processor"),
+        (report(service={"timed_out": True, "stopped": False, "waited": 7.5}), ""),  # four endless ones on a processor
+        (report(service={"timed_out": True, "stopped": False, "waited": 0.0}), ""),
+        (report(memory={"kills": 1}), "ran out of it"),
+    ],
+)
+def test_what_a_design_cannot_bring_about(found: dict[str, Any], said: str) -> None:
+    fault = machine_fault(found)
+    assert said in fault
+    assert bool(said) == bool(fault)
+
+
+@pytest.mark.parametrize(
+    ("program", "cwd", "number", "expected"),
+    [
+        ("nowhere", "/code/rundir", errno.ENOENT, ProblemError),
+        ("/src/run.sh", "/code/rundir", errno.EACCES, ProblemError),
+        ("pytest", "/root", errno.EACCES, ProblemError),
+        ("pytest", "/code/rundir", errno.ENOMEM, HarnessError),
+        ("/code/rtl/run.sh", "/code/rundir", errno.ENOENT, None),
+        ("../rtl/run.sh", "/code/rundir", errno.ENOENT, None),
+        ("pytest", "/code/rtl/adder.sv", errno.EEXIST, None),
+        ("pytest", "/code/rtl", errno.EEXIST, None),
+    ],
+)
+def test_a_program_that_is_not_there(program: str, cwd: str, number: int, expected: type[Exception] | None) -> None:
+    fault = {"program": program, "cwd": cwd, "errno": number, "said": os.strerror(number)}
+    if expected is None:  # a submission can leave a file in the way of that, or leave it out
+        start_fault("a", fault, make_problem())
+    else:
+        with pytest.raises(expected, match=r"service 'a': cannot run"):
+            start_fault("a", fault, make_problem())
+
+
+# What follows runs in containers.
+
+Act = Callable[[DockerSandboxes, Sandbox], Awaitable[None]]
+
+
+class Meddling:
+    """A provider; something happens to each of its first sandboxes while the harness runs in it."""
+
+    def __init__(self, provider: DockerSandboxes, act: Act, times: int = 1, **changes: Any) -> None:
+        self.provider, self.act, self.left, self.changes = provider, act, times, changes
+
+    async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+        assert spec is not None
+        sandbox = await self.provider.create(SandboxSpec(**{**vars(spec), **self.changes}))
+        if self.left > 0:
+            self.left -= 1
+            inner = sandbox.exec
+
+            async def meddled(argv: Sequence[str], **options: Any) -> Any:
+                running = asyncio.ensure_future(inner(argv, **options))
+                await self.act(self.provider, sandbox)
+                return await running
+
+            sandbox.exec = meddled  # type: ignore[method-assign]
+        return sandbox
+
+    async def close(self) -> None: ...
+
+
+def after(script: str) -> Problem:
+    """The adder's problem, whose pytest is run after a shell's script."""
+    pytest_call = "pytest -s -o cache_dir=/code/rundir/.cache /src/test_runner.py -v"
+    assert pytest_call in COMPOSE
+    return make_problem(
+        harness={"docker-compose.yml": COMPOSE.replace(pytest_call, f'sh -c "{script}; {pytest_call}"')}
+    )
+
+
+def alone(script: str) -> Problem:
+    """The adder's problem with a shell's script as its only test."""
+    text = f"services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: ['sh', '-c', {script!r}]\n"
+    return make_problem(harness={"docker-compose.yml": text})
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scorer_module, "_LONGEST_WAIT", 0.1)
+
+
+@pytest.fixture
+def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The memory controller's folder of a control group that new containers come below."""
+    controller = Path("/sys/fs/cgroup/memory")
+    if os.geteuid() != 0 or not controller.is_dir():
+        pytest.skip("to make a control group takes root and, in this test, cgroup 1")
+    name = f"rtl-gym-test-{uuid.uuid4().hex[:8]}"
+    (controller / name).mkdir()
+    plain = docker.APIClient.create_host_config
+
+    def below(self: docker.APIClient, **options: Any) -> Any:
+        return plain(self, **options, cgroup_parent=f"/{name}")
+
+    monkeypatch.setattr(docker.APIClient, "create_host_config", below)
+    yield controller / name
+    for folder in Path("/sys/fs/cgroup").glob(f"*/{name}"):
+        folder.rmdir()
+
+
+@pytest.mark.docker
+async def test_a_parent_group_that_runs_out_of_memory_is_the_machines_fault(
+    provider: DockerSandboxes, adder: Problem, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorer_module, "ATTEMPTS", 2)
+    async with Scorer(provider, cache=tmp_path) as scorer:
+        (parent / "memory.limit_in_bytes").write_text("60000000")
+        with pytest.raises(SandboxError) as caught:
+            await scorer.score(adder, {TARGET: GOLDEN})
+        assert caught.value.retries == 1
+        assert not list(tmp_path.rglob("*.json"))
+        (parent / "memory.limit_in_bytes").write_text("-1")
+        score = await scorer.score(adder, {TARGET: GOLDEN})
+    assert score.passed
+    assert not score.cached
+    await provider.close()
+
+
+async def nothing(provider: DockerSandboxes, sandbox: Sandbox) -> None: ...
+
+
+HUNGRY = GOLDEN.replace("endmodule", "reg [31:0] m [0:(1 << 28)]; initial m[1] = 2;\nendmodule")
+
+
+@pytest.mark.docker
+async def test_a_hungry_design_is_to_blame_below_a_parent_group_too(
+    provider: DockerSandboxes, adder: Problem, parent: Path, tmp_path: Path
+) -> None:
+    (parent / "memory.limit_in_bytes").write_text(str(200 << 20))
+    async with Scorer(Meddling(provider, nothing, memory=256 << 20, standby=()), cache=tmp_path) as scorer:
+        score = await scorer.score(adder, {TARGET: HUNGRY}, timeout=60)
+    assert (score.passed, score.retries, score.violations) == (False, 0, [])
+    assert "needed more memory than the machine has" in score.reason
+    assert not list(tmp_path.rglob("*.json")), "another machine may have more"
+    await provider.close()
+
+
+@pytest.mark.docker
+async def test_a_hungry_design_is_kept_for_the_limit_that_all_gradings_have_and_for_no_other(
+    provider: DockerSandboxes, adder: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {"memory": 256 << 20}
+    async with Scorer(Meddling(provider, nothing, standby=(), **small), cache=tmp_path) as scorer:
+        score = await scorer.score(adder, {TARGET: HUNGRY}, timeout=60)
+        assert "more memory than a grading has (256 MiB)" in score.reason
+        assert not list(tmp_path.rglob("*.json"))
+        spec = scorer_module.scoring_limits()
+        monkeypatch.setattr("rtl_agent_gym.scoring.grading.scoring_limits", lambda: spec | small)
+        monkeypatch.setattr(scorer_module, "scoring_limits", lambda: spec | small)
+        assert not (await scorer.score(adder, {TARGET: HUNGRY}, timeout=60)).cached
+        assert (await scorer.score(adder, {TARGET: HUNGRY}, timeout=60)).cached
+        monkeypatch.setattr(scorer_module, "scoring_limits", lambda: spec)
+        assert scorer._cache is not None
+        assert scorer._cache.get(await scorer._key(_sifted(adder), 60, scorer_module.Retries())) is None
+
+
+def _sifted(problem: Problem) -> Any:
+    return scorer_module.sift(problem, {TARGET: HUNGRY})
+
+
+async def begun(provider: DockerSandboxes, sandbox: Sandbox) -> dict[str, int]:
+    """The processes of a container, {command: number outside of it}, once its harness runs a `sleep`."""
+    while True:
+        listed = await asyncio.to_thread(provider.client().top, sandbox.id, "-eo pid,args")
+        found = {words[1]: int(words[0]) for words in listed["Processes"]}
+        if any(words.startswith("sleep") for words in found):
+            return found
+        await asyncio.sleep(0.05)
+
+
+def frozen_for(seconds: float) -> Act:
+    async def freeze(provider: DockerSandboxes, sandbox: Sandbox) -> None:
+        await begun(provider, sandbox)
+        await asyncio.to_thread(provider.client().pause, sandbox.id)
+        await asyncio.sleep(seconds)
+        await asyncio.to_thread(provider.client().unpause, sandbox.id)
+
+    return freeze
+
+
+@pytest.mark.docker
+async def test_a_container_that_was_frozen_for_longer_than_its_time_costs_nobody_a_verdict(
+    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blame, "LOST", 2.0)
+
+    async def graded(code: int) -> Any:
+        async with Scorer(Meddling(provider, frozen_for(4.0))) as scorer:
+            return await scorer.score(alone(f"sleep 1; exit {code}"), {TARGET: GOLDEN}, timeout=3.0)
+
+    right, wrong = await asyncio.gather(graded(0), graded(1))
+    assert (right.passed, right.violations) == (True, [])
+    assert (wrong.passed, wrong.violations, wrong.retries) == (False, [], 1)
+    assert "did not end in time" not in wrong.reason
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+async def test_a_supervisor_that_answers_late_makes_nobody_a_forger(provider: DockerSandboxes) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("to stop a container's process from outside takes root")
+
+    async def stop(provider: DockerSandboxes, sandbox: Sandbox) -> None:
+        (pid,) = [
+            pid for words, pid in (await begun(provider, sandbox)).items() if words.startswith("/venv/bin/python3")
+        ]
+        os.kill(pid, signal.SIGSTOP)
+        await asyncio.sleep(34)
+        os.kill(pid, signal.SIGCONT)
+
+    async with Scorer(Meddling(provider, stop)) as scorer:
+        score = await scorer.score(after("sleep 1"), {TARGET: GOLDEN}, timeout=100.0)
+    assert score.violations == []
+    assert score.passed, score.reason
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+async def test_a_container_that_gets_no_processor_is_the_machines_fault(
+    provider: DockerSandboxes, parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorer_module, "ATTEMPTS", 1)
+
+    async def starve(provider: DockerSandboxes, sandbox: Sandbox) -> None:
+        await begun(provider, sandbox)
+        (group,) = Path("/sys/fs/cgroup/cpu", parent.name).glob("*/cpu.cfs_quota_us")
+        group.write_text("2000")  # two hundredths of a processor
+
+    async with Scorer(Meddling(provider, starve)) as scorer:
+        with pytest.raises(SandboxError):
+            await scorer.score(alone("sleep 0.5; while :; do :; done"), {TARGET: GOLDEN}, timeout=12.0)
+    await provider.close()
+
+
+@pytest.mark.docker
+async def test_a_container_that_stays_frozen_is_an_error(
+    provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorer_module, "ATTEMPTS", 1)
+    monkeypatch.setattr(container_module, "GRACE", 2.0)
+    monkeypatch.setattr("rtl_agent_gym.scoring.harness._PATIENCE", 1.0)
+
+    async def freeze(provider: DockerSandboxes, sandbox: Sandbox) -> None:
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(provider.client().pause, sandbox.id)
+
+    async with Scorer(Meddling(provider, freeze)) as scorer:
+        with pytest.raises(SandboxError):
+            await scorer.score(after("sleep 1.5"), {TARGET: GOLDEN}, timeout=2.0)
+
+
+@pytest.mark.docker
+async def test_a_process_that_a_signal_holds_is_the_machines_fault(
+    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorer_module, "ATTEMPTS", 1)
+    async with Scorer(provider) as scorer:
+        with pytest.raises(HarnessError, match="stopped by a signal"):
+            await scorer.score(alone("sleep 30 & kill -STOP $$!; wait"), {TARGET: GOLDEN}, timeout=2.0)
+
+
+@pytest.mark.docker
+async def test_a_design_that_waits_for_ever_on_a_full_pipe_is_late_by_its_own_fault(provider: DockerSandboxes) -> None:
+    endless = f'{HEADER}initial forever $display("0123456789");\nendmodule\n'
+    problem = alone("iverilog -g2012 -o t.vvp /code/rtl/adder.sv && vvp t.vvp | sleep 60")
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem, {TARGET: endless}, timeout=3.0)
+    assert (score.passed, score.retries) == (False, 0)
+    assert "did not end in time" in score.reason
