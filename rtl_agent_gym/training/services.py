@@ -25,7 +25,7 @@ T = TypeVar("T")
 Status = Literal["success", "errored", "interrupted"]
 """How a session with a service ended, in the SDK's words."""
 
-CLOSING: dict[Status, float] = {"success": 30.0, "errored": 10.0, "interrupted": 1.0}
+CLOSING: dict[Status, float] = {"success": 30.0, "errored": 10.0, "interrupted": 0.5}
 """Seconds that an engine has to close, by how the run ended."""
 DELETING = 30.0
 """Seconds that a service has to delete a checkpoint."""

@@ -18,12 +18,15 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("tinker_cookbook")
-
 from rtl_agent_gym.training.run import main
 from tests.training.tinker_stub import Stub, serving
 
-pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # the SDK's own
+pytestmark = pytest.mark.filterwarnings(  # the SDK's own: old calls of pydantic, connections that it leaves open
+    "default::DeprecationWarning",
+    "default::FutureWarning",
+    "default::ResourceWarning",
+    "default::pytest.PytestUnraisableExceptionWarning",
+)
 
 NO = {"detail": "computer says no"}
 PENDING = {"future_id": "future-1", "request_id": "request-1"}
@@ -36,10 +39,10 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINKER_BASE_URL", raising=False)
 
 
-def options(url: str, folder: Path, *more: str) -> list[str]:
+def options(url: str, folder: Path, *, model: str = "Qwen/Qwen3-8B", wait: int = 3) -> list[str]:
     return [
-        "engine=tinker", f"base_url={url}", "student_model=Qwen/Qwen3-8B", f"log_path={folder / 'run'}",
-        "service_wait_seconds=3", *more,
+        "engine=tinker", f"base_url={url}", f"student_model={model}", f"log_path={folder / 'run'}",
+        f"service_wait_seconds={wait}",
     ]  # fmt: skip
 
 
@@ -87,7 +90,7 @@ def test_a_service_that_refuses_ends_the_run_with_one_line(
 
 def test_a_model_that_the_service_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving({}) as stub:
-        code = main(options(stub.url, tmp_path, "student_model=Qwen/Qwen3-9B"))
+        code = main(options(stub.url, tmp_path, model="Qwen/Qwen3-9B"))
     assert code == 2
     assert "student_model: the service has no model 'Qwen/Qwen3-9B'; it has Qwen/Qwen3-8B" in capsys.readouterr().err
 
@@ -121,8 +124,9 @@ def run_script() -> Iterator[Callable[[Sequence[str]], subprocess.Popen[str]]]:
 
     yield start
     for process in begun:
-        process.kill()
-        process.communicate()
+        if process.returncode is None:
+            process.kill()
+            process.communicate()
 
 
 def closed_port() -> str:
@@ -138,8 +142,8 @@ def test_the_script_says_so_of_a_closed_port_and_of_a_wrong_key(run_script: Any,
         said_of_key, said_of_port = lines(wrong_key.communicate()[1]), lines(nobody.communicate()[1])
     assert (wrong_key.returncode, nobody.returncode) == (2, 3)
     assert len(said_of_key) == 1
-    assert re.search(r"base_url: http://127.* Connection refused.* again in 1 s", said_of_port[0])
-    assert re.search(r"^error: base_url: http://127.* Connection refused.* given up after 3 s", said_of_port[-1])
+    assert re.search(r"base_url: http://127.*Connection refused.* again in 1 s", said_of_port[0])
+    assert re.search(r"^error: base_url: http://127.*Connection refused.* given up after 3 s", said_of_port[-1])
     assert len(said_of_port) <= 3
 
 
@@ -149,7 +153,7 @@ def test_a_run_that_is_connecting_can_be_stopped(
     run_script: Any, sent: signal.Signals, where: str, tmp_path: Path
 ) -> None:
     with serving({where: None}) as stub:
-        process = run_script(options(stub.url, tmp_path, "service_wait_seconds=60"))
+        process = run_script(options(stub.url, tmp_path, wait=60))
         wait_for(stub, where, process)
         begun = time.monotonic()
         process.send_signal(sent)
@@ -157,7 +161,7 @@ def test_a_run_that_is_connecting_can_be_stopped(
         took = time.monotonic() - begun
     assert process.returncode == 130, said
     assert lines(said) == ["stopped; the same command goes on from here"]
-    assert took < 3, took  # 2 seconds, and one for a machine under load
+    assert took < 6, took  # 1 to 2 seconds on a machine with nothing else to do
 
 
 def wait_for(stub: Stub, path: str, process: subprocess.Popen[str]) -> None:

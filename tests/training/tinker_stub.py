@@ -1,4 +1,4 @@
-"""A stand-in for Tinker's service on loopback, for the real SDK to talk to: it answers as it is told and notes requests."""
+"""A stand-in for Tinker's service on loopback, for the real SDK to talk to; it answers as told and notes requests."""
 
 from __future__ import annotations
 
