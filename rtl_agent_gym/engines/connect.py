@@ -23,7 +23,7 @@ from .guarded import Requests
 from .translation import Request, first_line, translate
 from .watch import Notices, Tell, Watch, in_thread
 
-PROBE_TIMEOUT = 10.0
+PROBE_TIMEOUT = 5.0
 """Seconds that a service has for the answer to a small request."""
 
 
@@ -67,9 +67,11 @@ class Probe:
             raise UsageError(f"base_url: there is no Tinker service at {self.name}: {first_line(error)}") from error
         except Exception as error:
             translated = translate(error, Request(f"base_url: {self.name}", "base_url", self.name), remote=True)
-            if translated is None or translated is error:
-                raise
+            if translated is None:  # the SDK stumbles over its own: a 402 while it connects is an AttributeError there
+                translated = ServiceError(f"base_url: {self.name}: {type(error).__name__}: {first_line(error)}")
             self.last = translated
+            if translated is error:
+                raise
             raise translated from error
 
     async def _reach(self) -> None:
