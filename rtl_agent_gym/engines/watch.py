@@ -27,6 +27,8 @@ QUIET = 5.0
 """Seconds that a request may take before the service is asked whether it is there, and between such questions."""
 SAY_EVERY = 10.0
 """Seconds between lines that say the same."""
+LONG = 120.0
+"""Seconds after which a late answer of a service that is there is told of; and between such lines."""
 
 
 class Notices:
@@ -36,11 +38,11 @@ class Notices:
         self._tell = tell
         self._last: dict[str, float] = {}
 
-    def say(self, topic: str, text: str) -> None:
-        """A line about a topic."""
+    def say(self, topic: str, text: str, every: float = SAY_EVERY) -> None:
+        """A line about a topic, on screen unless there was one in the last `every` seconds."""
         logger.warning("%s", text)
         now = time.monotonic()
-        if self._tell is not None and now - self._last.get(topic, -SAY_EVERY) >= SAY_EVERY:
+        if self._tell is not None and now - self._last.get(topic, -every) >= every:
             self._last[topic] = now
             self._tell(text)
 
@@ -111,10 +113,9 @@ class Watch:
                     self._notices.say("answers", "the service answers again")
                 silent_since = None
                 for doing, since, say in late:
-                    if say:
-                        self._notices.say(
-                            doing, f"{doing}: no answer yet after {now - since:.0f} s; the service is there"
-                        )
+                    if say or now - since >= LONG:
+                        text = f"{doing}: no answer yet after {now - since:.0f} s; the service is there"
+                        self._notices.say(doing, text, every=SAY_EVERY if say else LONG)
                 continue
             silent_since = silent_since if silent_since is not None else begun
             self._notices.say(
