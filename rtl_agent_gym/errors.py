@@ -11,6 +11,9 @@
     │   ├── SandboxLost       the container or its channel went away in use
     │   ├── HarnessError      the grading machinery broke, not the design
     │   └── ModelError        the service behind a policy does not answer
+    │       └── ServiceError  a training service failed one request: a fault of that episode or step
+    │           ├── RequestRefused  it will not do what was asked, and would refuse it again
+    │           └── ServiceDown     it cannot be used at all: the run ends, and can be resumed
     └── TranscriptError       a recorded episode cannot be read              (also a ValueError)
 
 Who classifies: the module at whose edge a foreign exception appears (Docker, the operating system, JSON) turns it into
@@ -104,6 +107,18 @@ class HarnessError(SandboxError):
 
 class ModelError(SandboxError):
     """The service behind a policy does not answer, or breaks off; says nothing about what the model can do."""
+
+
+class ServiceError(ModelError):
+    """A training service failed one request, after its retries. It costs that episode or step, not the run."""
+
+
+class RequestRefused(ServiceError):
+    """A training service refuses what one request asks for, and would refuse it again: a retry is useless."""
+
+
+class ServiceDown(ServiceError):
+    """A training service cannot be used: it was silent for too long, or billing stops it. The run ends."""
 
 
 class TranscriptError(RTLGymError, ValueError):

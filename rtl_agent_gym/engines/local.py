@@ -136,6 +136,11 @@ class LocalSamplingClient:
         """`compute_logprobs`, awaited."""
         return await self.compute_logprobs(prompt)
 
+    @property
+    def context(self) -> int:
+        """Tokens that the model takes."""
+        return self._weights.base.context
+
     def get_tokenizer(self) -> Any:
         """The model's tokenizer."""
         return self._weights.base.tokenizer

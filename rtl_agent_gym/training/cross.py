@@ -47,7 +47,9 @@ class CrossTokens:
         translated = self.translate(sampled)
         found = await self._sampler.compute_logprobs(tinker.ModelInput.from_ints(translated.tokens))
         logprobs = [0.0 if value is None else value for value in found]
-        return Judgement(*spread_kl(translated.groups, sampled.logprobs, logprobs, len(sampled.tokens)))
+        # A translation longer than the teacher's context is scored as far as it goes.
+        groups = [group for group in translated.groups if None not in found[group.teacher[0] : group.teacher[1]]]
+        return Judgement(*spread_kl(groups, sampled.logprobs, logprobs, len(sampled.tokens)))
 
     def translate(self, sampled: Sampled) -> Translated:
         """The episode in the teacher's dialect. Raises `UsageError` for a problem without an opening."""

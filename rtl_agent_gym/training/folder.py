@@ -78,7 +78,8 @@ class RunFolder:
     def close(self) -> None:
         """Give the folder up. Idempotent."""
         if self._handler is not None:
-            logger.removeHandler(self._handler)
+            for one in (logger, logging.getLogger("tinker")):
+                one.removeHandler(self._handler)
             self._handler.close()
             self._handler = None
         if self._lock is not None:
@@ -165,6 +166,7 @@ class RunFolder:
         free = {
             "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
             "wandb_project", "wandb_name", "max_concurrent", "rollout_retries", "base_url",
+            "service_wait_seconds",
         }  # fmt: skip
         for name in sorted(set(before) | set(now)):
             if name not in free and before.get(name) != now.get(name):
@@ -176,7 +178,8 @@ class RunFolder:
     def _start_log(self) -> None:
         self._handler = logging.FileHandler(self.path / LOGS, encoding="utf-8")
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        logger.addHandler(self._handler)
+        for one in (logger, logging.getLogger("tinker")):  # what the SDK has to say is no line on a person's screen
+            one.addHandler(self._handler)
         logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
 
 

@@ -16,23 +16,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tinker_cookbook.rl.metric_util import compute_trajectory_metrics
-from tinker_cookbook.rl.types import EnvGroupBuilder, TrajectoryGroup
+from tinker_cookbook.rl.types import EnvGroupBuilder
 
 from ..engines.protocol import Sampler, Trainer
-from ..errors import SandboxError
+from ..errors import RequestRefused, SandboxError
 from ..problems import Problem
 from .advantages import RunningMeans
 from .annotations import Spell, annotate
+from .batch_metrics import batch_metrics, passes
 from .curriculum import Curriculum
 from .episodes import EpisodeStore, step_key
 from .folder import RunFolder
-from .optimize import StepConfig, optimize, prepare
+from .optimize import StepConfig, Stepped, prepare, step_and_save
 from .options import TrainOptions
 from .progress import Progress
+from .recovery import MakeTrainer, TrainerInUse
 from .rollouts import Batch, GroupPlan, SamplingConfig, SeededRetries, collect
 from .services import Engine
 from .teachers import Teacher
@@ -61,6 +62,8 @@ class Parts:
     """Told of each step's metrics, for other loggers."""
     spell: Spell | None = None
     """The bytes of the student's tokens, for transcripts."""
+    make_trainer: MakeTrainer | None = None
+    """Makes the trainer anew after the service failed; without it such a failure ends the run."""
 
 
 @dataclass
@@ -91,6 +94,7 @@ class Loop:
         self._store = EpisodeStore(self.parts.folder.episodes)
         self._gate = asyncio.Semaphore(o.max_concurrent)
         self._sampling = SamplingConfig(o.max_tokens, o.max_trajectory_tokens, o.temperature, o.seed)
+        self._training = TrainerInUse(self.parts.trainer, self.parts.make_trainer, self.parts.progress)
         self._unsaved: list[dict[str, Any]] = []
         self._rolling: list[list[str]] = []
         self._chosen: list[str] | None = None
@@ -100,6 +104,7 @@ class Loop:
     def restore(self, record: dict[str, Any]) -> None:
         """Go on behind a checkpoint."""
         self.start = int(record["batch"])
+        self._training.checkpointed(self.start, record["state_path"])
         state = record.get("loop", {})
         self.running.load(state.get("running", {}))
         self.curriculum.load(state.get("pass_rates", {}))
@@ -112,7 +117,7 @@ class Loop:
         o, total = self.options, self.options.num_steps
         if self.start >= total:
             return
-        sampler = await self.parts.trainer.save_weights_and_get_sampling_client()
+        sampler = await self._training.do(self.start, lambda trainer: trainer.save_weights_and_get_sampling_client())
         before = await self._evaluate(sampler, self.start, "test_before") if self.start == 0 else {}
         flight = self._take_off(self.start, await self._first_sampler(sampler), self._first_version())
         try:
@@ -128,13 +133,14 @@ class Loop:
                     following = self._take_off(step + 1, sampler, step)
                 metrics = before | self._batch_metrics(batch, flight, lag)
                 before = {}
-                metrics |= await self._train(batch, step)
-                sampler = await self.parts.trainer.save_weights_and_get_sampling_client()
+                stepped = await self._train(batch, step)
+                sampler = stepped.sampler
+                metrics |= stepped.metrics
                 metrics |= {"time/wait": waited, "time/total": time.monotonic() - begun}
                 if self._evaluates(step):
                     metrics |= await self._evaluate(sampler, step + 1, "test")
                 upcoming = [problem.id for problem in following.problems] if following else None
-                await self._commit(step, metrics, upcoming, saved_sampler)
+                await self._commit(step, metrics, stepped, upcoming, saved_sampler)
                 if step + 1 < total:
                     flight = following or self._take_off(step + 1, sampler, step + 1)
         finally:
@@ -172,12 +178,16 @@ class Loop:
             if batch.groups:
                 return batch
             faults, dropped = batch.faults, batch.dropped
+            if batch.refused is not None:
+                raise RequestRefused(f"the service refused every episode of step {step + 1}: {batch.refused}")
             if pause is not None:
-                logger.warning("the machine broke every group of step %d; again in %g s", step, pause)
+                text = f"step {step + 1}: every episode was lost to faults (see logs.log); again in {pause:g} s"
+                logger.warning("%s", text)
+                self.parts.progress.say(text)
                 await asyncio.sleep(pause)
         raise SandboxError(
-            f"every group of step {step} was lost to faults of the machine, {len(PAUSES) + 1} times over "
-            f"{sum(PAUSES):g} s; see logs.log, mend the machine (rtl-agent-gym doctor), "
+            f"every group of step {step} was lost to faults of the machine or the service, {len(PAUSES) + 1} times "
+            f"over {sum(PAUSES):g} s; see logs.log, mend the machine (rtl-agent-gym doctor), "
             "and start the same command again to go on from here"
         )
 
@@ -205,7 +215,7 @@ class Loop:
 
     # Training
 
-    async def _train(self, batch: Batch, step: int) -> dict[str, float]:
+    async def _train(self, batch: Batch, step: int) -> Stepped:
         o, parts = self.options, self.parts
         parts.progress.begin(step, "training")
         begun = time.monotonic()
@@ -214,12 +224,21 @@ class Loop:
         judged = time.monotonic()
         config = StepConfig(o.loss_fn, o.num_substeps, o.loss_reduction, o.adam_beta2, o.grad_clip_norm)
         rate = o.learning_rate_at(step)
+        state = self._checkpoint_name(step) if self._saves(step) else None
+        weights = state if self._keeps(step) else None
         async with asyncio.TaskGroup() as group:  # the transcripts are written while the engine computes
             if o.annotate_transcripts:
                 group.create_task(asyncio.to_thread(annotate, made.episodes, parts.spell))
-            training = group.create_task(optimize(parts.trainer, made.data, rate, config)) if made.data else None
-        metrics = training.result() if training is not None else {}
-        return made.metrics | metrics | {"time/teacher": judged - begun, "time/train": time.monotonic() - judged}
+            training = group.create_task(
+                self._training.do(
+                    step,
+                    lambda trainer: step_and_save(trainer, made.data, rate, config, state=state, weights=weights),
+                )
+            )
+        stepped = training.result()
+        took = {"time/teacher": judged - begun, "time/train": time.monotonic() - judged}
+        repeated = {"service/steps_repeated": float(self._training.repeated)}
+        return replace(stepped, metrics=made.metrics | stepped.metrics | took | repeated)
 
     def _reward(self, batch: Batch) -> None:
         """Every reward made the same, where the options ask for the control."""
@@ -233,29 +252,12 @@ class Loop:
             ]
 
     def _batch_metrics(self, batch: Batch, flight: _Flight, lag: int) -> dict[str, Any]:
-        metrics: dict[str, Any] = compute_trajectory_metrics(
-            batch.groups, [builder.logging_tags() for builder in batch.builders]
-        )
-        seconds = time.monotonic() - flight.started
-        passed = [passes(group) for group in batch.groups]
-        for problem, group_passed in zip(batch.problems, passed, strict=True):
-            self.curriculum.learn(problem, group_passed)
-        everything = [one for group_passed in passed for one in group_passed]
+        for problem, passed in zip(batch.problems, map(passes, batch.groups), strict=True):
+            self.curriculum.learn(problem, passed)
         self._totals["groups_dropped"] += batch.dropped
         self._totals["episode_faults"] += batch.faults
-        metrics |= {
-            "pass_rate": sum(everything) / max(1, len(everything)),
-            "time/sample": seconds,
-            "tokens_per_second": metrics["env/all/total_ac_tokens"] / max(1e-9, seconds),
-            "progress/lag": lag,
-            "progress/done_frac": (flight.step + 1) / self.options.num_steps,
-            "rollouts/groups_dropped": batch.dropped,
-            "rollouts/faults": batch.faults,
-        }
-        if len(set(batch.problems)) > 1:
-            for problem, group_passed in zip(batch.problems, passed, strict=True):
-                metrics[f"pass_rate/{problem}"] = sum(group_passed) / max(1, len(group_passed))
-        return metrics
+        progress = {"progress/lag": lag, "progress/done_frac": (flight.step + 1) / self.options.num_steps}
+        return batch_metrics(batch, time.monotonic() - flight.started) | progress
 
     # Evaluating
 
@@ -302,19 +304,23 @@ class Loop:
 
     async def _save_for_resume(self, step: int) -> str:
         """The weights that the next step's episodes are sampled from, for a run that is resumed in their midst."""
-        saved = await self.parts.trainer.save_weights_for_sampler(f"behind-{step:06d}")
+        name = f"behind-{step:06d}"
+        saved = await self._training.do(step, lambda trainer: trainer.save_weights_for_sampler(name))
         return str(saved.path)
 
-    async def _commit(self, step: int, metrics: dict[str, Any], upcoming: list[str] | None, behind: str | None) -> None:
-        """Make a step count: weights first, then the checkpoint's line, then the metrics."""
+    def _checkpoint_name(self, step: int) -> str:
+        return "final" if step + 1 == self.options.num_steps else f"{step + 1:06d}"
+
+    async def _commit(
+        self, step: int, metrics: dict[str, Any], stepped: Stepped, upcoming: list[str] | None, behind: str | None
+    ) -> None:
+        """Make a step count, whose weights are saved: the checkpoint's line, then the metrics."""
         o, done = self.options, step + 1
         self._unsaved.append({"step": step, **metrics})
         final = done == o.num_steps
         keep = self._keeps(step)
-        if self._saves(step):
-            name = "final" if final else f"{done:06d}"
-            state = (await self.parts.trainer.save_state(name)).path
-            sampler = (await self.parts.trainer.save_weights_for_sampler(name)).path if keep else None
+        if stepped.state_path is not None:
+            name, state, sampler = self._checkpoint_name(step), stepped.state_path, stepped.sampler_path
             disposable = [path for path in (None if keep else state, behind) if path is not None]
             old = self._rolling[:-1]
             self._rolling = [*self._rolling[-1:], disposable]
@@ -336,15 +342,8 @@ class Loop:
             self._store.drop_before(done)
             for path in (path for paths in old for path in paths):
                 await self.parts.engine.delete(path)
+        self._training.checkpointed(done, stepped.state_path)
         if self.parts.on_metrics is not None:
             self.parts.on_metrics(step, metrics)
         self.parts.progress.step_done(step, metrics)
         logger.info("step %d: %s", step, {name: round(value, 5) for name, value in metrics.items()})
-
-
-def passes(group: TrajectoryGroup) -> list[float]:
-    """For each episode of a group, 1 if it passed the hidden tests and 0 if not."""
-    return [
-        max((float(step.metrics.get("tests_passed", 0.0)) for step in trajectory.transitions), default=0.0)
-        for trajectory in group.trajectories_G
-    ]

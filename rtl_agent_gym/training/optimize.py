@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
@@ -14,11 +16,15 @@ from tinker_cookbook.rl.data_processing import trajectory_to_data
 from tinker_cookbook.rl.metrics import compute_kl_sample_train
 from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup
 
-from ..engines.protocol import Trainer
+from ..engines.guarded import Answer
+from ..engines.protocol import Sampler, Trainer
+from ..errors import RequestRefused, ServiceDown, ServiceError
 from .advantages import CreditConfig, RunningMeans, centred_rewards, token_advantages
 from .annotations import Judged
 from .episodes import full_tokens
 from .teachers import Judgement, Sampled, Teacher
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ async def prepare(
         covered = sum(told.covered for _, told in made)
         metrics["teacher_kl"] = sum(told.kl for _, told in made) / max(1.0, covered)
         metrics["teacher_kl/covered"] = covered / max(1.0, sampled)
+        metrics["teacher_kl/unjudged"] = float(_unjudged([told for _, told in made]))
         for problem in sorted(set(problems)) if len(set(problems)) > 1 else ():
             own = [told for (_, of, _), (_, told) in zip(examples, made, strict=True) if of == problem]
             metrics[f"teacher_kl/{problem}"] = sum(t.kl for t in own) / max(1.0, sum(t.covered for t in own))
@@ -88,6 +95,21 @@ class _Told:
     kl: float = 0.0
     covered: float = 0.0
     judgement: Judgement | None = None
+    failure: ServiceError | None = None
+    """Why the teacher did not judge."""
+
+
+def _unjudged(told: Sequence[_Told]) -> int:
+    """How many episodes the teacher did not judge.
+
+    Raises:
+        ServiceError: It judged none, and not because it refuses to: a step without its teacher is not taken.
+    """
+    failures = [one.failure for one in told if one.failure is not None]
+    passing = [failure for failure in failures if not isinstance(failure, RequestRefused)]
+    if passing and len(failures) == len(told):
+        raise ServiceError(f"the teacher judged no episode of the step; {passing[-1]}") from passing[-1]
+    return len(failures)
 
 
 async def _credited(
@@ -97,9 +119,16 @@ async def _credited(
     told, kl_T = _Told(), None
     if teacher is not None:
         logprobs_T = datum.loss_fn_inputs["logprobs"].to_torch().tolist()
-        judged = await teacher.judge(Sampled(problem, full_tokens(datum), [0.0, *mask_T], [0.0, *logprobs_T]))
+        sampled = Sampled(problem, full_tokens(datum), [0.0, *mask_T], [0.0, *logprobs_T])
+        try:
+            judged, failure = await teacher.judge(sampled), None
+        except ServiceDown:
+            raise
+        except ServiceError as error:  # a refusal would come again at each resume: the episode stays without a KL
+            logger.warning("an episode of %s is not judged: %s", problem, error)
+            judged, failure = Judgement([0.0] * len(sampled.tokens), [0.0] * len(sampled.tokens)), error
         kl_T = judged.kl[1:]  # the first token is nobody's target
-        told = _Told(sum(judged.kl), sum(judged.covered), judged)
+        told = _Told(sum(judged.kl), sum(judged.covered), judged, failure)
     advantages_T = torch.tensor(token_advantages(centred, kl_T, mask_T, credit), dtype=torch.float32)
     inputs = {**datum.loss_fn_inputs, "advantages": tinker.TensorData.from_torch(advantages_T)}
     return tinker.Datum(model_input=datum.model_input, loss_fn_inputs=inputs), told
@@ -122,6 +151,9 @@ async def optimize(
     """Train on a batch, in one optimizer step or several, and say how it went.
 
     All requests are made before the first is awaited: a service then needs no turn of its clock between them.
+
+    Raises:
+        ServiceError: One of them failed. What the others did is not known; the trainer is of no use any more.
     """
     adam = tinker.AdamParams(
         learning_rate=learning_rate, beta1=0.9, beta2=config.beta2, eps=1e-8, grad_clip_norm=config.grad_clip_norm
@@ -134,14 +166,65 @@ async def optimize(
         )
     logprobs: list[torch.Tensor] = []
     metrics: dict[str, float] = {"optim/lr": learning_rate}
-    for gradient, step in asked:
-        output = await gradient
-        logprobs += [found["logprobs"].to_torch() for found in output.loss_fn_outputs]
-        stepped = await step
-        metrics |= {_named(name): float(value) for name, value in (stepped.metrics or {}).items()}
+    with _cancelling([request for pair in asked for request in pair]):
+        for gradient, step in asked:
+            output = await gradient
+            logprobs += [found["logprobs"].to_torch() for found in output.loss_fn_outputs]
+            stepped = await step
+            metrics |= {_named(name): float(value) for name, value in (stepped.metrics or {}).items()}
     if any(float(datum.loss_fn_inputs["mask"].to_torch().sum()) for datum in data):
         metrics |= {name: float(value) for name, value in compute_kl_sample_train(list(data), logprobs).items()}
     return metrics
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What a step left."""
+
+    metrics: dict[str, float]
+    sampler: Sampler
+    """Of the weights behind it."""
+    state_path: str | None = None
+    """Its checkpoint, if one was asked for."""
+    sampler_path: str | None = None
+
+
+async def step_and_save(
+    trainer: Trainer,
+    data: Sequence[tinker.Datum],
+    learning_rate: float,
+    config: StepConfig,
+    *,
+    state: str | None = None,
+    weights: str | None = None,
+) -> Stepped:
+    """`optimize`, unless there is nothing to train on, and save.
+
+    Args:
+        trainer: See `optimize`, as for the next three.
+        data: The batch.
+        learning_rate: The rate.
+        config: How.
+        state: A name for the checkpoint; None for none.
+        weights: A name for weights to sample from later; None for none.
+    """
+    metrics = await optimize(trainer, data, learning_rate, config) if data else {}
+    sampler = await trainer.save_weights_and_get_sampling_client()
+    state_path = (await trainer.save_state(state)).path if state is not None else None
+    sampler_path = (await trainer.save_weights_for_sampler(weights)).path if weights is not None else None
+    return Stepped(metrics, sampler, state_path, sampler_path)
+
+
+@contextlib.contextmanager
+def _cancelling(requests: Sequence[Any]) -> Iterator[None]:
+    """Withdraws the requests, as far as that can be done, if one of them fails."""
+    try:
+        yield
+    except BaseException:
+        for request in requests:
+            if isinstance(request, Answer):
+                request.cancel()
+        raise
 
 
 def _averaged(data: Sequence[tinker.Datum]) -> list[tinker.Datum]:

@@ -157,6 +157,8 @@ class TrainOptions(BaseModel):
     """Episodes a group must keep, or it is dropped and counted."""
     max_concurrent: int = Field(64, ge=1)
     """Episodes under way at once."""
+    service_wait_seconds: float = Field(60.0, gt=0)
+    """How long a Tinker service that does not answer is waited for at the start; ten times as long later on."""
 
     # The run
     log_path: str = "runs/train"

@@ -70,6 +70,8 @@ def figures(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def draw(rows: Sequence[dict[str, Any]]) -> list[str]:
     """The curves as SVG texts."""
+    if not rows:
+        return []
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -19,15 +19,25 @@ from tinker_cookbook.rl.rollout_strategy import RolloutResult, RolloutStrategy
 from tinker_cookbook.rl.rollouts import do_group_rollout, do_single_rollout
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder, RolloutError, Trajectory, TrajectoryGroup
 
+from ..engines.guarded import context_of
 from ..engines.protocol import Sampler
-from ..errors import SandboxError, SandboxLost
+from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown
 from .episodes import EpisodeStore
 
 logger = logging.getLogger(__name__)
 
 
 class GroupDropped(SandboxError):
-    """Too few of a group's episodes survived the machine's faults."""
+    """Too few of a group's episodes survived the faults of the machine and the service.
+
+    Args:
+        message: How many, and the last fault.
+        refused: What the service said, if it refused a request of each episode that is missing: a retry is useless.
+    """
+
+    def __init__(self, message: str, refused: RequestRefused | None = None) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 @dataclass(frozen=True)
@@ -54,13 +64,15 @@ class SeededCompleter(TokenCompleter):
     def __init__(self, sampler: Sampler, config: SamplingConfig, name: str) -> None:
         self._sampler, self._config, self._name = sampler, config, name
         self._turn = 0
+        context = context_of(sampler, None)
+        self._limit = min(config.max_trajectory_tokens, context) if context else config.max_trajectory_tokens
 
     async def __call__(
         self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
     ) -> TokensWithLogprobs:
         """The next turn. An episode without room for another token gets an empty one, cut off by length."""
         config = self._config
-        room = min(config.max_tokens, config.max_trajectory_tokens - model_input.length)
+        room = min(config.max_tokens, self._limit - model_input.length)
         if max_tokens is not None:
             room = min(room, max_tokens)
         self._turn += 1
@@ -108,6 +120,8 @@ class SeededRetries(RolloutStrategy):
     plan: GroupPlan
     store: EpisodeStore | None = None
     errors: list[RolloutError] = field(default_factory=list)
+    refusals: list[RequestRefused] = field(default_factory=list)
+    """What the service refused; each cost an episode."""
 
     async def execute(self, env_group_builder: EnvGroupBuilder, policy: TokenCompleter) -> RolloutResult:
         """Play the group. Raises `GroupDropped` when too few survive."""
@@ -127,8 +141,10 @@ class SeededRetries(RolloutStrategy):
         played = [(task.result(), env) for task, env in zip(tasks, envs, strict=True)]
         survivors = [(trajectory, env) for trajectory, env in played if trajectory is not None]
         if len(survivors) < self.plan.min_survivors:
+            all_refused = len(self.refusals) == len(envs) - len(survivors)
             raise GroupDropped(
-                f"{len(survivors)} of {len(envs)} episodes survived; the last fault: {self.errors[-1].error_message}"
+                f"{len(survivors)} of {len(envs)} episodes survived; the last fault: {self.errors[-1].error_message}",
+                self.refusals[-1] if all_refused else None,
             )
         return RolloutResult([trajectory for trajectory, _ in survivors], [env for _, env in survivors], self.errors)
 
@@ -138,9 +154,14 @@ class SeededRetries(RolloutStrategy):
                 async with self.plan.gate or asyncio.Semaphore():
                     env = envs[number]
                     trajectory = await _rollout(SeededCompleter(self.sampler, self.config, name), env)
+            except ServiceDown:
+                raise
             except SandboxError as error:
                 self.errors.append(RolloutError(type(error).__name__, str(error)))
                 logger.warning("episode %s, attempt %d: %s", name, attempt + 1, error)
+                if isinstance(error, RequestRefused):
+                    self.refusals.append(error)
+                    return None
                 if attempt < self.plan.retries:
                     envs[number] = (await builder.make_envs())[number]
                 continue
@@ -173,7 +194,9 @@ class Batch:
     dropped: int = 0
     """Groups with too few survivors."""
     faults: int = 0
-    """Episodes that the machine broke."""
+    """Episodes that the machine or the service broke."""
+    refused: RequestRefused | None = None
+    """What the service said, if it refused all the episodes of each group that was dropped."""
 
 
 async def collect(
@@ -183,22 +206,28 @@ async def collect(
 ) -> Batch:
     """Play the groups of a step, all at once. A group that is lost is counted, and the others go on."""
 
-    async def one(builder: EnvGroupBuilder, strategy: SeededRetries) -> TrajectoryGroup | None:
+    async def one(builder: EnvGroupBuilder, strategy: SeededRetries) -> TrajectoryGroup | SandboxError:
         try:
             return await do_group_rollout(builder, TokenCompleter(), strategy)
+        except ServiceDown:
+            raise
         except SandboxError as error:
             logger.warning("a group was dropped: %s", error)
-            return None
+            return error
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(*pair)) for pair in zip(builders, strategies, strict=True)]
     batch = Batch(faults=sum(len(strategy.errors) for strategy in strategies))
+    lost: list[SandboxError] = []
     for task, builder, problem in zip(tasks, builders, problems, strict=True):
         found = task.result()
-        if found is None:
+        if isinstance(found, SandboxError):
             batch.dropped += 1
+            lost.append(found)
             continue
         batch.groups.append(found)
         batch.builders.append(builder)
         batch.problems.append(problem)
+    refusals = [error.refused if isinstance(error, GroupDropped) else None for error in lost]
+    batch.refused = refusals[-1] if refusals and all(refusals) else None
     return batch

@@ -10,19 +10,22 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RTLGymError, SandboxError, UsageError
 from .checks import Plan, plan_run
+from .endings import cause_of, clean_up
 from .folder import RunFolder
 from .options import TINY, split_arguments
 from .progress import Progress
 
 if TYPE_CHECKING:
+    from ..engines.protocol import Trainer
     from ..envs.tinker_config import TinkerEnvConfig
     from .annotations import Spell
-    from .services import Engine
+    from .services import Engine, Status
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +76,8 @@ def train(given: Mapping[str, Any], *, rl: bool = False, progress: Progress | No
             return asyncio.run(_train(plan, folder, shown))
     except asyncio.CancelledError:  # SIGTERM, answered like Ctrl-C
         raise KeyboardInterrupt from None
+    except BaseExceptionGroup as group:
+        raise cause_of(group) from group
     finally:
         folder.close()
 
@@ -110,7 +115,6 @@ def describe_options() -> str:
 
 async def _train(plan: Plan, folder: RunFolder, progress: Progress) -> Outcome:
     from ..envs.loop_runtime import acquire
-    from .report import write_report
 
     _quiet()
     task = asyncio.current_task()
@@ -123,20 +127,38 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress) -> Outcome:
         return _outcome(folder)
     lease = acquire()  # one Docker client for all steps, not one a step
     engine: Engine | None = None
+    status: Status = "errored"
     try:
         models = await _models(plan, progress)
-        engine = _engine(plan, folder)
+        engine = await _engine(plan, folder, progress)
         await _steps(plan, folder, progress, models, engine, last)
+        status = "success"
+    except asyncio.CancelledError:
+        status = "interrupted"
+        raise
     except BaseException:
         logger.exception("the run ended before its last step")
         raise
     finally:
-        if engine is not None:
-            engine.close()
-        await asyncio.shield(lease.release())
-        with contextlib.suppress(OSError):
-            write_report(folder)
+        closing = {} if engine is None else {"closing the engine": partial(engine.close, status)}
+        await clean_up(
+            {
+                **closing,
+                "ending the containers": lambda: asyncio.shield(lease.release()),
+                "writing the report": lambda: _report(folder),
+            },
+            failed=sys.exc_info()[1] is not None,
+        )
     return _outcome(folder)
+
+
+async def _report(folder: RunFolder) -> None:
+    from .report import write_report
+
+    try:
+        write_report(folder)
+    except OSError as error:
+        logger.warning("the report was not written: %s", error)
 
 
 async def _steps(
@@ -144,13 +166,18 @@ async def _steps(
 ) -> None:
     from ..envs.tinker_env import CVDPEnvGroupBuilder
     from .loop import Loop, Parts
+    from .services import LONGER
     from .teacher_setup import make_teacher
 
     o = plan.options
     config = env_config(plan, folder, models)
     await asyncio.to_thread(check_prompts, plan, config)
-    state = last["state_path"] if last is not None else o.load_checkpoint_path
-    trainer = await engine.trainer(models.student, o.lora_rank, o.seed, state, optimizer=last is not None)
+
+    async def make_trainer(checkpoint: str | None) -> Trainer:
+        state = checkpoint or o.load_checkpoint_path
+        return await engine.trainer(models.student, o.lora_rank, o.seed, state, optimizer=checkpoint is not None)
+
+    trainer = await make_trainer(last["state_path"] if last is not None else None)
     if last is not None:
         progress.say(f"{folder.path}: going on behind step {last['batch']}")
     parts = Parts(
@@ -162,7 +189,9 @@ async def _steps(
         folder=folder,
         progress=progress,
         spell=await asyncio.to_thread(spelling, config),
+        make_trainer=make_trainer,
     )
+    engine.requests.settle(LONGER * o.service_wait_seconds)
     with _other_loggers(plan, folder) as on_metrics:
         parts.on_metrics = on_metrics
         loop = Loop(o, parts)
@@ -246,11 +275,11 @@ async def _models(plan: Plan, progress: Progress) -> Models:
     )
 
 
-def _engine(plan: Plan, folder: RunFolder) -> Engine:
+async def _engine(plan: Plan, folder: RunFolder, progress: Progress) -> Engine:
     from .services import local_engine, tinker_engine
 
     if plan.engine == "tinker":
-        return tinker_engine(plan.options.base_url)
+        return await tinker_engine(plan.options.base_url, progress.say, plan.options.service_wait_seconds)
     return local_engine(folder.path / "checkpoints", plan.options.seed)
 
 

@@ -1,4 +1,8 @@
-"""What every engine must do, tried on the one in this process and, where there is a key, on Tinker's service."""
+"""What every engine must do, tried on the one in this process and, where there is a key, on Tinker's service.
+
+It is also tried on the engine in this process behind autospecs of the SDK's own classes, so that a method whose
+signature changes there fails here, and behind the guards that a run puts in front of any engine.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 import tinker
 
 from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
 from rtl_agent_gym.engines.protocol import Service, Trainer
+from rtl_agent_gym.training import services
 
 pytestmark = pytest.mark.filterwarnings("default::FutureWarning", "default::DeprecationWarning")
 
@@ -26,19 +32,83 @@ class Engine:
 
     service: Service
     model: str
+    local: bool = True
 
 
-@pytest.fixture(params=["local", "tinker"])
+class _Later:
+    """A future of the local engine, whose result is put behind an autospec."""
+
+    def __init__(self, below: Any, kind: type) -> None:
+        self._below, self._kind = below, kind
+
+    def __await__(self) -> Any:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Any:
+        return behind_spec(self._kind, await self._below)
+
+
+MAKES = {
+    "create_lora_training_client": tinker.TrainingClient,
+    "create_training_client_from_state": tinker.TrainingClient,
+    "create_training_client_from_state_with_optimizer": tinker.TrainingClient,
+    "create_sampling_client": tinker.SamplingClient,
+    "save_weights_and_get_sampling_client": tinker.SamplingClient,
+}
+
+
+def behind_spec(kind: type, below: Any) -> Any:
+    """`below`, to be called by the signatures of one of the SDK's classes alone."""
+    spec = create_autospec(kind, instance=True)
+    for name in dir(kind):
+        if name.startswith("_") or not callable(getattr(kind, name)) or not hasattr(below, name):
+            continue
+        method = getattr(below, name)
+        makes = MAKES.get(name)
+        if makes is None:
+            getattr(spec, name).side_effect = method
+        else:
+            getattr(spec, name).side_effect = lambda *a, _m=method, _k=makes, **k: _Later(_m(*a, **k), _k)
+    return spec
+
+
+class Guarded:
+    """The service as a run asks it: through `services.Engine`."""
+
+    def __init__(self, engine: services.Engine) -> None:
+        self._engine = engine
+
+    def create_lora_training_client(self, base_model: str, rank: int = 32, seed: int | None = None) -> Any:
+        return self._engine.trainer(base_model, rank, seed or 0, None, optimizer=False)
+
+    def create_training_client_from_state(self, path: str) -> Any:
+        return self._engine.trainer("", 0, 0, path, optimizer=False)
+
+    def create_training_client_from_state_with_optimizer(self, path: str) -> Any:
+        return self._engine.trainer("", 0, 0, path, optimizer=True)
+
+    def create_sampling_client(self, model_path: str | None = None, base_model: str | None = None) -> Any:
+        if model_path is not None:
+            return self._engine.sampler(model_path)
+        return self._engine.published("student_model", str(base_model))
+
+
+@pytest.fixture(params=["local", "specified", "tinker"])
 async def engine(request: pytest.FixtureRequest, model_path: Path, tmp_path: Path) -> AsyncIterator[Engine]:
-    if request.param == "local":
+    if request.param != "tinker":
         with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path)) as service:
-            yield Engine(service, str(model_path))
+            if request.param == "local":
+                yield Engine(service, str(model_path))
+            else:
+                spec = behind_spec(tinker.ServiceClient, service)
+                guarded: Any = Guarded(services.Engine(spec, "tinker"))
+                yield Engine(guarded, str(model_path))
         return
     base_url = os.environ.get("TINKER_BASE_URL")
     if not (os.environ.get("TINKER_API_KEY") or base_url):
         pytest.skip("neither TINKER_API_KEY nor TINKER_BASE_URL is set, so there is no Tinker service to test against")
     remote: Any = tinker.ServiceClient(base_url=base_url)
-    yield Engine(remote, os.environ.get("RTL_AGENT_GYM_TEST_MODEL", "Qwen/Qwen3-8B"))
+    yield Engine(remote, os.environ.get("RTL_AGENT_GYM_TEST_MODEL", "Qwen/Qwen3-8B"), local=False)
 
 
 @pytest.fixture
@@ -235,4 +305,31 @@ def total(logprobs: list[float | None]) -> float:
 
 
 def local(engine: Engine) -> bool:
-    return isinstance(engine.service, LocalServiceClient)
+    return engine.local
+
+
+@pytest.mark.parametrize("status", ["success", "errored", "interrupted"])
+async def test_a_session_of_the_sdk_is_closed_with_its_status_and_waited_for(status: services.Status) -> None:
+    spec = create_autospec(tinker.ServiceClient, instance=True)
+    waited: list[str] = []
+
+    async def finished() -> None:
+        waited.append("yes")
+
+    spec.close.side_effect = lambda status, detail=None: finished()
+    engine = services.Engine(spec, "tinker")
+    await engine.close(status)
+    await engine.close(status)  # idempotent
+    spec.close.assert_called_once_with(status)
+    assert waited == ["yes"]
+
+
+async def test_what_the_sdk_is_asked_beside_its_clients_is_still_there() -> None:
+    from rtl_agent_gym.engines import connect
+
+    assert callable(tinker.ServiceClient._check_accessible)
+    assert create_autospec(connect.AsyncTinker)(base_url="x", max_retries=0, timeout=1.0, http_client=None)
+    rest = create_autospec(tinker.RestClient)(base_url="x")
+    rest.get_server_capabilities()
+    rest.delete_checkpoint_from_tinker_path("tinker://a/weights/b")
+    assert create_autospec(tinker.SamplingClient, instance=True).get_base_model

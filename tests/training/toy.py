@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,17 +133,24 @@ def options(folder: Path, *arguments: str) -> TrainOptions:
     return parse_options(arguments, base)
 
 
-async def run(folder: Path, *arguments: str, faults: Faults | None = None, problems: int = 1) -> Ran:
-    """Do a toy run, or go on with one."""
+async def run(
+    folder: Path,
+    *arguments: str,
+    faults: Faults | None = None,
+    problems: int = 1,
+    service: Callable[[Any], Any] | None = None,
+) -> Ran:
+    """Do a toy run, or go on with one; `service` may put something in front of the engine's."""
     made = options(folder, *arguments)
     faults = faults or Faults()
     run_folder = RunFolder(made.log_path)
     run_folder.open(made.model_dump(mode="json"), "resume")
     engine = local_engine(run_folder.path / "checkpoints", made.seed)
+    engine.service = service(engine.service) if service is not None else engine.service
     try:
         return await _run(folder, made, faults, run_folder, engine, load_problems("bundled")[:problems])
     finally:
-        engine.close()
+        await engine.close("success")
         run_folder.close()
 
 
@@ -152,12 +159,17 @@ async def _run(
 ) -> Ran:
     last = run_folder.mend()
     state = last["state_path"] if last else None
-    trainer: Any = await engine.trainer(str(folder / "student"), 0, 0, state, optimizer=last is not None)
+
+    async def make_trainer(state: str | None) -> Any:
+        return await engine.trainer(str(folder / "student"), 0, 0, state, optimizer=state is not None)
+
+    trainer = await make_trainer(state)
     teacher = SameTokens(await engine.published("teacher_model", str(folder / "teacher"))) if made.distils else None
     with Progress(made.num_steps) as progress:
         parts = Parts(
-            engine, trainer, teacher, problems, lambda problem, size: ToyGroup(size, faults), run_folder, progress
-        )
+            engine, trainer, teacher, problems, lambda problem, size: ToyGroup(size, faults), run_folder, progress,
+            make_trainer=make_trainer,
+        )  # fmt: skip
         loop = Loop(made, parts)
         if last is not None:
             loop.restore(last)

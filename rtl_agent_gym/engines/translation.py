@@ -1,0 +1,114 @@
+"""What the exceptions of tinker's SDK mean to a run.
+
+=============================================  ==============================================  =========
+what the service said                          becomes                                         exit code
+=============================================  ==============================================  =========
+401, 403, a key of the wrong form              `UsageError` that names ``TINKER_API_KEY``      2
+400, 404, 422 when a model is asked for        `UsageError` that names the option              2
+400, 404, 422, a failure that is the user's    `RequestRefused`: costs one episode             –
+402                                            `ServiceDown`                                   3
+408, 409, 410, 429, 5xx, no connection, …      `ServiceError`: asked again, then a fault       –
+no answer for as long as the run waits         `ServiceDown`                                   3
+=============================================  ==============================================  =========
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import httpx
+import tinker
+from tinker.types import RequestErrorCategory
+
+from ..errors import RequestRefused, RTLGymError, ServiceDown, ServiceError, UsageError
+
+REFUSALS = (400, 404, 405, 413, 422)
+"""HTTP statuses that the same request would get again."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a service, for messages."""
+
+    doing: str
+    """In words: ``sampling``."""
+    option: str | None = None
+    """The option whose value is asked for; then a refusal is wrong usage."""
+    value: str = ""
+    refusable: bool = False
+    """It is one episode's: what an engine calls wrong usage, such as a prompt that is too long, is a refusal of it."""
+
+
+def translate(error: Exception, request: Request, *, remote: bool) -> RTLGymError | None:
+    """Our exception for one that a request raised; None for what is none of the service's.
+
+    Args:
+        error: What was raised.
+        request: What was asked.
+        remote: Whether the SDK raised it: its futures raise plain `ValueError` and `RuntimeError` too.
+    """
+    if isinstance(error, RTLGymError):
+        return error if remote else _named(error, request)
+    if isinstance(error, tinker.RequestFailedError):
+        if error.category is RequestErrorCategory.User:
+            return _refused(error, request)
+        return ServiceError(f"{request.doing}: {first_line(error)}")
+    status = _status(error)
+    if status in (401, 403) and (status == 401 or request.option is None):
+        return UsageError(f"TINKER_API_KEY: the service does not accept the key: {first_line(error)}")
+    if status == 402:
+        return ServiceDown(f"{request.doing}: the account's billing does not allow it: {first_line(error)}")
+    if status in REFUSALS or status == 403:
+        return _refused(error, request)
+    if status is not None or isinstance(error, (tinker.APIConnectionError, httpx.HTTPError, TimeoutError)):
+        return ServiceError(f"{request.doing}: {first_line(error)}")
+    if isinstance(error, tinker.APIResponseValidationError):
+        return ServiceError(f"{request.doing}: the service's answer is none of Tinker's: {first_line(error)}")
+    if isinstance(error, tinker.TinkerError):
+        if any(word in str(error).lower() for word in ("api_key", "credential")):
+            return UsageError(f"TINKER_API_KEY: {first_line(error)}")
+        return ServiceError(f"{request.doing}: {first_line(error)}")
+    if type(error).__module__.partition(".")[0] == "tinker":
+        return ServiceError(f"{request.doing}: {first_line(error)}")
+    if remote and isinstance(error, ValueError) and request.option is not None:
+        return _refused(error, request)
+    if remote and isinstance(error, (ValueError, RuntimeError, AssertionError, OSError)):
+        return ServiceError(f"{request.doing}: {first_line(error)}")
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line, with the reason of the operating system where there is one."""
+    text = str(error).strip().split("\n")[0].partition(" for self.request_id=")[0] or type(error).__name__
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, OSError) and below.errno:
+            reason = os.strerror(below.errno)
+            return text if reason in text else f"{text.rstrip('.')} ({reason})"
+        below = below.__cause__ or below.__context__
+    return text
+
+
+def _named(error: RTLGymError, request: Request) -> RTLGymError:
+    if isinstance(error, UsageError) and request.refusable:
+        return RequestRefused(f"{request.doing}: {error}")
+    if type(error) is UsageError and request.option is not None:
+        return UsageError(f"{request.option}: {error}")
+    return error
+
+
+def _refused(error: Exception, request: Request) -> RTLGymError:
+    if request.option is not None:
+        return UsageError(f"{request.option}: the service refuses {request.value!r}: {first_line(error)}")
+    return RequestRefused(f"{request.doing}: the service refuses the request: {first_line(error)}")
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status behind an exception: its own, or that of the one it was raised from."""
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, tinker.APIStatusError):
+            return below.status_code
+        below = below.__cause__
+    return None

@@ -1,0 +1,289 @@
+"""What a service that fails in the midst of a run costs: an episode, a pause or the run, never a step taken twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import tinker
+from tinker.types import RequestErrorCategory
+
+from rtl_agent_gym.engines import guarded
+from rtl_agent_gym.engines.guarded import GuardedSampler, Requests
+from rtl_agent_gym.engines.translation import Request, translate
+from rtl_agent_gym.engines.watch import Notices, Watch
+from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
+from rtl_agent_gym.training import recovery, run
+from rtl_agent_gym.training.cross import CrossTokens
+from rtl_agent_gym.training.dialects import dialect_of
+from rtl_agent_gym.training.endings import cause_of, clean_up
+from rtl_agent_gym.training.teachers import Judgement, Sampled
+from tests.training.faulty_service import Fault, Faulty, failed, no_connection, status_error
+
+BUSY = status_error(tinker.RateLimitError, 429)
+BROKEN = status_error(tinker.InternalServerError, 500)
+KEY = status_error(tinker.AuthenticationError, 401)
+BILLING = status_error(tinker.BillingError, 402)
+TOO_LONG = status_error(tinker.BadRequestError, 400)
+SERVERS = failed(RequestErrorCategory.Server)
+USERS = failed(RequestErrorCategory.User)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(guarded, "wait_exponential_jitter", lambda **_: lambda _: 0.0)
+
+
+def differs(first: dict[str, Any], second: dict[str, Any]) -> float:
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+async def reason(ran: Awaitable[Any]) -> BaseException:
+    """Why a run ended."""
+    try:
+        await ran
+    except Exception as error:
+        return cause_of(error)
+    raise AssertionError("the run came to its end")
+
+
+async def played(toy: Any, home: Path, name: str, faulty: Any, *arguments: str) -> Any:
+    common = ("num_steps=3", "group_size=3", "kl_penalty_coef=1", f"log_path={home / name}")
+    return await toy.run(home, *common, *arguments, service=faulty)
+
+
+@pytest.mark.parametrize("fault", [BUSY, BROKEN, SERVERS, no_connection])
+async def test_a_request_that_changes_nothing_is_made_again(toy: Any, home: Path, fault: Fault) -> None:
+    whole = await played(toy, home, "whole", None)
+    faults = {
+        "sample": {1: fault, 2: fault, 7: fault},
+        "compute_logprobs": {0: fault},
+        "create_sampling_client": {0: fault},
+    }
+    ran = await played(toy, home, "faulty", lambda below: Faulty(below, faults))
+    assert differs(ran.weights, whole.weights) < 1e-6
+    assert [row["rollouts/faults"] for row in ran.folder.metrics()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+@pytest.mark.parametrize(
+    "method", ["forward_backward", "optim_step", "save_state", "save_weights_and_get_sampling_client"]
+)
+async def test_a_step_that_failed_counts_once(toy: Any, home: Path, method: str, carried_out: bool) -> None:
+    """Whether or not the service had carried the request out."""
+    whole = await played(toy, home, "whole", None)
+    calls = {"forward_backward": 1, "optim_step": 1, "save_state": 1, "save_weights_and_get_sampling_client": 2}
+    service: list[Faulty] = []
+
+    def faulty(below: Any) -> Faulty:
+        lost = () if carried_out else (method,)
+        service.append(Faulty(below, {method: {calls[method]: SERVERS, calls[method] + 1: BROKEN}}, lost=lost))
+        return service[0]
+
+    ran = await played(toy, home, "faulty", faulty)
+    rows = ran.folder.metrics()
+    assert [row["service/steps_repeated"] for row in rows] == [0, 2, 0]
+    assert differs(ran.weights, whole.weights) < 1e-6
+    assert [row["teacher_kl"] for row in rows] == [
+        pytest.approx(row["teacher_kl"], abs=1e-6) for row in whole.folder.metrics()
+    ]
+    assert service[0].calls["create_training_client_from_state_with_optimizer"] == 2
+    assert ran.faults.played == whole.faults.played  # the episodes are the same ones
+
+
+async def test_the_first_step_can_be_repeated_too(toy: Any, home: Path) -> None:
+    whole = await played(toy, home, "whole", None)
+    faults = {"save_weights_and_get_sampling_client": {0: SERVERS}, "optim_step": {0: SERVERS}}
+    ran = await played(toy, home, "faulty", lambda below: Faulty(below, faults))
+    assert differs(ran.weights, whole.weights) < 1e-6
+
+
+async def test_a_pipelined_step_that_failed_counts_once(toy: Any, home: Path) -> None:
+    whole = await played(toy, home, "whole", None, "pipeline=true")
+    faults = {"forward_backward": {1: SERVERS}, "save_weights_for_sampler": {0: SERVERS}}
+    ran = await played(toy, home, "faulty", lambda below: Faulty(below, faults), "pipeline=true")
+    assert differs(ran.weights, whole.weights) < 1e-6
+
+
+async def test_a_step_behind_an_old_checkpoint_ends_the_run_which_resumes_exactly(toy: Any, home: Path) -> None:
+    whole = await played(toy, home, "whole", None, "resume_every=2")
+    faulty = lambda below: Faulty(below, {"optim_step": {1: SERVERS}})  # noqa: E731
+    cause = await reason(played(toy, home, "faulty", faulty, "resume_every=2"))
+    assert isinstance(cause, ServiceDown)
+    assert "step 2: the optimizer step: Request failed: boom" in str(cause)
+    assert "the last checkpoint is of step 0: start the same command again" in str(cause)
+    again = await played(toy, home, "faulty", None, "resume_every=2")
+    assert differs(again.weights, whole.weights) < 1e-6
+    assert again.faults.played < whole.faults.played
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind", "says"),
+    [
+        ({"sample": {"always": KEY}}, UsageError, "TINKER_API_KEY"),
+        ({"compute_logprobs": {2: BILLING}}, ServiceDown, "billing"),
+        ({"sample": {3: BILLING}}, ServiceDown, "billing"),
+        ({"optim_step": {"always": SERVERS}}, ServiceDown, "step 1 failed 4 times; the optimizer step"),
+        ({"forward_backward": {0: TOO_LONG}}, RequestRefused, "computing the gradient: the service refuses"),
+        ({"compute_logprobs": {"always": SERVERS}}, ServiceError, "the teacher judged no episode of the step"),
+        ({"sample": {"always": USERS}}, RequestRefused, "the service refused every episode of step 1: sampling"),
+    ],
+)
+async def test_what_no_retry_can_mend_ends_the_run_with_its_reason(
+    toy: Any, home: Path, faults: Any, kind: type[Exception], says: str
+) -> None:
+    cause = await reason(played(toy, home, "run", lambda below: Faulty(below, faults)))
+    assert isinstance(cause, kind), cause
+    assert says in str(cause)
+
+
+async def test_a_refused_sample_costs_its_episode_and_is_not_repeated(toy: Any, home: Path) -> None:
+    ran = await played(toy, home, "run", lambda below: Faulty(below, {"sample": {1: TOO_LONG}}))
+    rows = ran.folder.metrics()
+    assert [(row["rollouts/faults"], row["env/all/total_episodes"]) for row in rows] == [(1, 2), (0, 3), (0, 3)]
+
+
+async def test_an_episode_that_the_teacher_refuses_stays_unjudged_also_when_resumed(toy: Any, home: Path) -> None:
+    faults: Any = {"compute_logprobs": {1: TOO_LONG}, "optim_step": {"always": BILLING}}
+    cause = await reason(played(toy, home, "run", lambda below: Faulty(below, faults)))
+    assert isinstance(cause, ServiceDown)  # behind the judging
+    ran = await played(toy, home, "run", lambda below: Faulty(below, {"compute_logprobs": {1: USERS, 3: USERS}}))
+    rows = ran.folder.metrics()
+    assert [row["teacher_kl/unjudged"] for row in rows] == [1, 1, 0]
+    assert [row["teacher_kl/covered"] for row in rows] == [pytest.approx(2 / 3), pytest.approx(2 / 3), 1]
+
+
+async def test_a_teacher_that_refuses_everything_leaves_the_reward(toy: Any, home: Path) -> None:
+    faults: Any = {"compute_logprobs": {"always": TOO_LONG}}
+    ran = await played(toy, home, "run", lambda below: Faulty(below, faults), "reward_coef=1", "baseline=none")
+    assert [row["teacher_kl/unjudged"] for row in ran.folder.metrics()] == [3, 3, 3]
+
+
+class Scores:
+    """A sampler that notes what it is asked to score."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+
+    def compute_logprobs(self, prompt: tinker.ModelInput) -> Any:
+        self.asked.append(prompt.to_ints())
+
+        async def answer() -> list[float | None]:
+            return [None, *[-1.0] * (prompt.length - 1)]
+
+        return answer()
+
+
+async def test_the_teacher_reads_what_its_context_holds_less_one() -> None:
+    """The service samples a token behind the prompt."""
+    below: Any = Scores()
+    sampler = GuardedSampler(below, Requests(), context=5)
+    found = await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2, 3, 4, 5, 6]))
+    assert below.asked == [[1, 2, 3, 4]]
+    assert found == [None, -1.0, -1.0, -1.0, None, None]
+    assert len(await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2, 3, 4]))) == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("Proto deserialization failed"), ServiceError),
+        (RuntimeError("A previous request failed; this TrainingClient is poisoned"), ServiceError),
+        (status_error(tinker.NotFoundError, 404)(), RequestRefused),
+        (status_error(tinker.UnprocessableEntityError, 422)(), RequestRefused),
+        (status_error(tinker.ConflictError, 409)(), ServiceError),
+        (tinker.TinkerError("The api_key JWT has expired"), UsageError),
+        (tinker.TinkerError("retrieve_futures polling failed"), ServiceError),
+    ],
+)
+def test_every_exception_of_the_sdk_becomes_one_of_ours(error: Exception, kind: type[Exception]) -> None:
+    assert type(translate(error, Request("sampling"), remote=True)) is kind
+
+
+def test_a_futures_error_is_judged_by_the_status_behind_it() -> None:
+    error = ValueError("Error retrieving result")
+    error.__cause__ = KEY()
+    assert isinstance(translate(error, Request("sampling"), remote=True), UsageError)
+
+
+async def test_a_service_that_falls_silent_is_told_of_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtl_agent_gym.engines.watch.QUIET", 0.02)
+    told: list[str] = []
+
+    async def probe() -> None:
+        raise ServiceError("base_url: nobody there")
+
+    requests = Requests(Notices(told.append), Watch(probe, Notices(told.append), 0.1))
+    with pytest.raises(ServiceDown, match="given up after 0 s: base_url: nobody there"):
+        await requests.once(Request("sampling"), asyncio.Event().wait)
+    assert told == ["base_url: nobody there; waited 0 s, giving up after 0 s"]
+
+
+async def test_every_step_of_cleaning_up_is_done_and_the_first_error_told() -> None:
+    done: list[str] = []
+
+    async def step(name: str, error: Exception | None) -> None:
+        done.append(name)
+        if error is not None:
+            raise error
+
+    steps = {
+        "service": lambda: step("service", ServiceError("did not take note")),
+        "lease": lambda: step("lease", ValueError("first")),
+        "report": lambda: step("report", OSError("second")),
+    }
+    with pytest.raises(ValueError, match="first"):
+        await clean_up(steps, failed=False)
+    await clean_up(steps, failed=True)
+    assert done == ["service", "lease", "report"] * 2
+
+
+def test_a_runs_own_error_is_told_before_those_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Engine:
+        closed: ClassVar[list[str]] = []
+
+        async def close(self, status: str) -> None:
+            self.closed.append(status)
+            raise TypeError("close() missing 1 required positional argument")
+
+    async def engine(*_: Any) -> Any:
+        return Engine()
+
+    async def steps(*_: Any) -> None:
+        raise ExceptionGroup("tasks", [ServiceError("one"), ExceptionGroup("more", [UsageError("the reason")])])
+
+    reports: list[Any] = []
+    monkeypatch.setattr(run, "_engine", engine)
+    monkeypatch.setattr(run, "_steps", steps)
+    monkeypatch.setattr("rtl_agent_gym.training.report.write_report", reports.append)
+    with pytest.raises(UsageError, match="the reason"):
+        run.train({"engine": "local", "log_path": str(tmp_path / "run")})
+    assert Engine.closed == ["errored"]
+    assert len(reports) == 1
+
+
+async def test_a_translation_longer_than_the_teachers_context_is_judged_as_far_as_it_goes() -> None:
+    qwen, harmony = dialect_of(get_renderer("qwen3", qwen3_tokenizer())), dialect_of(get_renderer("gpt_oss"))
+    prompt = qwen.renderer.initial_ids("Be careful.", "Write it.")
+    said = qwen3_tokenizer().encode("module top; wire a; endmodule " * 12 + "<|im_end|>", add_special_tokens=False).ids
+    size = len(prompt) + len(said)
+    sampled = Sampled("p", [*prompt, *said], [0.0] * len(prompt) + [1.0] * len(said), [-3.0] * size)
+    opening = harmony.renderer.initial_ids("Be careful.", "Write it.")
+
+    async def judged(context: int | None) -> Judgement:
+        below: Any = Scores()
+        teacher = CrossTokens(GuardedSampler(below, Requests(), context), qwen, harmony, {"p": opening})
+        return await teacher.judge(sampled)
+
+    whole, cut = await judged(None), await judged(len(opening) + 20)
+    judged_in_full = sum(whole.covered)
+    assert 0 < sum(cut.covered) < judged_in_full
+    reached = [place for place, covered in enumerate(cut.covered) if covered]
+    assert all(cut.kl[place] == whole.kl[place] for place in reached)
+    assert not any(cut.kl[reached[-1] + 1 :])  # a token that the teacher has not read costs nothing

@@ -1,0 +1,88 @@
+"""A stand-in for Tinker's service on loopback, for the real SDK to talk to; it answers as told and notes requests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+GOOD: dict[str, tuple[int, Any]] = {
+    "client/config": (200, {}),
+    "client/dynamic_config": (404, {"detail": "no such thing"}),
+    "create_session": (200, {"type": "create_session", "session_id": "session-1"}),
+    "get_server_capabilities": (
+        200,
+        {"supported_models": [{"model_name": "Qwen/Qwen3-8B", "max_context_length": 32768}]},
+    ),
+    "session_heartbeat": (200, {}),
+    "telemetry": (200, {"status": "accepted"}),
+    "sessions/session-1/finish": (200, None),
+}
+"""What a service says that works, until something is made there."""
+
+
+@dataclass
+class Stub:
+    """The service: ``answers`` by the end of a path; ``"*"`` for all paths, None for no answer at all."""
+
+    answers: dict[str, tuple[int, Any] | None]
+    seen: list[tuple[str, Any]] = field(default_factory=list)
+    url: str = ""
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def paths(self) -> list[str]:
+        """The paths that were asked for."""
+        return [path for path, _ in self.seen]
+
+
+@contextlib.contextmanager
+def serving(answers: Mapping[str, tuple[int, Any] | None]) -> Iterator[Stub]:
+    """A service that says `answers`, and `GOOD` otherwise."""
+    stub = Stub({**GOOD, **answers})
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            path = self.path.removeprefix("/api/v1/")
+            try:
+                stub.seen.append((path, json.loads(body or b"null")))
+            except ValueError:
+                stub.seen.append((path, body))
+            found = stub.answers.get("*", stub.answers.get(path, (404, {"detail": f"no path {path}"})))
+            if found is None:
+                stub.ended.wait(60)
+                return
+            status, content = found
+            data = b"" if content is None else json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_DELETE = answer
+
+        def log_message(self, *_: object) -> None:
+            """Nothing is printed."""
+
+        def handle(self) -> None:
+            with contextlib.suppress(ConnectionError):
+                super().handle()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    stub.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield stub
+    finally:
+        stub.ended.set()
+        server.shutdown()
+        server.server_close()
