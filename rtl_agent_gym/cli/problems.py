@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -38,6 +39,7 @@ _JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSO
 # Escape sequences in a problem's text must not reach the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PIPE_WIDTH = 240
+_NARROW = 72
 
 
 @problems_app.command("list")
@@ -57,6 +59,12 @@ def list_command(
     if as_json:
         _print_json([_summary(problem) for problem in problems])
         return
+    console = _console()
+    if console.width < _NARROW:
+        for problem in problems:
+            _print_lines(console, problem)
+        console.print(_plain(_count(len(problems), "problem")))
+        return
     table = Table("id", "category", "difficulty", "targets", "golden", "scorable", title=None)
     table.columns[0].no_wrap = True
     for problem in problems:
@@ -68,9 +76,17 @@ def list_command(
             "yes" if problem.golden is not None else "no",
             "yes" if problem.unscorable is None else _plain(f"no: {problem.unscorable}"),
         )
-    console = _console()
     console.print(table)
     console.print(_plain(_count(len(problems), "problem")))
+
+
+def _print_lines(console: Console, problem: Problem) -> None:
+    """A row of the table, for a terminal that has no room for its columns."""
+    console.print(_plain(problem.id), style="bold", soft_wrap=True)
+    golden = "golden" if problem.golden is not None else "no golden"
+    scorable = "" if problem.unscorable is None else f", not scorable: {problem.unscorable}"
+    text = f"{_category(problem)}, {problem.difficulty}, {golden}{scorable}: {', '.join(problem.targets)}"
+    console.print(Padding(_plain(text), (0, 0, 0, 2)))
 
 
 @problems_app.command("show")

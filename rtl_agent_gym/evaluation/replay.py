@@ -152,7 +152,9 @@ async def replay(
     )
     rewards = _rewards_compare(report, transcript, grader)
     if _is_single_turn(transcript):
-        return await _replay_answer(report, transcript, problem, grader, renderer, rewards)
+        rules = _rules(transcript, problem)
+        single = SingleTurnEpisode(problem, grader=grader, renderer=renderer, config=rules)
+        return await _replay_answer(report, transcript, single, rewards)
     async with _episode(transcript, problem, provider, grader, renderer) as episode:
         await episode.start()
         _note_image(report, transcript, episode)
@@ -179,18 +181,10 @@ async def replay(
         return report
 
 
-async def _replay_answer(
-    report: Replay,
-    transcript: Transcript,
-    problem: Problem,
-    grader: Grader,
-    renderer: Renderer,
-    rewards: bool,
-) -> Replay:
+async def _replay_answer(report: Replay, transcript: Transcript, episode: SingleTurnEpisode, rewards: bool) -> Replay:
     """The same for a single-turn episode, which has no sandbox: one answer is read and graded."""
     if not transcript.turns:
         return report
-    episode = SingleTurnEpisode(problem, grader=grader, renderer=renderer, config=_rules(transcript, problem))
     await episode.start()
     turn = await episode.step(_said(transcript.turns[0]))
     report.compared_turns = 1

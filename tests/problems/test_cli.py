@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,13 @@ def test_list(source: Path) -> None:
         "yes",
     ]
     assert result.output.endswith("2 problems\n")
+
+
+def test_list_in_a_narrow_terminal_loses_nothing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "44")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the output for a terminal
+    words = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", run("list", "--problems", source).output).split())
+    assert "cvdp_agentic_tiny_0001 cid004 RTL modification, easy, golden: rtl/tiny.sv" in words
 
 
 def test_list_says_why_a_row_cannot_be_scored(agentic_row: Row, write_rows: Write) -> None:
