@@ -14,6 +14,9 @@ from ..scoring.score import Score
 FOLDERS = ("rtl", "verif", "docs")
 """The folders of the work folder whose files are graded."""
 
+MOST_SECONDS = 86_400.0
+"""The longest time limit of a command or a grading: a day."""
+
 RECORDED_RULES = (
     "max_turns",
     "command_timeout",
@@ -70,6 +73,9 @@ class EpisodeConfig:
         for name in ("max_turns", "command_timeout", "max_output", "max_malformed", "scoring_timeout"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be greater than 0, got {getattr(self, name)!r}")
+        for name in ("command_timeout", "scoring_timeout"):
+            if getattr(self, name) > MOST_SECONDS:
+                raise UsageError(f"{name} must be at most {MOST_SECONDS:,.0f} seconds, got {getattr(self, name):g}")
         for name in ("harness_feedback", "progress_coef"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} must be 0 or more, got {getattr(self, name)!r}")
