@@ -244,7 +244,7 @@ BAD_OPTIONS = [
     (["--policy", "scripted"], "'scripted' needs a file"),
     (["--command-timeout", "inf"], "--command-timeout"),
     (["--command-timeout", "1e12"], "--command-timeout"),
-    (["--temperature", "nan", "--policy", "chat:x", "--base-url", "http://h/v1"], "temperature must be"),
+    (["--top-p", "nan", "--policy", "chat:x", "--base-url", "http://h/v1"], "top_p in (0, 1]"),
     (["--out", "/proc/run"], "cannot be written"),
 ]
 
