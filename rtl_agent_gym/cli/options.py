@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..envs.rules import MOST_SECONDS
+from ..envs.rules import LONGEST_TIMEOUT
 from ..errors import UsageError
 from ..policies import POLICIES
 from ..problems import Problem, load_problems
@@ -25,7 +25,7 @@ WeightsOption = Annotated[str, typer.Option(metavar="PRESET", help=f"What is pai
 
 # The rules of an episode.
 MaxTurnsOption = Annotated[int, typer.Option(min=1, help="Turns before an episode is cut off.")]
-CommandTimeoutOption = Annotated[float, typer.Option(min=0.1, max=MOST_SECONDS, help="Seconds one command may run.")]
+CommandTimeoutOption = Annotated[float, typer.Option(min=0.1, max=LONGEST_TIMEOUT, help="Seconds one command may run.")]
 FeedbackOption = Annotated[
     int, typer.Option(min=0, help="How often the agent may submit and is told which checks fail; 0 for never.")
 ]
