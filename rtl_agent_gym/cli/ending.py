@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import RTLGymError, SandboxError, UsageError, leaves, most_telling
-from .plain import plain
+from ..visible import visible
 
 FAILED, WRONG_USAGE, MACHINE_FAILED, INTERRUPTED = 1, 2, 3, 130
 
@@ -88,7 +88,7 @@ def _told(error: Exception) -> int:
 
 
 def _say(message: str) -> None:
-    line = Text.assemble(("error:", "bold red"), " ", plain(message))
+    line = Text.assemble(("error:", "bold red"), " ", visible(message))
     with contextlib.suppress(OSError):
         Console(stderr=True).print(line, soft_wrap=True, highlight=False)
 

@@ -6,27 +6,48 @@ import asyncio
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit, urlunsplit
 
 import typer
 from rich.console import Console
 
+from .. import __version__
 from ..envs.episode import EpisodeConfig
-from ..errors import UsageError
+from ..errors import SandboxError, UsageError
 from ..evaluation.official import write_official
-from ..evaluation.results import EpisodeResult, EvaluationConfig, ResultsFile, problem_digests, results_file
+from ..evaluation.play import rules_for
+from ..evaluation.results import EvaluationConfig, ResultsFile, problem_digests, results_file
 from ..evaluation.run import Evaluation, Limits, scorable
 from ..evaluation.summary import summarise
-from ..policies import POLICIES, Closable, ModelOptions, Policy, ScriptedPolicy, make_policy
+from ..policies import Closable, ModelOptions, Policy, ScriptedPolicy, make_policy
 from ..problems import Problem, load_problems
 from ..prompts import build_prompt
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import DockerSandboxes
-from ..scoring import PRESETS, RewardWeights, ScoreCache, Scorer
+from ..sandboxes.image import image_tag
+from ..scoring import RewardWeights, ScoreCache, Scorer
+from ..visible import visible
 from .eval_views import EvaluationProgress, episode_watching, print_summary
-from .options import JsonOption, ProblemsOption, RendererOption
+from .options import (
+    ApiKeyOption,
+    BaseUrlOption,
+    CommandTimeoutOption,
+    FeedbackOption,
+    JsonOption,
+    MaxContextOption,
+    MaxTokensOption,
+    MaxTurnsOption,
+    PolicyOption,
+    ProblemsOption,
+    RendererOption,
+    TemperatureOption,
+    ToolsOption,
+    TopPOption,
+    WeightsOption,
+)
 
 
 @dataclass(frozen=True)
@@ -47,35 +68,32 @@ def eval_command(
     problem: Annotated[list[str] | None, typer.Option("--problem", metavar="ID", help="Only this; repeatable.")] = None,
     category: Annotated[list[str] | None, typer.Option(help="Only this, as 3 or cid003; repeatable.")] = None,
     difficulty: Annotated[list[str] | None, typer.Option(help="Only this; repeatable.")] = None,
-    policy: Annotated[str, typer.Option(help=f"Who acts: {', '.join(POLICIES)}.")] = "golden",
+    policy: PolicyOption = "golden",
     samples: Annotated[int, typer.Option("-n", "--samples", min=1, help="Episodes a problem.")] = 1,
     seed: Annotated[int, typer.Option(help="What every episode's own seed is made of.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run; by default one below runs/eval/ named by its configuration.")
     ] = None,
     renderer: RendererOption = "qwen3",
-    max_turns: Annotated[int, typer.Option(min=1, help="Turns before an episode is cut off.")] = 50,
-    command_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds one command may run.")] = 30.0,
-    harness_feedback: Annotated[
-        int, typer.Option(min=0, help="How often the agent may submit and is told which checks fail; 0 for never.")
-    ] = 0,
-    weights: Annotated[str, typer.Option(metavar="PRESET", help=f"One of {', '.join(PRESETS)}.")] = "default",
+    max_turns: MaxTurnsOption = 50,
+    command_timeout: CommandTimeoutOption = 30.0,
+    harness_feedback: FeedbackOption = 0,
+    weights: WeightsOption = "default",
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Of models.")] = 1.0,
-    top_p: Annotated[float, typer.Option(help="Of models.")] = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of one turn, of models.")] = 4096,
-    max_context: Annotated[int, typer.Option(min=1, help="Tokens a model can read, for tinker and local.")] = 32_768,
-    base_url: Annotated[str | None, typer.Option(help="Of the model's service.")] = None,
-    api_key: Annotated[
-        str | None, typer.Option(help="Of the model's service; better in the environment, as its provider says.")
-    ] = None,
-    tools: Annotated[bool, typer.Option(help="Chat: declare the shell as a tool, or leave calls to the text.")] = True,
+    temperature: TemperatureOption = 1.0,
+    top_p: TopPOption = 1.0,
+    max_tokens: MaxTokensOption = 4096,
+    max_context: MaxContextOption = 32_768,
+    base_url: BaseUrlOption = None,
+    api_key: ApiKeyOption = None,
+    tools: ToolsOption = True,
     cache: Annotated[bool, typer.Option(help="Use and keep gradings of equal files on disk.")] = True,
     json_: JsonOption = False,
 ) -> None:
     """Run episodes of every problem with a policy, many at once, and sum them up.
 
-    Each finished episode is kept at once. After a crash, Ctrl-C or kill -9 the same command goes on where it stopped.
+    Each finished episode is kept at once. After a crash, Ctrl-C or kill -9 the same command goes on where it stopped;
+    with a larger -n it adds episodes to those that are there.
     Exits 0 when every episode has a verdict, whatever it is, and 3 when the machine left some without one.
     """
     console = Console(stderr=json_)
@@ -90,11 +108,13 @@ def eval_command(
     )
     chosen, left = scorable(load_problems(problems, ids=problem, categories=category, difficulties=difficulty))
     for other, reason in left:
-        console.print(f"left out: {other.id}: {reason}", style="yellow", markup=False, soft_wrap=True)
+        line = visible(f"left out: {other.id}: {reason}")
+        console.print(line, style="yellow", markup=False, soft_wrap=True)
     if not chosen:
         raise UsageError(f"no problem of {problems} that was asked for can be scored here")
     player = make_policy(policy, options)
     dialect = get_renderer(renderer, getattr(player, "tokenizer", None))
+    rules = EpisodeConfig(max_turns=max_turns, command_timeout=command_timeout, harness_feedback=harness_feedback)
     config = EvaluationConfig(
         problems=problems,
         digests=problem_digests(chosen),
@@ -107,29 +127,46 @@ def eval_command(
         harness_feedback=harness_feedback,
         weights=weights,
         sampling=_sampling(policy, player, options),
+        image=image_tag(),
+        prompts=prompts_digest(player, dialect, chosen[0], rules),
+        version=__version__,
     )
     interactive = bool(getattr(player, "interactive", False))
-    plan = _Plan(
-        chosen,
-        player,
-        dialect,
-        config,
-        _rules(config, chosen[0], native=bool(getattr(player, "native_tools", False))),
-        Limits(concurrency=1 if interactive else concurrency),
-        cache,
-    )
+    limits = Limits(concurrency=1 if interactive else concurrency)
+    plan = _Plan(chosen, player, dialect, config, rules, limits, cache)
     folder = out or Path("runs/eval") / _folder_name(config)
     with results_file(folder, config) as file:
-        results = asyncio.run(_run(plan, file, console, interactive))
-    _conclude(folder, results, config, console, json_)
+        try:
+            asyncio.run(_run(plan, file, console, interactive))
+        except KeyboardInterrupt:
+            _say_how_to_go_on(file)
+            raise
+        _conclude(file, plan, console, json_)
 
 
-def _conclude(
-    folder: Path, results: list[EpisodeResult], config: EvaluationConfig, console: Console, json_: bool
-) -> None:
+def _say_how_to_go_on(file: ResultsFile) -> None:
+    kept = sum(result.score is not None for result in file.done.values())
+    total = file.config.samples * len(file.config.digests)
+    Console(stderr=True).print(
+        f"interrupted: {kept} of {total} episodes are kept in {file.folder}; the same command goes on with the others",
+        style="yellow",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _conclude(file: ResultsFile, plan: _Plan, console: Console, json_: bool) -> None:
+    folder, config = file.folder, file.config
+    results = [result for result in file.done.values() if result.problem_id in config.digests]
+    if config.samples > plan.config.samples:
+        console.print(f"{folder} holds {config.samples} episodes a problem, and all of them count", style="dim")
     summary = summarise(results, episodes=config.samples * len(config.digests))
-    (folder / "summary.json").write_text(json.dumps(summary.as_json(), indent=2) + "\n", encoding="utf-8")
-    report = write_official(folder, results, config)[-1]
+    try:
+        (folder / "summary.json").write_text(json.dumps(summary.as_json(), indent=2) + "\n", encoding="utf-8")
+        report = write_official(folder, results, config)[-1]
+    except OSError as error:
+        raise SandboxError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
     print_summary(console, summary, simulated=RewardWeights.preset(config.weights).simulate)
     console.print(f"results: {folder}; for the official reporter: {report}", style="dim", soft_wrap=True, markup=False)
     if json_:
@@ -141,7 +178,7 @@ def _conclude(
     raise typer.Exit(3 if summary.faults else 0)
 
 
-async def _run(plan: _Plan, file: ResultsFile, console: Console, interactive: bool) -> list[EpisodeResult]:
+async def _run(plan: _Plan, file: ResultsFile, console: Console, interactive: bool) -> None:
     total = plan.config.samples * len(plan.problems)
     progress = EvaluationProgress(console, total)
     observer = episode_watching(console) if interactive else progress.observer
@@ -165,36 +202,33 @@ async def _run(plan: _Plan, file: ResultsFile, console: Console, interactive: bo
                 limits=plan.limits,
                 observer=observer,
             )
-            missing = sum(1 for _ in evaluation.missing())
-            if missing < total:
-                console.print(f"{total - missing} of {total} episodes are there already", style="dim")
+            known = evaluation.known()
+            if known:
+                console.print(f"{len(known)} of {total} episodes are there already", style="dim")
             if interactive:
-                return await evaluation.run()
+                await evaluation.run()
+                return
             with progress:
-                progress.known([result for result in file.done.values() if result.score is not None])
-                return await evaluation.run()
+                progress.known(known)
+                await evaluation.run()
     finally:
         if isinstance(plan.policy, Closable):
             await plan.policy.close()
 
 
-def _rules(config: EvaluationConfig, problem: Problem, *, native: bool) -> EpisodeConfig:
-    rules = EpisodeConfig(
-        max_turns=config.max_turns,
+def prompts_digest(policy: Policy, dialect: Renderer, problem: Problem, rules: EpisodeConfig) -> str:
+    """Twelve hex digits that stand for the words around a problem: what one of the problems begins with."""
+    config = rules_for(policy, problem, rules)
+    system, user = build_prompt(
+        problem,
+        renderer=dialect.name,
         command_timeout=config.command_timeout,
+        max_output=config.max_output,
+        max_turns=config.max_turns,
         harness_feedback=config.harness_feedback,
     )
-    if not native:
-        return rules
-    # The service teaches its own form of calls, so the dialect's part is left out. The rest holds for every problem.
-    system, _ = build_prompt(
-        problem,
-        command_timeout=rules.command_timeout,
-        max_output=rules.max_output,
-        max_turns=rules.max_turns,
-        harness_feedback=rules.harness_feedback,
-    )
-    return replace(rules, system_prompt=system)
+    words = [system if config.system_prompt is None else config.system_prompt, user]
+    return hashlib.sha256("\0".join(words).encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def _sampling(name: str, policy: Policy, options: ModelOptions) -> dict[str, Any]:
@@ -203,10 +237,18 @@ def _sampling(name: str, policy: Policy, options: ModelOptions) -> dict[str, Any
         return {"script": hashlib.sha256(policy.path.read_bytes()).hexdigest()}
     if name in ("golden", "random", "human"):
         return {}
-    names = ("temperature", "top_p", "max_tokens", "max_context", "base_url", "tools")
-    return {name: getattr(options, name) for name in names}
+    names = ("temperature", "top_p", "max_tokens", "max_context", "tools")
+    return {name: getattr(options, name) for name in names} | {"base_url": _without_port(options.base_url)}
+
+
+def _without_port(address: str | None) -> str | None:
+    """A service's address as far as it says what is asked. A server that is started again has another port."""
+    if address is None:
+        return None
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(netloc=parts.hostname or "", query="", fragment="")).rstrip("/")
 
 
 def _folder_name(config: EvaluationConfig) -> str:
     words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{config.policy}-{Path(config.problems).name}").strip("-")
-    return f"{words[:60]}-n{config.samples}-{config.digest}"
+    return f"{words[:60]}-{config.digest}"

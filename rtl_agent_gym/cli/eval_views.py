@@ -17,6 +17,7 @@ from ..evaluation.results import EpisodeResult
 from ..evaluation.run import Observer
 from ..evaluation.summary import Rates, Summary
 from ..problems import Problem
+from ..visible import visible
 from .show import EpisodePrinter
 
 
@@ -67,7 +68,7 @@ class EvaluationProgress:
 
     def _faulted(self, problem: Problem, sample: int, error: SandboxError) -> None:
         self._faults += 1
-        text = Text(f"machine fault in {problem.id}, sample {sample}: {error}", style="yellow")
+        text = Text(visible(f"machine fault in {problem.id}, sample {sample}: {error}"), style="yellow")
         self._console.print(text, soft_wrap=True)
         self._show()
 
@@ -94,7 +95,7 @@ def episode_watching(console: Console) -> Observer:
         watcher=Watcher(opening=printer.opening, turn=printer.turn),
         output=printer.output,
         finished=lambda result: console.print(
-            f"{result.problem_id}: {_verdict(result)}", markup=False, highlight=False
+            visible(f"{result.problem_id}: {_verdict(result)}"), markup=False, highlight=False
         ),
     )
 

@@ -11,30 +11,54 @@ import typer
 from rich.console import Console
 
 from ..envs.episode import Episode, EpisodeConfig
-from ..evaluation import Played, Watcher, play
-from ..policies import POLICIES, Closable, ModelOptions, Policy, make_policy
+from ..evaluation import Played, Watcher, play, rules_for
+from ..evaluation.results import episode_seed
+from ..policies import Closable, ModelOptions, Policy, make_policy
 from ..problems import Problem
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import DockerSandboxes
 from ..scoring import RewardWeights, Scorer
-from .options import JsonOption, ProblemOption, ProblemsOption, RendererOption, one_problem
+from .options import (
+    ApiKeyOption,
+    BaseUrlOption,
+    CommandTimeoutOption,
+    FeedbackOption,
+    JsonOption,
+    MaxContextOption,
+    MaxTokensOption,
+    MaxTurnsOption,
+    PolicyOption,
+    ProblemOption,
+    ProblemsOption,
+    RendererOption,
+    TemperatureOption,
+    ToolsOption,
+    TopPOption,
+    WeightsOption,
+    one_problem,
+    writable_folder,
+)
 from .show import EpisodePrinter, print_score
 
 
 def run_command(
     problems: ProblemsOption = "bundled",
     problem: ProblemOption = None,
-    policy: Annotated[str, typer.Option(help=f"Who acts: {', '.join(POLICIES)}.")] = "golden",
+    policy: PolicyOption = "golden",
+    seed: Annotated[int, typer.Option(help="The episode is that of `eval` with this seed and -n 1.")] = 0,
     renderer: RendererOption = "qwen3",
-    max_turns: Annotated[int, typer.Option(min=1, help="Turns before the episode is cut off.")] = 50,
-    command_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds one command may run.")] = 30.0,
-    harness_feedback: Annotated[
-        int, typer.Option(min=0, help="How often the agent may submit and is told which checks fail; 0 for never.")
-    ] = 0,
+    max_turns: MaxTurnsOption = 50,
+    command_timeout: CommandTimeoutOption = 30.0,
+    harness_feedback: FeedbackOption = 0,
+    weights: WeightsOption = "default",
     transcript_dir: Annotated[Path, typer.Option(help="Folder for the transcript.")] = Path("runs/transcripts"),
-    temperature: Annotated[float, typer.Option(min=0.0, help="Of models.")] = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of one turn, of models.")] = 4096,
-    base_url: Annotated[str | None, typer.Option(help="Of the model's service.")] = None,
+    temperature: TemperatureOption = 1.0,
+    top_p: TopPOption = 1.0,
+    max_tokens: MaxTokensOption = 4096,
+    max_context: MaxContextOption = 32_768,
+    base_url: BaseUrlOption = None,
+    api_key: ApiKeyOption = None,
+    tools: ToolsOption = True,
     json_: JsonOption = False,
 ) -> None:
     """Play one episode, show it live, and end with its score.
@@ -42,42 +66,61 @@ def run_command(
     Exits 0 when the design passed, 1 when it did not.
     """
     chosen = one_problem(problems, problem)
-    options = ModelOptions(temperature=temperature, max_tokens=max_tokens, base_url=base_url)
+    options = ModelOptions(
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=max_tokens,
+        max_context=max_context,
+        base_url=base_url,
+        api_key=api_key,
+        tools=tools,
+    )
+    paid = RewardWeights.preset(weights)
     player = make_policy(policy, options)
     dialect = get_renderer(renderer, getattr(player, "tokenizer", None))
-    config = EpisodeConfig(
+    rules = EpisodeConfig(
         max_turns=max_turns,
         command_timeout=command_timeout,
         harness_feedback=harness_feedback,
         transcript_dir=transcript_dir,
     )
+    writable_folder(transcript_dir, "--transcript-dir")
     console = Console(stderr=json_)
-    played = asyncio.run(_play(chosen, player, dialect, config, console))
-    print_score(console, played.score, RewardWeights())
+    played = asyncio.run(_play(chosen, player, dialect, rules, paid, episode_seed(seed, chosen.id, 0), console))
+    print_score(console, played.score, paid)
     console.print(f"ended: {played.stop_reason} after {played.turns} turns", style="dim")
-    console.print(f"transcript: {played.transcript}", style="dim", soft_wrap=True)
+    console.print(f"transcript: {played.transcript}", style="dim", soft_wrap=True, markup=False)
     if json_:
         print(json.dumps(_summary(played)))
     raise typer.Exit(0 if played.score.passed else 1)
 
 
-async def _play(problem: Problem, policy: Policy, dialect: Renderer, config: EpisodeConfig, console: Console) -> Played:
+async def _play(
+    problem: Problem,
+    policy: Policy,
+    dialect: Renderer,
+    rules: EpisodeConfig,
+    weights: RewardWeights,
+    seed: int,
+    console: Console,
+) -> Played:
     printer = EpisodePrinter(console)
     watcher = Watcher(opening=printer.opening, said=printer.said, turn=printer.turn)
-    async with DockerSandboxes() as provider, Scorer(provider) as scorer:
-        episode = Episode(
-            problem,
-            provider=provider,
-            grader=scorer,
-            renderer=dialect,
-            config=config,
-            on_output=printer.output,
-        )
-        try:
-            return await play(episode, policy, watcher)
-        finally:
-            if isinstance(policy, Closable):
-                await policy.close()
+    try:
+        async with DockerSandboxes() as provider, Scorer(provider, weights=weights) as scorer:
+            episode = Episode(
+                problem,
+                provider=provider,
+                grader=scorer,
+                renderer=dialect,
+                config=rules_for(policy, problem, rules),
+                seed=seed,
+                on_output=printer.output,
+            )
+            return await play(episode, policy, watcher, seed=seed)
+    finally:
+        if isinstance(policy, Closable):
+            await policy.close()
 
 
 def _summary(played: Played) -> dict[str, object]:

@@ -17,7 +17,7 @@ from ..errors import UsageError
 from ..policies import Completion
 from ..scoring import RewardWeights
 from ..scoring.score import Score
-from .plain import plain
+from ..visible import VisibleStream, visible
 
 SHOWN_COMMAND_LINES = 30
 PARTS = ("format", "syntax", "interface", "compile", "tests")
@@ -32,19 +32,20 @@ class EpisodePrinter:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self._stream = VisibleStream()
 
     def opening(self, opening: Opening) -> None:
         """The task."""
-        self.console.print(Panel(Text(opening.user), title="task", border_style="cyan"))
+        self.console.print(Panel(Text(visible(opening.user)), title="task", border_style="cyan"))
 
     def said(self, number: int, completion: Completion) -> None:
         """A new turn begins."""
         self.console.rule(f"turn {number}", style="dim")
-        self.console.print(Text(_head(completion.text)), style="blue")
+        self.console.print(Text(visible(_head(completion.text))), style="blue")
 
     def output(self, data: bytes) -> None:
         """A command writes."""
-        self.console.file.write(data.decode("utf-8", errors="replace").replace("\x1b", "␛"))
+        self.console.file.write(self._stream.feed(data))
         self.console.file.flush()
 
     def turn(self, turn: Turn) -> None:
@@ -54,13 +55,13 @@ class EpisodePrinter:
             cut = ", output cut" if result.truncated else ""
             self.console.print(f"({state}, {result.seconds:.2f} s{cut})", style="dim")
         for submission in turn.submissions:
-            self.console.print(f"({submission})", style="cyan", highlight=False)
+            self.console.print(Text(visible(f"({submission})")), style="cyan")
         if turn.action.kind == "malformed":
-            self.console.print(Text(turn.observation), style="yellow")
+            self.console.print(Text(visible(turn.observation)), style="yellow")
 
 
 def _head(text: str) -> str:
-    lines = text.replace("\\n", "\n").splitlines()
+    lines = text.replace("\\n", "\n").split("\n")  # not splitlines, which would swallow what ends lines elsewhere
     if len(lines) <= SHOWN_COMMAND_LINES:
         return "\n".join(lines)
     return "\n".join([*lines[:SHOWN_COMMAND_LINES], f"… {len(lines) - SHOWN_COMMAND_LINES} more lines"])
@@ -86,9 +87,9 @@ def print_score(console: Console, score: Score, weights: RewardWeights) -> None:
     """The score's table, and in words why it is what it is."""
     console.print(score_table(score, weights))
     if score.reason:
-        console.print(Text(score.reason))
+        console.print(Text(visible(score.reason)))
     for violation in score.violations:
-        console.print(Text(f"violation: {violation}"), style="red")
+        console.print(Text(visible(f"violation: {violation}")), style="red")
 
 
 def stderr_console() -> Console:
@@ -99,7 +100,7 @@ def stderr_console() -> Console:
 def print_left_out(sentences: Sequence[str]) -> None:
     """Why files were left out, a line each on stderr."""
     for sentence in sentences:
-        stderr_console().print(Text(f"left out: {plain(sentence)}"), style="yellow", soft_wrap=True)
+        stderr_console().print(Text(f"left out: {visible(sentence)}"), style="yellow", soft_wrap=True)
 
 
 def refuse_source(out: Path, sources: Iterable[Path]) -> None:

@@ -22,6 +22,7 @@ from ..policies.protocol import Completion
 from ..problems import Problem
 from ..prompts import build_prompt
 from ..renderers import Action, Renderer
+from ..renderers.native import read_native
 from ..renderers.protocol import with_notes
 from ..sandboxes import CommandResult, Sandbox, SandboxProvider
 from ..scoring.score import Score
@@ -169,7 +170,9 @@ class Episode:
 
     async def _act(self, said: Completion, number: int) -> Turn:
         renderer = self.renderer
-        if said.token_ids is not None:
+        if said.native is not None:
+            action = read_native(said.native, truncated=said.cut_off)
+        elif said.token_ids is not None:
             action = renderer.parse_ids(said.token_ids, truncated=said.cut_off)
         else:
             action = renderer.parse_text(said.text, truncated=said.cut_off)

@@ -100,6 +100,7 @@ class Recording:
             TurnRecord(
                 turn=turn.number,
                 completion=said.text,
+                native=said.native,
                 token_ids=list(said.token_ids) if said.token_ids is not None else None,
                 logprobs=list(said.logprobs) if said.logprobs is not None else None,
                 cut_off=said.cut_off,

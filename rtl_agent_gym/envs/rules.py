@@ -25,6 +25,9 @@ RECORDED_RULES = (
 )
 """The rules that decide what happens, by name: a transcript holds them, and a replay takes them from there."""
 
+LONGEST_TIMEOUT = 7 * 24 * 3600.0
+"""Seconds, of any time-out; timers of the operating system end somewhere beyond."""
+
 SINGLE_TURN_FEEDBACK = "harness_feedback: an episode of one completion has no turn to submit in; it must be 0 there"
 """Said where a single-turn episode is asked for submissions."""
 
@@ -70,6 +73,9 @@ class EpisodeConfig:
         for name in ("max_turns", "command_timeout", "max_output", "max_malformed", "scoring_timeout"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be greater than 0, got {getattr(self, name)!r}")
+        for name in ("command_timeout", "scoring_timeout"):
+            if getattr(self, name) > LONGEST_TIMEOUT:
+                raise UsageError(f"{name} must be at most {LONGEST_TIMEOUT:g} seconds, got {getattr(self, name)!r}")
         for name in ("harness_feedback", "progress_coef"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} must be 0 or more, got {getattr(self, name)!r}")

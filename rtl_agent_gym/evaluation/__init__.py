@@ -1,6 +1,6 @@
 """Many episodes with a policy, and what came of them."""
 
-from .play import Played, Usage, Watcher, play
+from .play import Played, Usage, Watcher, play, rules_for
 from .replay import Divergence, Replay, replay
 from .results import EpisodeResult, EvaluationConfig, read_config, read_results, results_file
 from .run import Evaluation, Limits, Observer
@@ -26,5 +26,6 @@ __all__ = [
     "read_results",
     "replay",
     "results_file",
+    "rules_for",
     "summarise",
 ]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..envs.episode import Episode, Opening, StopReason, Turn
+from ..envs.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
 from ..errors import SandboxError, UsageError
 from ..policies import Completion, Listener, Policy
+from ..problems import Problem
+from ..prompts import build_prompt
 from ..renderers.protocol import Message
 from ..scoring.score import Score
 
@@ -65,6 +67,23 @@ class Watcher:
     opening: Callable[[Opening], None] | None = None
     said: Callable[[int, Completion], None] | None = None
     turn: Callable[[Turn], None] | None = None
+
+
+def rules_for(policy: Policy, problem: Problem, rules: EpisodeConfig) -> EpisodeConfig:
+    """The rules of an episode as a policy needs them.
+
+    A chat service with tools teaches its own form of calls, so that the prompt's part on the dialect is left out.
+    """
+    if not getattr(policy, "native_tools", False) or rules.system_prompt is not None:
+        return rules
+    system, _ = build_prompt(
+        problem,
+        command_timeout=rules.command_timeout,
+        max_output=rules.max_output,
+        max_turns=rules.max_turns,
+        harness_feedback=rules.harness_feedback,
+    )
+    return replace(rules, system_prompt=system)
 
 
 async def play(episode: Episode, policy: Policy, watcher: Watcher | None = None, *, seed: int | None = None) -> Played:

@@ -260,7 +260,7 @@ async def _run_commands(sandbox: Sandbox, record: TurnRecord, rules: EpisodeConf
 
 
 def _said(record: TurnRecord) -> Completion:
-    return Completion(record.completion, cut_off=record.cut_off)
+    return Completion(record.completion, cut_off=record.cut_off, native=record.native)
 
 
 def _note_image(report: Replay, transcript: Transcript, episode: Episode) -> None:

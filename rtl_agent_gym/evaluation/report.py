@@ -17,8 +17,20 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from .. import __version__
 from ..errors import TranscriptError, cannot_write
 from ..transcripts import Transcript
-from .report_data import Failure, Flip, Run, changes, configuration, flips, parts, read_run, telling_failures
+from .report_data import (
+    Failure,
+    Flip,
+    Run,
+    changes,
+    configuration,
+    flips,
+    paired,
+    parts,
+    read_run,
+    telling_failures,
+)
 from .report_plots import pass_curves, training_curves
+from .statistics import Paired
 from .summary import STAGES
 from .viewer.model import short_name
 from .viewer.page import write_page
@@ -38,6 +50,8 @@ class Comparison:
     first: str
     other: str
     flips: list[Flip]
+    paired: Paired | None = None
+    """The difference of the pass rates over the problems of both, with a test of it."""
 
     @property
     def gained(self) -> int:
@@ -122,7 +136,9 @@ def _values(runs: list[Run], failures: list[Failure], links: dict[int, str]) -> 
         "runs": runs,
         "changes": {run.name: found for run in runs if (found := changes(run))},
         "rates": side_by_side(runs),
-        "comparisons": [Comparison(runs[0].name, run.name, flips(runs[0], run)) for run in runs[1:]],
+        "comparisons": [
+            Comparison(runs[0].name, run.name, flips(runs[0], run), paired(runs[0], run)) for run in runs[1:]
+        ],
         "most_flips": MOST_FLIPS,
         "failures": rows,
         "parts": {run.name: parts(run) for run in runs},

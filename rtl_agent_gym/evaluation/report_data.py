@@ -16,6 +16,7 @@ from ..errors import UsageError
 from ..scoring.score import Score
 from ..transcripts import Transcript
 from .results import EpisodeResult, read_results
+from .statistics import Paired, compare
 from .summary import Summary, summarise
 from .viewer.model import token_count
 from .viewer.sources import each_transcript, transcript_files
@@ -233,6 +234,11 @@ def verdicts(run: Run) -> dict[str, tuple[int, int]]:
         if result.score is not None:
             found[result.problem_id].append(result.passed)
     return {problem: (sum(of), len(of)) for problem, of in found.items()}
+
+
+def paired(first: Run, other: Run) -> Paired | None:
+    """Whether the runs' pass rates differ on the problems that both have; None where they share none."""
+    return compare(verdicts(first), verdicts(other))
 
 
 def flips(first: Run, other: Run) -> list[Flip]:

@@ -18,19 +18,29 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..errors import TranscriptError, UsageError
+from ..errors import TranscriptError, UsageError, cannot_write
 from ..problems import Problem
 from ..scoring.score import Score
 
 Cause = Literal[
-    "machine", "malformed", "turns out", "violation", "missing", "syntax", "interface", "compile", "tests", "untested"
+    "machine",
+    "malformed",
+    "out of turns or tokens",
+    "violation",
+    "missing",
+    "syntax",
+    "interface",
+    "compile",
+    "tests",
+    "untested",
 ]
 """Why an episode did not pass; the first that is true, in this order:
 
 ``machine``: no verdict; the machine or the model's service failed. ``malformed``: too many turns that could not be
-acted on. ``turns out``: the turn or token limit came first. ``violation``: something was tried against the grader.
-``missing``: a target file is not there. ``syntax``, ``interface``, ``compile``, ``tests``: the first stage that is
-not whole. ``untested``: no stage failed, but the weights (``proxy``) had nothing compiled or run.
+acted on. ``out of turns or tokens``: the limit on turns, on tokens or of the model's context came first.
+``violation``: something was tried against the grader. ``missing``: a target file is not there. ``syntax``,
+``interface``, ``compile``, ``tests``: the first stage that is not whole. ``untested``: no stage failed, but the weights
+(``proxy``) had nothing compiled or run.
 """
 
 
@@ -45,7 +55,8 @@ class EvaluationConfig(BaseModel):
     """`Problem.digest` of each problem, by id, in order."""
     policy: str
     samples: int
-    """Episodes a problem."""
+    """Episodes a problem. Not part of what the results depend on: each episode has a seed of its own, so that a run can
+    be given more of them."""
     seed: int = 0
     renderer: str
     max_turns: int
@@ -56,17 +67,27 @@ class EvaluationConfig(BaseModel):
     """The reward preset."""
     sampling: dict[str, Any] = {}
     """Temperature and the like, for policies with a model."""
+    image: str = ""
+    """The simulation image by its tag, which is a digest of what it is built from; empty where it is not known."""
+    prompts: str = ""
+    """A digest of the words that the agent starts with; empty where it is not known."""
+    version: str = ""
+    """Of this package; empty where it is not known."""
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits that stand for the whole configuration."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        """Twelve hex digits that stand for all that the results depend on."""
+        text = json.dumps(self.model_dump(mode="json", exclude={"samples"}), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def differences(self, other: EvaluationConfig) -> list[str]:
-        """The fields in which two configurations differ, with both values."""
-        mine, others = self.model_dump(mode="json"), other.model_dump(mode="json")
-        changed = [name for name in mine if mine[name] != others[name]]
+        """The fields in which the results of two configurations may differ, with both values.
+
+        The number of samples is none of them, and neither is what one of the two does not know.
+        """
+        mine, others = self.model_dump(mode="json", exclude={"samples"}), other.model_dump(mode="json")
+        unknown = {name for name in ("image", "prompts", "version") if not (mine[name] and others[name])}
+        changed = [name for name in mine if name not in unknown and mine[name] != others[name]]
         return [
             "problems (their content)" if name == "digests" else f"{name} ({others[name]!r}, now {mine[name]!r})"
             for name in changed
@@ -122,7 +143,7 @@ class EpisodeResult(BaseModel):
         if self.stop_reason == "parse_error":
             return "malformed"
         if self.stop_reason in ("max_turns", "max_tokens"):
-            return "turns out"
+            return "out of turns or tokens"
         if score.violations:
             return "violation"
         if score.format < 1:
@@ -187,16 +208,27 @@ def read_config(folder: Path) -> EvaluationConfig:
 class ResultsFile:
     """Appends results, each flushed before the call returns.
 
-    Owns ``results.jsonl`` and a lock on it, which ends with the process however that ends.
+    Owns ``results.jsonl`` and a lock on it, which ends with the process however that ends. A folder that holds
+    something else is left as it is.
+
+    Raises:
+        UsageError: The folder holds another evaluation or another kind of run, another process is at it, or it cannot
+            be written to.
+        SandboxError: The disk is full.
     """
 
     def __init__(self, folder: Path, config: EvaluationConfig) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = open(folder / "results.jsonl", "a+b")  # noqa: SIM115 - closed by `close`
+        self._check(config)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = open(folder / "results.jsonl", "a+b")  # noqa: SIM115 - closed by `close`
+        except OSError as error:
+            raise cannot_write("--out", folder, error) from error
         try:
             self._lock()
-            self._check(config)
+            self.config = self._keep(config)
+            """The configuration of the run, with as many samples as were ever asked for."""
             self._drop_cut_line()
             self.done = {result.key: result for result in read_results(folder)}
             """The results so far, by `EpisodeResult.key`."""
@@ -212,18 +244,39 @@ class ResultsFile:
                 f"{self.folder}: another process is running this evaluation; wait, or name another --out"
             ) from error
 
-    def _check(self, config: EvaluationConfig) -> None:
+    def _check(self, config: EvaluationConfig) -> EvaluationConfig | None:
+        """The configuration that is there already, if it is of the same evaluation."""
+        try:
+            if not (self.folder / "config.json").exists():
+                return None
+        except OSError as error:
+            raise cannot_write("--out", self.folder, error) from error
+        try:
+            known = read_config(self.folder)
+        except TranscriptError as error:
+            raise UsageError(
+                f"{self.folder} holds something else than an evaluation of this version ({error}); name another --out"
+            ) from error
+        if changed := config.differences(known):
+            raise UsageError(
+                f"{self.folder} holds results of another evaluation, which differs in {', '.join(changed)}; "
+                "name another --out"
+            )
+        return known
+
+    def _keep(self, config: EvaluationConfig) -> EvaluationConfig:
+        known = self._check(config)
+        if known is not None and known.samples >= config.samples:
+            return known
         path = self.folder / "config.json"
-        if path.exists():
-            if changed := config.differences(read_config(self.folder)):
-                raise UsageError(
-                    f"{self.folder} holds results of another evaluation, which differs in {', '.join(changed)}; "
-                    "name another --out"
-                )
-            return
         new = path.with_suffix(".new")
-        new.write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        os.replace(new, path)
+        kept = config if known is None else known.model_copy(update={"samples": config.samples})
+        try:
+            new.write_text(kept.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            os.replace(new, path)
+        except OSError as error:
+            raise cannot_write("--out", path, error) from error
+        return kept
 
     def _drop_cut_line(self) -> None:
         """A line without its end was being written when the process was killed."""
@@ -234,14 +287,18 @@ class ResultsFile:
             self._file.truncate(whole)
 
     def append(self, result: EpisodeResult) -> None:
-        """Write one result."""
-        self._file.write(result.model_dump_json().encode() + b"\n")
-        self._file.flush()
+        """Write one result. Raises `SandboxError` where the disk takes no more."""
+        try:
+            self._file.write(result.model_dump_json().encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise cannot_write("--out", self.folder / "results.jsonl", error) from error
         self.done[result.key] = result
 
     def close(self) -> None:
         """Close the file and give up the lock. Idempotent."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # what could not be written was said by `append`
+            self._file.close()
 
 
 @contextlib.contextmanager
@@ -249,7 +306,7 @@ def results_file(folder: Path, config: EvaluationConfig) -> Iterator[ResultsFile
     """A `ResultsFile` that is closed at the end.
 
     Raises:
-        UsageError: The folder holds another evaluation, or another process is at it.
+        UsageError: The folder holds something else, another process is at it, or it cannot be written to.
     """
     file = ResultsFile(folder, config)
     try:

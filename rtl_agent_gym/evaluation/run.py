@@ -25,7 +25,7 @@ from ..renderers import Renderer
 from ..sandboxes import SandboxProvider
 from ..scoring.compose import read_services
 from ..scoring.score import Score
-from .play import Played, Watcher, play
+from .play import Played, Watcher, play, rules_for
 from .results import EpisodeResult, ResultsFile, episode_seed
 
 FAULTS_IN_A_ROW = 8
@@ -126,6 +126,14 @@ class Evaluation:
                 if known is None or known.score is None:
                     yield problem, sample
 
+    def known(self) -> list[EpisodeResult]:
+        """The episodes of this evaluation with a verdict."""
+        return [result for result in self._mine() if result.score is not None]
+
+    def _mine(self) -> list[EpisodeResult]:
+        wanted = {problem.id for problem in self.problems}
+        return [result for (name, sample), result in self.file.done.items() if name in wanted and sample < self.samples]
+
     async def run(self) -> list[EpisodeResult]:
         """Play what is missing; gives all results.
 
@@ -144,8 +152,7 @@ class Evaluation:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)  # their sandboxes are closed then
             raise
-        wanted = {(problem.id, sample) for problem in self.problems for sample in range(self.samples)}
-        return [result for key, result in self.file.done.items() if key in wanted]
+        return self._mine()
 
     async def _work(self, todo: Iterator[tuple[Problem, int]]) -> None:
         for problem, sample in todo:
@@ -164,7 +171,7 @@ class Evaluation:
                 provider=self._provider,
                 grader=self._grader,
                 renderer=self.renderer,
-                config=self._rules,
+                config=rules_for(self.policy, problem, self._rules),
                 seed=seed,
                 on_output=self.observer.output,
             )

@@ -1,12 +1,14 @@
-"""pass@k without bias, and how sure one can be of it."""
+"""pass@k without bias, how sure one can be of it, and whether two runs differ."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, sqrt
+from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
@@ -14,7 +16,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over problems with its bootstrap confidence interval."""
+    """A mean over problems with its confidence interval."""
 
     value: float
     low: float
@@ -38,19 +40,111 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
     return 1.0 - comb(samples - passed, k) / comb(samples, k)
 
 
-def bootstrap(values: Sequence[float], *, seed: int = 0) -> Estimate:
-    """The mean of one value a problem, with the percentile interval over resampled sets of problems.
+@dataclass(frozen=True)
+class Paired:
+    """One run against another on the problems that both have played."""
 
-    Problems are what is resampled: they, and not episodes, are the draws from the world that one wants to speak of.
+    difference: float
+    """The other run's pass rate minus the first one's, means over the problems."""
+    low: float
+    """Lower end of the difference's interval."""
+    high: float
+    """Its upper end."""
+    p_value: float
+    """How often chance alone makes a difference at least as large, were both runs equally good on each problem."""
+    problems: int
+
+
+def wilson(passed: float, total: int) -> tuple[float, float]:
+    """Wilson's interval for a share of which `passed` of `total` draws are known. It never has width 0.
+
+    >>> tuple(round(end, 3) for end in wilson(2, 5))
+    (0.118, 0.769)
     """
-    if not values:
-        raise ValueError("no values to take the mean of")
-    array = np.asarray(values, dtype=np.float64)
-    draws = np.random.default_rng(seed).integers(0, len(array), size=(RESAMPLES, len(array)))
-    means = array[draws].mean(axis=1)
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    share, scale = passed / total, 1 + z * z / total
+    middle = (share + z * z / (2 * total)) / scale
+    half = z * sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / scale
+    low = 0.0 if passed == 0 else max(0.0, middle - half)
+    high = 1.0 if passed == total else min(1.0, middle + half)
+    return low, high
+
+
+def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -> Estimate:
+    """pass@k as a mean over problems, with its interval.
+
+    One problem: Wilson's interval of its pass rate, taken to pass@k. Several: a hierarchical bootstrap, which draws
+    problems and, of each, as many episodes as it has. Where all episodes came out alike nothing varies to be drawn
+    from, and the interval is Wilson's over the problems.
+
+    Args:
+        verdicts: For each problem how many episodes passed, of how many; at least `k` of each.
+        k: Of pass@k.
+        seed: Of the bootstrap.
+    """
+    if not verdicts:
+        raise ValueError("no problems to take the mean of")
+    values = [pass_at_k(total, passed, k) for passed, total in verdicts]
+    value = float(np.mean(values))
+    if len(verdicts) == 1:
+        low, high = (1.0 - (1.0 - end) ** k for end in wilson(*verdicts[0]))
+        return Estimate(value, min(low, value), max(high, value), 1)
+    if all(passed == 0 for passed, _ in verdicts) or all(passed == total for passed, total in verdicts):
+        low, high = wilson(value * len(verdicts), len(verdicts))
+        return Estimate(value, low, high, len(verdicts))
+    means = _resampled(verdicts, k, np.random.default_rng(seed))
     tail = (1.0 - CONFIDENCE) / 2
     low, high = np.quantile(means, [tail, 1.0 - tail])
-    return Estimate(float(array.mean()), float(low), float(high), len(array))
+    return Estimate(value, float(low), float(high), len(verdicts))
+
+
+def _resampled(verdicts: Sequence[tuple[int, int]], k: int, draw: np.random.Generator) -> NDArray[np.float64]:
+    """`RESAMPLES` means of pass@k, each over problems and episodes drawn anew."""
+    passed, total = (np.asarray(column, dtype=np.int64) for column in zip(*verdicts, strict=True))
+    table = np.zeros((int(total.max()) + 1, int(total.max()) + 1))  # pass@k by total and passed
+    for number in set(total.tolist()):
+        table[number, : number + 1] = [pass_at_k(number, count, k) for count in range(number + 1)]
+    problems = draw.integers(0, len(verdicts), size=(RESAMPLES, len(verdicts)))
+    episodes = draw.binomial(total[problems], (passed / total)[problems])
+    means: NDArray[np.float64] = table[total[problems], episodes].mean(axis=1)
+    return means
+
+
+def compare(
+    first: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]], *, seed: int = 0
+) -> Paired | None:
+    """Whether two runs differ on the problems that both have.
+
+    The test permutes: within each problem the episodes of both runs are shuffled and dealt out again, which changes
+    nothing if neither run is better there. With one episode a problem it is McNemar's test, with one problem Fisher's.
+
+    Args:
+        first: For each problem how many episodes passed, of how many (1 or more).
+        other: The same of the other run.
+        seed: Of the permutations and of the interval's bootstrap.
+
+    Returns:
+        None where they share no problem.
+    """
+    shared = sorted(first.keys() & other.keys())
+    if not shared:
+        return None
+    passed, total, others_passed, others_total = (
+        np.asarray(column, dtype=np.int64)
+        for column in zip(*((*first[name], *other[name]) for name in shared), strict=True)
+    )
+    draw = np.random.default_rng(seed)
+    difference = float((others_passed / others_total - passed / total).mean())
+    both_passed, both_total = passed + others_passed, total + others_total
+    dealt = draw.hypergeometric(both_passed, both_total - both_passed, others_total, size=(RESAMPLES, len(shared)))
+    chance = (dealt / others_total - (both_passed - dealt) / total).mean(axis=1)
+    as_far = int((np.abs(chance) >= abs(difference) - 1e-12).sum())
+    problems = draw.integers(0, len(shared), size=(RESAMPLES, len(shared)))
+    mine = draw.binomial(total[problems], (passed / total)[problems]) / total[problems]
+    theirs = draw.binomial(others_total[problems], (others_passed / others_total)[problems]) / others_total[problems]
+    tail = (1.0 - CONFIDENCE) / 2
+    low, high = np.quantile((theirs - mine).mean(axis=1), [tail, 1.0 - tail])
+    return Paired(difference, float(low), float(high), (1 + as_far) / (1 + RESAMPLES), len(shared))
 
 
 def pass_curve(verdicts: Mapping[str, Sequence[bool]]) -> dict[int, Estimate]:
@@ -59,8 +153,6 @@ def pass_curve(verdicts: Mapping[str, Sequence[bool]]) -> dict[int, Estimate]:
     Args:
         verdicts: For each problem whether each of its episodes passed.
     """
-    most = max((len(of_problem) for of_problem in verdicts.values()), default=0)
-    return {
-        k: bootstrap([pass_at_k(len(of), sum(of), k) for of in verdicts.values() if len(of) >= k])
-        for k in range(1, most + 1)
-    }
+    counts = [(sum(of_problem), len(of_problem)) for of_problem in verdicts.values()]
+    most = max((total for _, total in counts), default=0)
+    return {k: estimate([found for found in counts if found[1] >= k], k) for k in range(1, most + 1)}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
+import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +15,9 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from ..errors import ModelError, UsageError
 from ..problems import Problem
 from ..renderers import Action, Renderer
-from ..renderers.protocol import Message, with_notes
+from ..renderers.protocol import Message, NativeCall, NativeTurn, with_notes
 from .chat_calls import DECLARATION, ToolCall, answers, in_dialect
+from .chat_errors import Failure, read_failure
 from .model_options import ModelOptions
 from .protocol import Completion
 
@@ -21,8 +25,27 @@ LONGEST_WAIT = 60.0
 """Seconds between two tries of a request, at most, unless the service asks for more."""
 LONGEST_ASKED_WAIT = 300.0
 """Seconds to wait at most when the service says how long."""
+PROBE_TOKENS = 16
+"""Tokens that are asked for to find out whether a prompt fits at all; some services refuse fewer."""
+QUIET = 5.0
+"""Seconds between two lines that say that requests are made again."""
 
+_OPTIONAL = ("seed", "top_p")  # without which a request still asks for the same
+
+_log = logging.getLogger(__name__)
 _backoff = wait_random_exponential(multiplier=0.5, max=LONGEST_WAIT)
+
+
+class _Busy(Exception):
+    """The service may answer another time."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.words)
+        self.failure = failure
+
+
+class _Overflow(Exception):
+    """The conversation does not fit into the model's context."""
 
 
 def _litellm() -> Any:
@@ -34,7 +57,6 @@ def _litellm() -> Any:
         raise UsageError('chat policies need litellm: pip install "rtl-agent-gym[chat]"') from error
     litellm.suppress_debug_info = True
     litellm.telemetry = False
-    litellm.drop_params = True  # a service that knows no seed or no top_p is asked without
     litellm.disable_aiohttp_transport = True
     return litellm
 
@@ -54,6 +76,8 @@ class ChatPolicy:
         self._library = _litellm()
         self.model = self._full_name(model)
         self._has_answered = False
+        self._left_out: set[str] = set()  # parameters that the service does not take
+        self._last_notice, self._unsaid = -QUIET, 0
 
     @property
     def native_tools(self) -> bool:
@@ -61,9 +85,19 @@ class ChatPolicy:
         return self.options.tools
 
     def _full_name(self, model: str) -> str:
-        providers = {getattr(provider, "value", provider) for provider in self._library.provider_list}
-        if self.options.base_url and model.partition("/")[0] not in providers:
-            return f"openai/{model}"
+        provider, _, rest = model.partition("/")
+        known = {getattr(name, "value", name) for name in self._library.provider_list}
+        if self.options.base_url:
+            # openai/gpt-oss-… is what servers call these models, and no model of that name is at OpenAI.
+            if provider not in known or (provider == "openai" and rest.startswith("gpt-oss")):
+                return f"openai/{model}"
+            return model
+        try:
+            self._library.get_llm_provider(model)
+        except self._library.BadRequestError as error:
+            raise UsageError(
+                f"chat:{model} does not say whose model this is: give --base-url, or a provider: chat:openai/{model}"
+            ) from error
         return model
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ChatPlayer:
@@ -73,60 +107,110 @@ class ChatPolicy:
     async def close(self) -> None:
         """Close litellm's connections."""
         await self._library.close_litellm_async_clients()
+        self._library.in_memory_llm_clients_cache.flush_cache()  # else the closed ones are used again
 
     async def ask(self, messages: Sequence[dict[str, Any]], seed: int | None) -> Any | None:
         """One request, made again while the service is busy or away; None when the context is full.
 
+        Each time it is made again, a warning says so (at most one in `QUIET` seconds, of all conversations together).
+
         Raises:
-            ModelError: It stayed so.
-            UsageError: It will never answer this: wrong key, unknown model, a request that it refuses.
+            ModelError: The service stays busy or away, or does not accept this conversation.
+            UsageError: It will never answer this: wrong key, unknown model, or a first request that it refuses.
         """
-        library, options = self._library, self.options
-        again = (
-            library.RateLimitError,
-            library.Timeout,
-            library.APIConnectionError,
-            library.InternalServerError,
-            library.ServiceUnavailableError,
-        )
+        attempts = self.options.attempts
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(again),
-            stop=stop_after_attempt(options.attempts),
+            retry=retry_if_exception_type(_Busy),
+            stop=stop_after_attempt(attempts),
             wait=_pause,
+            before_sleep=self._tell,
             reraise=True,
         )
         try:
             async for attempt in retrying:
                 with attempt:
-                    response = await library.acompletion(**self._request(messages, seed))
-                    if not response.choices:
-                        raise ModelError(f"{self.name} answered without a choice")
+                    response = await self._ask_once(messages, seed, self.options.max_tokens)
                     self._has_answered = True
                     return response
-        except library.ContextWindowExceededError:
+        except _Overflow as error:
+            if not self._has_answered:
+                await self._blame_max_tokens(messages, seed, str(error))
             return None
-        except again as error:
+        except _Busy as error:
             raise ModelError(
-                f"{self.name} did not answer in {options.attempts} tries: {_first_line(error)}",
-                retries=options.attempts - 1,
+                f"{self.name} did not answer in {attempts} tries: {error.failure.words}", retries=attempts - 1
             ) from error
-        except library.BadRequestError as error:
-            # Before anything was answered, the request itself is wrong; later it is this one conversation.
-            kind = ModelError if self._has_answered else UsageError
-            raise kind(f"{self.name} refused the request: {_first_line(error)}") from error
-        except (library.AuthenticationError, library.NotFoundError, library.PermissionDeniedError) as error:
-            raise UsageError(f"{self.name} refused the request: {_first_line(error)}") from error
-        except library.APIError as error:
-            raise ModelError(f"{self.name} failed: {_first_line(error)}") from error
         raise AssertionError("unreachable")
 
-    def _request(self, messages: Sequence[dict[str, Any]], seed: int | None) -> dict[str, Any]:
+    async def _ask_once(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> Any:
+        import openai  # comes with litellm, whose exceptions are all of its kinds
+
+        request = self._request(messages, seed, max_tokens)
+        try:
+            # What litellm knows a provider not to take (a seed, top_p) is left out.
+            response = await self._library.acompletion(**request, drop_params=True)
+        except openai.OpenAIError as error:
+            failure = read_failure(self._library, error)
+            named = {name for name in _OPTIONAL if name in request and re.search(rf"\b{name}\b", failure.words)}
+            if failure.kind == "refused" and named:
+                _log.warning("%s is asked without %s: %s", self.name, " and ".join(sorted(named)), failure.words)
+                self._left_out |= named
+                return await self._ask_once(messages, seed, max_tokens)
+            raise self._translated(failure) from error
+        if not getattr(response, "choices", None):
+            raise _Busy(Failure("busy", "an answer without a choice"))
+        return response
+
+    def _translated(self, failure: Failure) -> Exception:
+        if failure.kind == "busy":
+            return _Busy(failure)
+        if failure.kind == "overflow":
+            return _Overflow(failure.words)
+        message = f"{self.name} refused the request: {failure.words}"
+        if failure.kind == "never":
+            return UsageError(message)
+        # Before anything was answered, the request itself is wrong; later it is this one conversation.
+        first = failure.kind == "refused" and not self._has_answered
+        return UsageError(message) if first else ModelError(message)
+
+    async def _blame_max_tokens(self, messages: Sequence[dict[str, Any]], seed: int | None, words: str) -> None:
+        """Raise when a prompt fits, and only not with as long an answer as was asked for."""
+        asked = self.options.max_tokens
+        if asked <= PROBE_TOKENS:
+            return
+        try:
+            await self._ask_once(messages, seed, PROBE_TOKENS)
+        except _Overflow:
+            return
+        except _Busy as error:
+            raise ModelError(f"{self.name} did not answer: {error.failure.words}") from error
+        raise UsageError(
+            f"{self.name}: the prompt and an answer of --max-tokens {asked} do not both fit into the model's context; "
+            f"ask for less ({words})"
+        )
+
+    def _tell(self, state: RetryCallState) -> None:
+        """Say that a request is made again. Of many conversations that wait at once, one line speaks for all."""
+        now = time.monotonic()
+        if now - self._last_notice < QUIET:
+            self._unsaid += 1
+            return
+        others = f"; {self._unsaid} more since the last such line" if self._unsaid else ""
+        self._last_notice, self._unsaid = now, 0
+        error = state.outcome.exception() if state.outcome is not None else None
+        pause = state.next_action.sleep if state.next_action is not None else 0.0
+        _log.warning(
+            "%s does not answer (%s); try %d of %d in %.0f s%s",
+            self.name, error, state.attempt_number + 1, self.options.attempts, pause, others,
+        )  # fmt: skip
+
+    def _request(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> dict[str, Any]:
         options = self.options
         request: dict[str, Any] = {
             "model": self.model,
             "messages": list(messages),
             "temperature": options.temperature,
-            "max_tokens": options.max_tokens,
+            "max_tokens": max_tokens,
             "timeout": options.request_timeout,
             "num_retries": 0,
             "max_retries": 0,  # retries are made here, where they are counted and spread
@@ -135,6 +219,8 @@ class ChatPolicy:
             request["top_p"] = options.top_p
         if seed is not None:
             request["seed"] = seed
+        for name in self._left_out:
+            request.pop(name, None)
         if options.tools:
             request |= {"tools": [DECLARATION], "tool_choice": "auto"}
             if importlib.util.find_spec("mcp") is None:
@@ -186,8 +272,10 @@ class ChatPlayer:
             said["tool_calls"] = [call.for_history() for call in self._calls]
         self._history.append(said)
         usage = getattr(response, "usage", None)
+        calls = tuple(NativeCall(call.name, call.arguments) for call in self._calls)
         return Completion(
             in_dialect(self._renderer, content, thinking, self._calls),
+            native=NativeTurn(content, thinking, calls) if native else None,
             cut_off=choice.finish_reason == "length",
             prompt_tokens=getattr(usage, "prompt_tokens", None),
             output_tokens=getattr(usage, "completion_tokens", None),
@@ -197,12 +285,6 @@ class ChatPlayer:
 def _pause(state: RetryCallState) -> float:
     """Seconds to wait: what the service asks for, or ever longer."""
     error = state.outcome.exception() if state.outcome is not None else None
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    asked = str(headers.get("retry-after") or "")
-    if asked.replace(".", "", 1).isdigit():
-        return min(float(asked), LONGEST_ASKED_WAIT)
+    if isinstance(error, _Busy) and error.failure.retry_after is not None:
+        return min(error.failure.retry_after, LONGEST_ASKED_WAIT)
     return _backoff(state)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
+import termios
+import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..errors import UsageError
 from ..problems import Problem
@@ -49,7 +53,7 @@ class HumanPlayer:
 
     async def act(self, messages: Sequence[Message]) -> Completion:
         """Ask for a command."""
-        command = await asyncio.to_thread(self._command)
+        command = await _in_daemon_thread(self._command)
         if command is None:
             return Completion(write_turn(self._renderer, "Done."))
         return Completion(write_turn(self._renderer, "", [command]))
@@ -67,6 +71,53 @@ class HumanPlayer:
                 lines = []
             elif is_whole("\n".join(lines)):
                 return "\n".join(lines)
+
+
+async def _in_daemon_thread(read: Callable[[], str | None]) -> str | None:
+    """What a reader of the terminal gives. Ctrl-C ends the waiting at once, though nothing can end the reader itself.
+
+    A thread of the executor would be waited for at the end, until somebody presses Enter.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[str | None] = loop.create_future()
+
+    def settle(value: str | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(value)
+        else:
+            done.set_exception(error)
+
+    def work() -> None:
+        value, error = None, None
+        try:
+            value = read()
+        except Exception as caught:  # raised again where the command is waited for
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+            loop.call_soon_threadsafe(settle, value, error)
+
+    before = _terminal_mode()
+    threading.Thread(target=work, name="terminal", daemon=True).start()
+    try:
+        return await done
+    except asyncio.CancelledError:
+        _set_terminal_mode(before)  # line editing may have switched off the echo
+        raise
+
+
+def _terminal_mode() -> list[Any] | None:
+    try:
+        return termios.tcgetattr(sys.stdin)
+    except (termios.error, ValueError, OSError):
+        return None
+
+
+def _set_terminal_mode(mode: list[Any] | None) -> None:
+    if mode is not None:
+        with contextlib.suppress(termios.error, ValueError, OSError):
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, mode)
 
 
 def is_whole(command: str) -> bool:

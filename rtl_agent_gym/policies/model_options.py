@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from ..errors import UsageError
 
@@ -32,10 +34,24 @@ class ModelOptions:
     """Seconds one request may take."""
 
     def __post_init__(self) -> None:
-        if self.temperature < 0 or not 0 < self.top_p <= 1:
+        if not 0 <= self.temperature < math.inf or not 0 < self.top_p <= 1:
             raise UsageError(
                 f"temperature must be 0 or more and top_p in (0, 1], got {self.temperature:g} and {self.top_p:g}"
             )
         for name in ("max_tokens", "max_context", "attempts"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.request_timeout < math.inf:
+            raise UsageError(f"request_timeout must be a number of seconds above 0, got {self.request_timeout:g}")
+        if self.base_url is not None:
+            _check_address(self.base_url)
+
+
+def _check_address(address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or brackets that do not close
+        good = False
+    if not good or any(character.isspace() for character in address):
+        raise UsageError(f"base_url {address!r} is no address of a service; it looks like http://127.0.0.1:8000/v1")

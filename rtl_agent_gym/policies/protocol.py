@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from ..problems import Problem
 from ..renderers import Action, Renderer
-from ..renderers.protocol import Message
+from ..renderers.protocol import Message, NativeTurn
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Completion:
     """Tokens the model read for it, where that is known."""
     output_tokens: int | None = None
     """Tokens it is made of, where that is known; None with `token_ids` means their number."""
+    native: NativeTurn | None = None
+    """The turn as a service with tool calls of its own took it apart; this and not `text` is then what is acted on."""
 
 
 class Player(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..errors import UsageError
 from .golden import GoldenPolicy
 from .human import HumanPolicy
@@ -21,6 +23,8 @@ POLICIES = (
 )
 """What `make_policy` takes."""
 
+_NAME = re.compile(r"(?P<kind>[^:\s]*)(?:[:\s](?P<rest>.*))?", re.DOTALL)
+
 
 def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
     """The policy of a name as the command line takes it.
@@ -33,8 +37,8 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
         UsageError: There is none of this name; the message lists them. Or its extra is not installed, or there is no
             such file, model or key.
     """
-    kind, _, rest = name.strip().replace(":", " ", 1).partition(" ")
-    rest, options = rest.strip(), options or ModelOptions()
+    kind, rest = _split(name.strip())
+    options = options or ModelOptions()
     match kind, bool(rest):
         case "golden", False:
             return GoldenPolicy()
@@ -56,4 +60,16 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
             from .samplers import local_policy
 
             return local_policy(rest, options)
+    form = next((known for known in POLICIES if _split(known)[0] == kind), None)
+    if form is not None and _split(form)[1]:
+        what = _split(form)[1].lower().replace("_", " ")
+        raise UsageError(f'{kind!r} needs a {what}: --policy "{form}"')
+    if form is not None:
+        raise UsageError(f"{kind!r} takes nothing after its name, got {rest!r}")
     raise UsageError(f"no policy {name!r}; there are: {', '.join(POLICIES)}")
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A policy's kind and its argument: what stands before the first colon or blank, and what after it."""
+    found = _NAME.match(name)
+    return (found["kind"], (found["rest"] or "").strip()) if found is not None else (name, "")

@@ -121,7 +121,12 @@ class TokenSamplerPlayer:
         name = self._policy.name
         try:
             response = await self._policy.sampler.sample(self.transcript.model_input(), 1, parameters)
-        except (tinker.AuthenticationError, tinker.NotFoundError, tinker.PermissionDeniedError) as error:
+        except (
+            tinker.AuthenticationError,
+            tinker.BillingError,
+            tinker.NotFoundError,
+            tinker.PermissionDeniedError,
+        ) as error:
             raise UsageError(f"{name} refused the request: {error}") from error
         except tinker.TinkerError as error:
             raise ModelError(f"{name} did not answer: {error}") from error

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Renderer
-from ..renderers.protocol import Message
+from ..renderers.protocol import Message, NativeTurn
 from ..transcripts import read_transcript
 from .protocol import Completion
 from .wording import write_turn
@@ -25,6 +25,8 @@ class ScriptedTurn(BaseModel):
     say: str = ""
     run: str | list[str] = []
     completion: str | None = None
+    native: NativeTurn | None = None
+    """With a completion of a transcript: the turn as a chat service reported it, which is then what is acted on."""
 
     def text(self, renderer: Renderer) -> str:
         """The completion."""
@@ -51,25 +53,26 @@ class ScriptedPolicy:
         self.path = Path(path)
         self.name = f"scripted {self.path.name}"
         if self.path.suffix == ".jsonl":
-            said = [turn.completion for turn in read_transcript(self.path).turns]
-            self.turns = [ScriptedTurn(completion=text) for text in said]
+            said = read_transcript(self.path).turns
+            self.turns = [ScriptedTurn(completion=turn.completion, native=turn.native) for turn in said]
         else:
             self.turns = _read_script(self.path)
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
         """A player for one episode."""
-        return ScriptedPlayer([turn.text(renderer) for turn in self.turns], write_turn(renderer, "Done."))
+        said = [Completion(turn.text(renderer), native=turn.native) for turn in self.turns]
+        return ScriptedPlayer(said, Completion(write_turn(renderer, "Done.")))
 
 
 class ScriptedPlayer:
-    """Says prepared texts."""
+    """Says what was prepared."""
 
-    def __init__(self, texts: Sequence[str], last: str) -> None:
-        self._texts, self._last = iter(texts), last
+    def __init__(self, said: Sequence[Completion], last: Completion) -> None:
+        self._said, self._last = iter(said), last
 
     async def act(self, messages: Sequence[Message]) -> Completion:
-        """The next text, whatever the shell says."""
-        return Completion(next(self._texts, self._last))
+        """The next turn, whatever the shell says."""
+        return next(self._said, self._last)
 
 
 def _read_script(path: Path) -> list[ScriptedTurn]:

@@ -53,6 +53,24 @@ class Action:
     """For ``command``: remarks for the model to be shown beside the output; see `with_notes`."""
 
 
+@dataclass(frozen=True)
+class NativeCall:
+    """One call as a chat service reported it."""
+
+    name: str
+    arguments: str
+    """JSON text, as far as the model got it right."""
+
+
+@dataclass(frozen=True)
+class NativeTurn:
+    """A turn that a chat service has taken apart itself. Its text is prose, whatever looks like a call in it."""
+
+    content: str = ""
+    thinking: str = ""
+    calls: tuple[NativeCall, ...] = ()
+
+
 @runtime_checkable
 class Renderer(Protocol):
     """One model dialect. Stateless: every method depends on its arguments alone, and one object serves many episodes.

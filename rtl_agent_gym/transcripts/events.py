@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..renderers.protocol import NativeTurn
+
 SCHEMA_VERSION = 1
 """Raised with every change that an older reader cannot take."""
 
@@ -86,6 +88,8 @@ class TurnRecord(_Event):
     """1-based."""
     completion: str
     """What the model said, as text."""
+    native: NativeTurn | None = None
+    """The same as a chat service with tool calls of its own reported it; the turn was then read from this."""
     token_ids: list[int] | None = None
     """The sampled ids; None for a policy that does not sample tokens."""
     logprobs: list[float] | None = None

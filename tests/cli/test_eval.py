@@ -16,12 +16,15 @@ import pexpect
 import pytest
 from rich.console import Console
 
-from rtl_agent_gym.cli.eval import _rules as eval_rules
+from rtl_agent_gym.cli import main
+from rtl_agent_gym.cli.eval import _sampling, prompts_digest
 from rtl_agent_gym.cli.eval_views import EvaluationProgress
+from rtl_agent_gym.envs.episode import EpisodeConfig
 from rtl_agent_gym.errors import DaemonError
-from rtl_agent_gym.evaluation import EpisodeResult, read_results
-from rtl_agent_gym.evaluation.results import EvaluationConfig
+from rtl_agent_gym.evaluation import EpisodeResult, read_config, read_results, rules_for
+from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.transcripts import read_transcript
 from tests.policies.chat_server import ChatServer, call
@@ -56,9 +59,10 @@ def test_golden_passes_and_is_reported(tmp_path: Path) -> None:
     folder = Path(found["folder"])
     assert json.loads((folder / "summary.json").read_text())["passed"] == 2
     assert json.loads((folder / "composite_report.json").read_text())["metadata"]["n_samples"] == 2
-    again = run(tmp_path, "--problem", ARBITER, "--policy", "golden", "-n", "2")
-    assert "2 of 2 episodes are there already" in again.stdout
-    assert len(read_results(folder)) == 2
+    again = run(tmp_path, "--problem", ARBITER, "--policy", "golden", "-n", "3")
+    assert "2 of 3 episodes are there already" in again.stdout
+    assert len(read_results(folder)) == 3
+    assert read_config(folder).samples == 3
 
 
 @pytest.mark.docker
@@ -93,7 +97,8 @@ def test_a_killed_run_goes_on_to_the_same_result(tmp_path: Path) -> None:
 
 @pytest.mark.docker
 def test_a_chat_model_behind_an_own_server(tmp_path: Path) -> None:
-    with ChatServer([call("ls", "pwd"), {"content": "I give up."}], refusals=1) as server:
+    script = [call("ls", "pwd"), {"content": "I give up.\n```bash\ntouch rtl/x\n```"}]
+    with ChatServer(script, refusals=1, faults=[{"status": 502, "body": "<html>Bad Gateway</html>"}]) as server:
         options = ["--policy", "chat:org/model", "--base-url", server.url, "--weights", "proxy", "--json"]
         done = run(tmp_path, "--problem", ARBITER, *options, "-n", "2")
     assert done.returncode == 0, done.stderr
@@ -102,6 +107,7 @@ def test_a_chat_model_behind_an_own_server(tmp_path: Path) -> None:
     assert found["causes"] == {"missing": 2}
     assert (found["cost"]["output_tokens"], found["cost"]["turns"]) == (40, 2)
     assert "Unclosed" not in done.stderr
+    assert "chat:org/model does not answer (" in done.stderr  # no silence while requests are made again
     system = server.requests[0]["messages"][0]["content"]
     assert "tool_call" not in system  # the service teaches its own form of calls
     assert len({request["seed"] for request in server.requests}) == 2
@@ -110,15 +116,16 @@ def test_a_chat_model_behind_an_own_server(tmp_path: Path) -> None:
 def test_a_model_that_nobody_knows_is_wrong_usage(tmp_path: Path) -> None:
     done = run(tmp_path, "--policy", "chat:", "--problem", ARBITER)
     assert done.returncode == 2
-    assert "there are: golden" in done.stderr
+    assert "'chat' needs a model" in done.stderr
 
 
 def test_another_evaluation_in_the_folder_is_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")
     done = run(tmp_path, "--policy", "golden", "--problem", ARBITER)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "not the configuration of an evaluation" in done.stderr
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
 
 
 @pytest.mark.docker
@@ -176,15 +183,86 @@ def test_submissions_reach_the_episodes_and_the_configuration(tmp_path: Path) ->
     assert "harness_feedback (2, now 0)" in refused.stderr
 
 
+class Native:
+    """A policy that is told of the shell by its service."""
+
+    name = "native"
+
+    def __init__(self, native: bool) -> None:
+        self.native_tools = native
+
+
 def test_a_chat_model_with_tools_of_its_own_is_told_of_submissions_too() -> None:
     [problem] = load_problems("bundled", ids=[ARBITER])
-    config = EvaluationConfig(
-        problems="bundled", digests={}, policy="x", samples=1, renderer="qwen3", max_turns=5, command_timeout=9.0,
-        harness_feedback=4,
-    )  # fmt: skip
+    asked = EpisodeConfig(max_turns=5, command_timeout=9.0, harness_feedback=4)
     for native in (True, False):
-        rules = eval_rules(config, problem, native=native)
+        rules = rules_for(Native(native), problem, asked)  # type: ignore[arg-type]
         assert (rules.max_turns, rules.command_timeout, rules.harness_feedback) == (5, 9.0, 4)
         # None leaves the words to the episode, which adds the dialect's own.
         assert (rules.system_prompt is not None) == native
         assert ("You may submit 4 times." in str(rules.system_prompt)) == native
+    own = EpisodeConfig(system_prompt="mine")
+    assert rules_for(Native(True), problem, own) is own  # type: ignore[arg-type]
+
+
+def test_the_configuration_knows_the_prompts_and_no_port() -> None:
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    renderer = get_renderer("qwen3")
+    digests = {
+        prompts_digest(Native(native), renderer, problem, rules)  # type: ignore[arg-type]
+        for native in (True, False)
+        for rules in (EpisodeConfig(), EpisodeConfig(max_turns=7), EpisodeConfig(system_prompt="mine"))
+    }
+    assert len(digests) == 5  # a prompt of the caller's own is the same for both
+    places = [f"http://user:key@host:{port}/v1/" for port in (8000, 8001)]
+    kept = [_sampling("chat:x", Native(True), ModelOptions(base_url=place)) for place in places]  # type: ignore[arg-type]
+    assert kept[0] == kept[1]
+    assert kept[0]["base_url"] == "http://host/v1"
+
+
+@pytest.mark.docker
+def test_ctrl_c_at_the_prompt_says_what_is_kept(tmp_path: Path) -> None:
+    options = ["--out", str(tmp_path), "--policy", "human", "--problem", ARBITER, "--weights", "proxy"]
+    child = pexpect.spawn(
+        COMMAND[0], [*COMMAND[1:], *options], cwd=str(ROOT), timeout=60, encoding="utf-8", dimensions=(40, 200)
+    )
+    try:
+        child.expect_exact("agent$ ")
+        child.sendintr()
+        child.expect_exact("interrupted: 0 of 1 episodes are kept in ")
+        child.expect_exact("the same command goes on with the others")
+        child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == 130
+    finally:
+        child.close(force=True)
+
+
+BAD_OPTIONS = [
+    (["--base-url", "notaurl", "--policy", "chat:x"], "base_url 'notaurl' is no address of a service"),
+    (["--policy", "chat:foo"], "give --base-url, or a provider: chat:openai/foo"),
+    (["--policy", "scripted"], "'scripted' needs a file"),
+    (["--command-timeout", "inf"], "--command-timeout"),
+    (["--command-timeout", "1e12"], "--command-timeout"),
+    (["--top-p", "nan", "--policy", "chat:x", "--base-url", "http://h/v1"], "top_p in (0, 1]"),
+    (["--out", "/proc/run"], "cannot be written"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), BAD_OPTIONS, ids=lambda value: str(value[0])[:20])
+def test_wrong_options_are_one_line(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["eval", "--problem", ARBITER, *options])
+    assert ended.value.code == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.docker
+def test_an_option_that_the_service_refuses_ends_the_run_at_once(tmp_path: Path) -> None:
+    error = {"message": "max_tokens is too large: 100000. This model supports at most 16384 completion tokens"}
+    with ChatServer([{"status": 400, "error": error}]) as server:
+        options = ["--policy", "chat:org/model", "--base-url", server.url, "--max-tokens", "100000", "-n", "2"]
+        done = run(tmp_path, "--problem", ARBITER, "--weights", "proxy", *options)
+    assert done.returncode == 2, done.stderr
+    assert "max_tokens is too large" in done.stderr
+    assert "Traceback" not in done.stderr

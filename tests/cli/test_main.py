@@ -163,7 +163,7 @@ def test_a_terminal_without_unicode(run: Path, locale: dict[str, str]) -> None:
 def test_a_name_that_is_no_utf_8() -> None:
     done = subprocess.run([*COMMAND, "view", b"/tmp/\xff\xfe\x1b[31m"], capture_output=True, cwd=ROOT, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.startswith(b"error: /tmp/\\udcff\\udcfe\\x1b[31m: no such file")
+    assert done.stderr.decode().startswith("error: /tmp/⟨U+DCFF⟩⟨U+DCFE⟩⟨U+001B⟩[31m: no such file")
 
 
 # ---- what nobody would give, and people do

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym.evaluation.results import episode_seed
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.transcripts import read_transcript
+from tests.policies.chat_server import ChatServer, call
 
 pytestmark = pytest.mark.docker
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -75,6 +77,7 @@ def test_the_real_cvdp_row(cvdp_data: Path, tmp_path: Path) -> None:
         (["run", "--problem", ARBITER, "--renderer", "llama"], 2, "llama"),
         (["run", "--no-such-option"], 2, "No such option"),
         (["run", "--problems", "/no/such.jsonl"], 2, "/no/such.jsonl"),
+        (["run", "--problem", ARBITER, "--transcript-dir", "/proc/x"], 2, "--transcript-dir /proc/x: cannot be made"),
         (["nonsense"], 2, "nonsense"),
     ],
 )
@@ -83,6 +86,31 @@ def test_wrong_usage_is_one_clear_message(arguments: list[str], code: int, messa
     assert done.returncode == code
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_chat_model_is_asked_as_eval_asks_it(tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07\x1b]52;c;cm0=\x07\u200b"
+    with ChatServer([{**call(f"printf '{evil}'"), "content": evil}, {"content": "No."}]) as server:
+        options = ["--policy", "chat:org/model", "--base-url", server.url, "--api-key", "sesame", "--top-p", "0.9"]
+        options += ["--weights", "proxy", "--seed", "5", "--transcript-dir", str(tmp_path), "--json"]
+        done = run("run", "--problem", ARBITER, *options)
+    assert done.returncode == 1, done.stderr
+    assert not set("\x07\u200b") & set(done.stderr)
+    assert "\x1b]" not in done.stderr
+    assert "⟨U+001B⟩]0;owned" in done.stderr
+    request = server.requests[0]
+    assert "tool_call" not in request["messages"][0]["content"]  # the service teaches its own form of calls
+    assert (request["top_p"], request["seed"]) == (0.9, episode_seed(5, ARBITER, 0))
+    assert server.authorizations == {"Bearer sesame"}
+    assert json.loads(done.stdout)["score"]["compile"] == 0.0  # the weights that were asked for run nothing
+
+
+def test_without_tools_the_dialect_is_taught(tmp_path: Path) -> None:
+    with ChatServer([{"content": "No."}]) as server:
+        options = ["--policy", "chat:org/model", "--base-url", server.url, "--no-tools", "--weights", "proxy"]
+        assert run("run", "--problem", ARBITER, *options, "--transcript-dir", str(tmp_path)).returncode == 1
+    assert "tool_call" in server.requests[0]["messages"][0]["content"]
+    assert "tools" not in server.requests[0]
 
 
 def test_no_daemon_exits_with_3(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,9 @@ from rtl_agent_gym.envs.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import TranscriptError, UsageError
 from rtl_agent_gym.evaluation import Replay, play, replay
 from rtl_agent_gym.evaluation.replay import recorded_weights, replayed_to
-from rtl_agent_gym.policies import GoldenPolicy, Policy, RandomPolicy, ScriptedPolicy
+from rtl_agent_gym.evaluation.viewer.model import read_action
+from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, ScriptedPolicy
+from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.wording import heredoc
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.bundled import wrong_designs
@@ -22,6 +24,7 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.transcripts import read_transcript
+from tests.policies.chat_server import ChatServer, call
 
 pytestmark = pytest.mark.docker
 
@@ -113,6 +116,25 @@ async def test_every_bundled_golden_episode_is_identical(
         path = await record(tmp_path, problem, GoldenPolicy(), provider, scorer)
         report = await again(path, provider, scorer)
     assert report.identical, report.divergence
+
+
+@pytest.mark.parametrize("renderer", ["qwen3", "gpt_oss"])
+async def test_a_chat_models_own_calls_are_replayed_as_they_were(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer, renderer: str
+) -> None:
+    quoted = "Done. Run it with:\n```bash\ntouch rtl/never\n```"
+    with ChatServer([call("cd rtl", "pwd"), {"content": quoted}]) as server:
+        policy = ChatPolicy("org/model", ModelOptions(base_url=server.url))
+        path = await record(tmp_path, ARBITER, policy, provider, static, renderer=renderer)
+        await policy.close()
+    transcript = read_transcript(path)
+    assert [turn.action for turn in transcript.turns] == ["command", "final"]
+    assert [command.command for command in transcript.turns[0].commands] == ["cd rtl", "pwd"]
+    found = await again(path, provider, static)
+    assert found.identical, found.divergence
+    assert read_action(transcript.turns[1], get_renderer(renderer)).text == quoted
+    said = ScriptedPolicy(path).player(ARBITER, get_renderer(renderer))
+    assert [(await said.act([])).native for _ in range(2)] == [turn.native for turn in transcript.turns]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.report import side_by_side, write_report
-from rtl_agent_gym.evaluation.report_data import changes, flips, parts, read_run, telling_failures
+from rtl_agent_gym.evaluation.report_data import changes, flips, paired, parts, read_run, telling_failures
 from rtl_agent_gym.evaluation.results import EpisodeResult
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.training.folder import RunFolder
@@ -111,6 +111,10 @@ def test_flipped_problems(tmp_path: Path) -> None:
     teacher = read_run(evaluation(tmp_path / "teacher", {"a": 2, "b": 0, "c": 2}))
     found = [(flip.problem_id, flip.first, flip.other, flip.gained) for flip in flips(student, teacher)]
     assert found == [("a", (0, 2), (2, 2), True), ("b", (2, 2), (0, 2), False)]
+    difference = paired(student, teacher)
+    assert difference is not None
+    assert (difference.problems, difference.difference) == (3, pytest.approx(0.5 / 3))
+    assert difference.p_value > 0.5
 
 
 def test_telling_failures_begin_with_forgeries_and_near_misses(tmp_path: Path) -> None:
@@ -150,6 +154,8 @@ def test_the_report_of_two_runs(browser: webdriver.Chrome, tmp_path: Path) -> No
     text = browser.find_element(By.TAG_NAME, "body").text
     assert "student against teacher <b>$" in text
     assert "1 gained and 0 lost" in text
+    assert "points of pass rate over" in text
+    assert "paired permutation test: p = " in text
     assert "<script>window.pwned = 1</script>" in text
     assert browser.execute_script("return window.pwned") is None
     images = browser.find_elements(By.TAG_NAME, "img")

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import TranscriptError, UsageError
+from rtl_agent_gym.errors import SandboxError, TranscriptError, UsageError
 from rtl_agent_gym.evaluation.official import raw_result, report, write_official
 from rtl_agent_gym.evaluation.results import (
     EpisodeResult,
     EvaluationConfig,
     episode_seed,
+    read_config,
     read_results,
     results_file,
 )
@@ -78,6 +79,55 @@ def test_another_evaluation_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_more_samples_go_into_the_same_folder(tmp_path: Path) -> None:
+    with results_file(tmp_path, CONFIG) as file:
+        file.append(result("a"))
+    with results_file(tmp_path, CONFIG.model_copy(update={"samples": 5})) as file:
+        assert (file.config.samples, set(file.done)) == (5, {("a", 0)})
+    assert read_config(tmp_path).samples == 5
+    with results_file(tmp_path, CONFIG.model_copy(update={"samples": 1})) as file:
+        assert file.config.samples == 5  # what was asked for once stays asked for
+    assert CONFIG.digest == CONFIG.model_copy(update={"samples": 7}).digest
+
+
+@pytest.mark.parametrize("name", ["image", "prompts", "version"])
+def test_what_the_results_depend_on_is_compared_where_it_is_known(tmp_path: Path, name: str) -> None:
+    with results_file(tmp_path, CONFIG):
+        pass
+    with results_file(tmp_path, CONFIG.model_copy(update={name: "one"})):  # the folder of an older version
+        pass
+    with results_file(tmp_path / "known", CONFIG.model_copy(update={name: "one"})):
+        pass
+    other = CONFIG.model_copy(update={name: "two"})
+    with pytest.raises(UsageError, match=f"{name} \\('one', now 'two'\\)"), results_file(tmp_path / "known", other):
+        pass
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"student_model": "Qwen/Qwen3-8B"}')
+    with pytest.raises(UsageError, match="holds something else than an evaluation"), results_file(tmp_path, CONFIG):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (Path("/proc/evaluation"), tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
+        refused = pytest.raises(UsageError, match=r"--out: .* cannot be written: .*; choose another place")
+        with refused, results_file(folder, CONFIG):
+            pass
+
+
+def test_a_full_disk_is_the_machines_fault(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(CONFIG.model_dump_json())
+    with results_file(tmp_path, CONFIG) as file:
+        file._file.close()
+        file._file = open("/dev/full", "a+b")  # noqa: SIM115 - closed with the results
+        with pytest.raises(SandboxError, match=r"results\.jsonl cannot be written: No space left"):
+            file.append(result("a"))
+        assert file.done == {}
+
+
 def test_two_processes_at_one_folder_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG.model_dump_json())
     program = (
@@ -107,8 +157,8 @@ def test_seeds_are_of_the_episode_alone() -> None:
     [
         ("machine", {"score": None, "fault": "DaemonError: gone"}),
         ("malformed", {"passed": False, "stop_reason": "parse_error"}),
-        ("turns out", {"passed": False, "stop_reason": "max_turns", "syntax": 0.0}),
-        ("turns out", {"passed": False, "stop_reason": "max_tokens"}),
+        ("out of turns or tokens", {"passed": False, "stop_reason": "max_turns", "syntax": 0.0}),
+        ("out of turns or tokens", {"passed": False, "stop_reason": "max_tokens"}),
         ("violation", {"passed": False, "violations": ["$system at rtl/a.sv:1"]}),
         ("missing", {"passed": False, "format": 0.5, "syntax": 0.5}),
         ("syntax", {"passed": False, "syntax": 0.0, "interface": 0.0}),

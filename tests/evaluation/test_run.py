@@ -240,6 +240,19 @@ async def test_a_chat_model_solves_a_problem(tmp_path: Path, provider: DockerSan
     assert "/code/rtl" in answers[-1]["content"]
 
 
+async def test_a_full_context_ends_the_episode_with_a_grade(tmp_path: Path, provider: DockerSandboxes) -> None:
+    full = "The input (40970 tokens) is longer than the model's context length (40960 tokens)."  # as SGLang says it
+    script = [call("ls"), {"status": 400, "error": {"message": full, "type": "BadRequestError"}}]
+    with ChatServer(script, faults=[{"status": 502, "body": "<html>Bad Gateway</html>"}, {"drop": True}]) as server:
+        policy = ChatPolicy("local/model", ModelOptions(base_url=server.url))
+        try:
+            (result,) = await evaluate(tmp_path, problems(1), policy, provider)
+        finally:
+            await policy.close()
+    assert (result.stop_reason, result.cause, result.turns) == ("max_tokens", "out of turns or tokens", 1)
+    assert (result.retries, result.fault, len(server.requests)) == (0, None, 2)
+
+
 def tiny(folder: Path) -> Path:
     """A model that has learned next to nothing."""
     from rtl_agent_gym.engines.tiny import Phase, TinyRecipe, make_tiny

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtl_agent_gym.evaluation.statistics import bootstrap, pass_at_k, pass_curve
+from rtl_agent_gym.evaluation.statistics import compare, estimate, pass_at_k, pass_curve, wilson
 
 
 @given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
@@ -30,11 +31,79 @@ def test_impossible_counts_are_refused(samples: int, passed: int, k: int) -> Non
 
 
 def test_the_interval_is_that_of_the_binomial() -> None:
-    estimate = bootstrap([1.0] * 30 + [0.0] * 70)
-    assert estimate.value == pytest.approx(0.3)
-    assert estimate.low == pytest.approx(0.3 - 1.96 * 0.0458, abs=0.015)
-    assert estimate.high == pytest.approx(0.3 + 1.96 * 0.0458, abs=0.015)
-    assert bootstrap([1.0] * 30 + [0.0] * 70) == estimate
+    found = estimate([(1, 1)] * 30 + [(0, 1)] * 70)
+    assert found.value == pytest.approx(0.3)
+    assert found.low == pytest.approx(0.3 - 1.96 * 0.0458, abs=0.015)
+    assert found.high == pytest.approx(0.3 + 1.96 * 0.0458, abs=0.015)
+    assert estimate([(1, 1)] * 30 + [(0, 1)] * 70) == found
+
+
+def test_one_problem_has_an_interval_of_its_episodes() -> None:
+    assert wilson(2, 5) == pytest.approx((0.1176, 0.7693), abs=1e-4)  # Wilson 1927, as statsmodels gives it
+    assert (wilson(0, 5)[0], wilson(5, 5)[1]) == (0.0, 1.0)
+    found = estimate([(2, 5)])
+    assert (found.value, found.low, found.high) == pytest.approx((0.4, 0.1176, 0.7693), abs=1e-4)
+    at_most = estimate([(2, 5)], 5)
+    assert at_most.value == 1.0
+    assert at_most.low == pytest.approx(1 - (1 - 0.1176) ** 5, abs=1e-3)
+    assert at_most.high == 1.0
+
+
+@pytest.mark.parametrize("passed", [0, 4])
+def test_episodes_that_are_all_alike_are_no_certainty(passed: int) -> None:
+    found = estimate([(passed, 4)] * 10)
+    assert found.value == passed / 4
+    assert found.high - found.low == pytest.approx(0.2775, abs=1e-3)
+
+
+def test_the_interval_of_several_problems_uses_the_episodes() -> None:
+    same = estimate([(2, 5)] * 4)  # whichever problems are drawn, their mean is the same
+    assert same.low < 0.3 < 0.5 < same.high
+    # The spread of a mean of 20 draws; problems add none here.
+    assert same.high - same.low == pytest.approx(2 * 1.96 * (0.4 * 0.6 / 20) ** 0.5, abs=0.06)
+
+
+def test_few_problems_are_covered() -> None:
+    """Of worlds with 8 problems and 3 episodes each, about 95 % of the intervals hold the truth."""
+    draw = np.random.default_rng(1)
+    held = 0
+    for _ in range(200):
+        rates = draw.beta(1, 1, size=8)
+        found = estimate([(int(draw.binomial(3, rate)), 3) for rate in rates])
+        held += found.low <= 0.5 <= found.high
+    assert 180 <= held <= 199
+
+
+def test_runs_that_are_alike_do_not_differ() -> None:
+    verdicts = {str(number): (number % 4, 3) for number in range(12)}
+    found = compare(verdicts, verdicts)
+    assert found is not None
+    assert (found.difference, found.p_value, found.problems) == (0.0, 1.0, 12)
+    assert found.low < 0 < found.high
+    assert compare({"a": (1, 1)}, {"b": (1, 1)}) is None
+
+
+def test_the_paired_test_is_mcnemars_and_fishers() -> None:
+    first = {str(number): (0, 1) for number in range(10)}
+    won = compare(first, first | {str(number): (1, 1) for number in range(6)})
+    assert won is not None
+    assert won.difference == pytest.approx(0.6)
+    assert won.p_value == pytest.approx(2 * 0.5**6, abs=0.006)  # McNemar's exact test of 6 against 0
+    alone = compare({"a": (1, 8)}, {"a": (7, 8)})
+    assert alone is not None
+    assert alone.p_value == pytest.approx(0.0101, abs=0.004)  # Fisher's exact test
+
+
+def test_the_paired_test_is_wrong_as_often_as_it_says() -> None:
+    draw = np.random.default_rng(2)
+    found = []
+    for _ in range(80):
+        rates = {str(number): draw.random() for number in range(20)}
+        runs = [{name: (int(draw.binomial(2, rate)), 2) for name, rate in rates.items()} for _ in range(2)]
+        paired = compare(*runs)
+        assert paired is not None
+        found.append(paired.p_value < 0.05)
+    assert sum(found) <= 9
 
 
 def test_each_k_takes_the_problems_with_enough_episodes() -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import openai
 import pytest
 
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import Completion, ModelOptions
 from rtl_agent_gym.policies.chat import ChatPlayer, ChatPolicy
 from rtl_agent_gym.policies.chat_calls import ToolCall, in_dialect
+from rtl_agent_gym.policies.chat_errors import read_failure
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers import Action, get_renderer
+from rtl_agent_gym.renderers.native import read_native
 from tests.policies.chat_server import ChatServer, call
 
 MakePolicy = Callable[..., ChatPolicy]
@@ -38,6 +43,11 @@ def opened(policy: ChatPolicy, renderer: str = "qwen3", seed: int | None = 7) ->
     return player
 
 
+def native(completion: Completion) -> Action:
+    assert completion.native is not None
+    return read_native(completion.native, truncated=completion.cut_off)
+
+
 async def said(player: ChatPlayer) -> Completion:
     completion = await player.act([])
     assert completion is not None
@@ -50,12 +60,13 @@ async def test_tool_calls_become_the_dialect_and_their_results_go_back(policies:
     with ChatServer(script) as server:
         player = opened(policies(server, temperature=0.5, max_tokens=33))
         first = await said(player)
-        action = renderer.parse_text(first.text)
+        action = native(first)
         assert (action.kind, action.commands, action.text) == ("command", ("ls", "pwd"), "Look.")
+        assert renderer.parse_text(first.text).commands == action.commands  # as a reader of the record sees it
         assert (first.prompt_tokens, first.output_tokens, first.cut_off) == (100, 20, False)
         player.answered(action, ["docs", "/code"])
         last = await said(player)
-        assert renderer.parse_text(last.text).kind == "final"
+        assert native(last).kind == "final"
     request = server.requests[0]
     assert request["model"] == "org/some-model"
     assert (request["temperature"], request["max_tokens"], request["seed"]) == (0.5, 33, 7)
@@ -108,14 +119,286 @@ async def test_a_refusal_of_one_conversation_is_a_fault_of_that_one(policies: Ma
             await said(player)
 
 
-async def test_a_full_context_ends_the_episode(policies: MakePolicy) -> None:
-    error = {
-        "message": "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
-        "type": "invalid_request_error",
-        "code": "context_length_exceeded",
+BUSY: list[dict[str, Any]] = [
+    {
+        "status": status,
+        "error": {"message": "not now", "type": "invalid_request_error"},
+        "headers": {"retry-after": "0"},
     }
-    with ChatServer([{"status": 400, "error": error}]) as server:
-        assert await opened(policies(server)).act([]) is None
+    for status in (408, 429, 500, 502, 503, 504, 529)
+]
+BUSY += [
+    {"status": 502, "body": "<html><body><h1>502 Bad Gateway</h1>\n\x1b]0;owned\x07</body></html>"},
+    {"status": 200, "body": {"error": {"message": "upstream overloaded", "type": "server_error", "code": 502}}},
+    {"status": 200, "body": {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []}},
+    {"status": 200, "body": "<html>a captive portal</html>"},
+    {"drop": True},
+]
+
+
+@pytest.mark.parametrize("fault", BUSY, ids=lambda fault: str(fault.get("status", "drop")))
+async def test_what_may_pass_is_tried_again_and_said(
+    policies: MakePolicy, fault: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with ChatServer([call("ls")], faults=[fault]) as server:
+        await said(opened(policies(server, attempts=2)))
+        assert len(server.requests) == 1
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("rtl_agent_gym")]
+    assert line.startswith("chat:org/some-model does not answer (")
+    assert "try 2 of 2 in" in line
+    assert "\x1b" not in line
+    assert all(record.levelno >= logging.WARNING for record in caplog.records)
+
+
+async def test_the_service_says_how_long_to_wait(policies: MakePolicy) -> None:
+    fault = {
+        "status": 529,
+        "error": {"message": "overloaded"},
+        "headers": {"retry-after-ms": "300", "retry-after": "9"},
+    }
+    with ChatServer([call("ls")], faults=[fault]) as server:
+        policy = policies(server, attempts=2)
+        begun = time.monotonic()
+        await said(opened(policy))
+        assert 0.3 <= time.monotonic() - begun < 5.0
+
+
+async def test_many_conversations_that_wait_say_so_once(policies: MakePolicy, caplog: pytest.LogCaptureFixture) -> None:
+    with ChatServer([call("ls")], refusals=3) as server:
+        policy = policies(server)
+        for seed in range(3):
+            await said(opened(policy, seed=seed))
+    assert len([record for record in caplog.records if "does not answer" in record.getMessage()]) == 1
+    assert policy._unsaid == 8
+
+
+OVERFLOWS = [
+    # OpenAI, and older vLLM
+    "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (904 in the messages, 4096 "
+    "in the completion). Please reduce the length of the messages or completion.",
+    # vLLM since 0.9, since 0.11, since 0.15
+    "The decoder prompt (length 40970) is longer than the maximum model length of 40960. Make sure that "
+    "`max_model_len` is no smaller than the number of text tokens.",
+    "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context length is 40960 tokens "
+    "and your request has 39000 input tokens (4096 > 40960 - 39000).",
+    "You passed 40970 input tokens and requested 4096 output tokens. However, the model's context length is only 40960 "
+    "tokens, resulting in a maximum input length of 36864 tokens. Please reduce the length of the input prompt. "
+    "(parameter=input_tokens, value=40970)",
+    # SGLang
+    "The input (40970 tokens) is longer than the model's context length (40960 tokens).",
+    "Requested token count exceeds the model's maximum context length of 40960 tokens. You requested a total of 45066 "
+    "tokens: 40970 tokens from the input messages and 4096 tokens for the completion.",
+    "Input length (131393 tokens) exceeds the maximum allowed length (131040 tokens).",
+    # Anthropic
+    "prompt is too long: 210000 tokens > 200000 maximum",
+    "input length and `max_tokens` exceed context limit: 198000 + 8192 > 200000, decrease input length or `max_tokens`",
+    # llama.cpp, Gemini, Groq, OpenAI's later ones
+    "the request exceeds the available context size, try increasing it",
+    "The input token count (1048580) exceeds the maximum number of tokens allowed (1048576).",
+    "Please reduce the length of the messages or completion.",
+    "Your input exceeds the context window of this model. Please adjust your input and try again.",
+]
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [*((message, 400) for message in OVERFLOWS), (OVERFLOWS[0], 422), (OVERFLOWS[4], 500)],
+    ids=lambda value: str(value)[:30],
+)
+async def test_a_full_context_ends_the_episode(policies: MakePolicy, message: str, status: int) -> None:
+    refusal = {"status": status, "error": {"message": message, "type": "BadRequestError", "code": status}}
+    with ChatServer([call("ls"), refusal]) as server:
+        player = opened(policies(server, attempts=1))
+        player.answered(native(await said(player)), ["x"])
+        assert await player.act([]) is None
+
+
+NO_OVERFLOWS = [
+    "max_tokens is too large: 100000. This model supports at most 16384 completion tokens, whereas you gave 100000.",
+    "max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens for claude-3-5-sonnet",
+    "Unsupported value: 'temperature' does not support 0.5 with this model. Only the default (1) value is supported.",
+    '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+    "Invalid 'messages[3].content': string too short",
+]
+
+
+@pytest.mark.parametrize("message", NO_OVERFLOWS, ids=lambda message: message[:30])
+async def test_a_refused_option_is_wrong_usage(policies: MakePolicy, message: str) -> None:
+    with ChatServer([{"status": 400, "error": {"message": message, "type": "invalid_request_error"}}]) as server:
+        with pytest.raises(UsageError, match="refused the request: ") as raised:
+            await said(opened(policies(server)))
+        assert message in str(raised.value)
+        assert len(server.requests) == 1
+
+
+def fits(limit: int, prompt: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A server whose model reads `limit` tokens, and a prompt of `prompt`."""
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        if prompt + body["max_tokens"] <= limit:
+            return {"content": "hi"}
+        message = f"This model's maximum context length is {limit} tokens. However, you requested too many."
+        return {"status": 400, "error": {"message": message, "type": "BadRequestError"}}
+
+    return reply
+
+
+async def test_an_answer_too_long_for_the_context_is_wrong_usage(policies: MakePolicy) -> None:
+    with ChatServer(fits(40_960, prompt=1_000), whole=True) as server:
+        with pytest.raises(
+            UsageError, match="--max-tokens 40000 do not both fit into the model's context; ask for less"
+        ):
+            await said(opened(policies(server, max_tokens=40_000)))
+        assert [request["max_tokens"] for request in server.requests] == [40_000, 16]
+
+
+async def test_a_prompt_too_long_for_the_model_ends_its_episode(policies: MakePolicy) -> None:
+    with ChatServer(fits(4_096, prompt=5_000), whole=True) as server:
+        assert await opened(policies(server, max_tokens=2_000)).act([]) is None
+
+
+async def test_a_422_says_what_was_wrong(policies: MakePolicy) -> None:
+    detail = [{"type": "missing", "loc": ["body", "thing"], "msg": "Field required"}]
+    refused = pytest.raises(UsageError, match="Field required")
+    with ChatServer([{"status": 422, "body": {"detail": detail}}]) as server, refused:
+        await said(opened(policies(server)))
+
+
+SEED_FORBIDDEN = [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (422, {"object": "error", "message": {"detail": SEED_FORBIDDEN}}),  # Mistral
+        (422, {"detail": SEED_FORBIDDEN}),  # FastAPI
+        (400, {"error": {"message": "Unsupported parameter: 'seed'", "type": "invalid_request_error"}}),
+    ],
+)
+async def test_a_seed_that_the_service_does_not_know_is_left_out(
+    policies: MakePolicy, status: int, body: dict[str, Any]
+) -> None:
+    def reply(request: dict[str, Any]) -> dict[str, Any]:
+        return {"status": status, "body": body} if "seed" in request else {"content": "hi"}
+
+    with ChatServer(reply, whole=True) as server:
+        player = opened(policies(server))
+        assert (await said(player)).text == "hi"
+        assert ["seed" in request for request in server.requests] == [True, False]
+        await said(player)
+        assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (429, {"message": "You exceeded your current quota, please check your plan.", "type": "insufficient_quota"}),
+        (402, {"message": "Insufficient credits. Add more using https://openrouter.ai/credits", "code": 402}),
+        (
+            400,
+            {"message": "Your credit balance is too low to access the Anthropic API.", "type": "invalid_request_error"},
+        ),
+    ],
+)
+async def test_an_empty_account_is_said_at_once(policies: MakePolicy, status: int, error: dict[str, Any]) -> None:
+    with ChatServer([call("ls"), {"status": status, "error": error}]) as server:
+        player = opened(policies(server))
+        player.answered(native(await said(player)), ["x"])
+        with pytest.raises(UsageError, match="refused the request"):
+            await said(player)
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("foo", r"give --base-url, or a provider: chat:openai/foo"),
+        ("openai/gpt-4o", "Missing credentials"),
+        ("anthropic/claude-sonnet-4-5", "Missing Anthropic API Key"),
+        ("gemini/gemini-2.5-pro", "Missing Gemini API key"),
+    ],
+)
+async def test_a_model_without_provider_or_key_is_wrong_usage(
+    model: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match=words) as raised:
+        await said(opened(ChatPolicy(model)))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"type": "overloaded_error", "message": "Overloaded"}, "busy"),
+        (
+            {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000 maximum"},
+            "overflow",
+        ),
+        ({"type": "invalid_request_error", "message": "messages: at least one message is required"}, "refused"),
+        ({"type": "authentication_error", "message": "invalid x-api-key"}, "never"),
+    ],
+)
+async def test_anthropics_own_protocol(body: dict[str, str], kind: str) -> None:
+    statuses = {"overloaded_error": 529, "authentication_error": 401}
+    fault = {"status": statuses.get(body["type"], 400), "body": {"type": "error", "error": body}}
+    with ChatServer([], faults=[fault], path="/v1/messages") as server:
+        options = ModelOptions(base_url=server.url.removesuffix("/v1"), api_key="k")
+        policy = ChatPolicy("anthropic/claude-sonnet-4-5", options)
+        with pytest.raises(openai.OpenAIError) as raised:
+            await policy._library.acompletion(**policy._request([{"role": "user", "content": "x"}], None, 9))
+        await policy.close()
+    failure = read_failure(policy._library, raised.value)
+    assert (failure.kind, failure.words) == (kind, body["message"])
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["notaurl", "127.0.0.1:8000/v1", "ftp://x/y", "http://", "http://a b/v1", "http://[::1", "http://h:99999/"],
+)
+def test_an_address_that_is_none_is_refused_at_once(address: str) -> None:
+    with pytest.raises(UsageError, match="is no address of a service"):
+        ModelOptions(base_url=address)
+
+
+@pytest.mark.parametrize(
+    "options", [{"temperature": float("nan")}, {"temperature": float("inf")}, {"top_p": float("nan")}]
+)
+def test_numbers_that_are_none_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="temperature must be"):
+        ModelOptions(**options)  # type: ignore[arg-type]
+
+
+async def test_a_model_is_asked_for_by_the_name_that_its_server_has(policies: MakePolicy) -> None:
+    with ChatServer([{"content": "hi"}]) as server:
+        for name in ("openai/gpt-oss-20b", "Qwen/Qwen3-8B", "plain"):
+            policy = ChatPolicy(name, ModelOptions(base_url=server.url))
+            await said(opened(policy))
+            await policy.close()
+        assert [request["model"] for request in server.requests] == ["openai/gpt-oss-20b", "Qwen/Qwen3-8B", "plain"]
+
+
+QUOTES = [
+    "Done. To run it:\n```bash\nrm -rf rtl\n```",
+    "Done </tool_call> <think> ```sh\nls\n```",
+]
+
+
+@pytest.mark.parametrize("renderer", ["qwen3", "gpt_oss"])
+@pytest.mark.parametrize("text", QUOTES)
+async def test_an_answer_that_quotes_commands_runs_none(policies: MakePolicy, renderer: str, text: str) -> None:
+    with ChatServer([{"content": text}]) as server:
+        action = native(await said(opened(policies(server), renderer)))
+    assert (action.kind, action.commands, action.text) == ("final", (), text)
+
+
+async def test_a_call_that_the_service_left_in_the_text_is_answered(policies: MakePolicy) -> None:
+    text = '<tool_call>\n{"name": "execute_bash", "arguments": {"command": "ls"}}\n</tool_call>'
+    with ChatServer([{"content": text}]) as server:
+        action = native(await said(opened(policies(server))))
+    assert action.kind == "malformed"
+    assert "written out in its text" in str(action.correction)
 
 
 @pytest.mark.parametrize("renderer", ["qwen3", "gpt_oss"])
@@ -130,10 +413,9 @@ async def test_a_full_context_ends_the_episode(policies: MakePolicy) -> None:
 async def test_a_broken_call_stays_broken_and_its_caller_is_told(
     policies: MakePolicy, renderer: str, name: str, arguments: str, words: str
 ) -> None:
-    dialect = get_renderer(renderer)
     with ChatServer([{"content": "", "calls": [(name, arguments)]}, {"content": "ok"}]) as server:
         player = opened(policies(server), renderer)
-        action = dialect.parse_text((await said(player)).text)
+        action = native(await said(player))
         assert action.kind == "malformed"
         assert words in str(action.correction)
         player.answered(action, [])
@@ -145,11 +427,11 @@ async def test_a_broken_call_stays_broken_and_its_caller_is_told(
 
 
 async def test_thinking_and_cut_off_turns_are_kept(policies: MakePolicy) -> None:
-    renderer = get_renderer("qwen3")
     with ChatServer([{"content": "I sta", "reasoning": "hm </think> hm", "finish": "length"}]) as server:
         completion = await said(opened(policies(server)))
     assert completion.cut_off
-    action = renderer.parse_text(completion.text, truncated=True)
+    assert (native(completion).kind, native(completion).thinking) == ("malformed", "hm </think> hm")
+    action = get_renderer("qwen3").parse_text(completion.text, truncated=True)
     assert (action.kind, action.thinking) == ("malformed", "hm </ think> hm")
 
 

@@ -72,7 +72,32 @@ def test_a_bad_script_is_said(tmp_path: Path, content: str, message: str) -> Non
         make_policy(f"scripted {path}")
 
 
-@pytest.mark.parametrize("name", ["", "gold", "scripted", "golden x"])
+@pytest.mark.parametrize("name", ["", "gold", "golden_x"])
 def test_an_unknown_policy_is_said(name: str) -> None:
     with pytest.raises(UsageError, match="there are: golden, scripted FILE"):
         make_policy(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("scripted", "'scripted' needs a file: --policy \"scripted FILE\""),
+        ("chat:", "'chat' needs a model: --policy \"chat:MODEL\""),
+        ("tinker", "'tinker' needs a model or checkpoint"),
+        ("golden x", "'golden' takes nothing after its name, got 'x'"),
+    ],
+)
+def test_a_policy_without_its_argument_is_told_how_it_is_written(name: str, words: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        make_policy(name)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("form", ["scripted {}", "scripted:{}", "  scripted   {} "])
+def test_a_path_may_hold_colons_and_blanks(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "a:b c" / "s.yaml"
+    path.parent.mkdir()
+    path.write_text("- {say: hello}\n")
+    policy = make_policy(form.format(path))
+    assert isinstance(policy, ScriptedPolicy)
+    assert policy.path == path

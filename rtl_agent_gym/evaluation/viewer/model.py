@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...renderers import Action, Renderer, get_renderer
+from ...renderers.native import read_native
 from ...scoring.score import Score
 from ...transcripts import Transcript, TurnRecord
 from ..results import EpisodeResult
@@ -145,6 +146,8 @@ def _turn(turn: TurnRecord, renderer: Renderer | None) -> Data:
 
 def read_action(turn: TurnRecord, renderer: Renderer | None) -> Action:
     """What the model said in a turn, apart from its calls; the completion as it stands where no renderer reads it."""
+    if turn.native is not None:
+        return read_native(turn.native, truncated=turn.cut_off)
     if renderer is None:
         return Action(turn.action, text=turn.completion)
     return renderer.parse_text(turn.completion, truncated=turn.cut_off)

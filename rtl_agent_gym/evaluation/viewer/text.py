@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -17,6 +16,7 @@ from rich.text import Text
 from ...errors import UsageError
 from ...renderers import get_renderer
 from ...transcripts import CommandRecord, SubmissionRecord, Transcript, TurnRecord
+from ...visible import visible as safe
 from .model import (
     STAGES,
     changed_paths,
@@ -33,7 +33,6 @@ from .model import (
 
 _OUTCOMES = {"passed": "green", "failed": "red", "machine": "yellow", "cut off": "yellow"}
 _LANGUAGES = {"v": "verilog", "sv": "systemverilog", "svh": "systemverilog", "vh": "verilog", "py": "python"}
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
@@ -114,8 +113,8 @@ def print_episode(
 
 
 def visible(text: str) -> Text:
-    """Foreign text for a terminal: control characters and marks that reorder text become their codes."""
-    return Text(_HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text))
+    """Foreign text for a terminal: what a terminal would obey, or not show, becomes its code."""
+    return Text(safe(text))
 
 
 def _turn_title(turn: TurnRecord) -> str:

@@ -1,0 +1,45 @@
+"""Foreign text made safe to look at in a terminal.
+
+What models, shells, services and files say may hold characters that a terminal obeys (colours, titles, the clipboard),
+that change the order of what is read, or that show nothing at all. Each becomes its code, such as ``⟨U+001B⟩``. Line
+feeds and tabs stay; so do the two marks that choose how an emoji is drawn, U+FE0E and U+FE0F.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+_RANGES = (
+    (0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x034F, 0x034F), (0x0600, 0x0605), (0x061C, 0x061C),
+    (0x06DD, 0x06DD), (0x070F, 0x070F), (0x0890, 0x0891), (0x08E2, 0x08E2), (0x115F, 0x1160), (0x17B4, 0x17B5),
+    (0x180B, 0x180F), (0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0x2800, 0x2800), (0x3164, 0x3164),
+    (0xD800, 0xDFFF), (0xFE00, 0xFE0D), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF9, 0xFFFB), (0x110BD, 0x110BD),
+    (0x110CD, 0x110CD), (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+"""Controls, formats, surrogates and separators (Unicode's Cc, Cf, Cs, Zl and Zp), and letters that have no shape."""
+
+_HIDDEN = re.compile("[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in _RANGES) + "]")
+
+
+def visible(text: str) -> str:
+    """`text` with every character that would not be seen as itself replaced by its code.
+
+    >>> visible("a\\x1b]0;title\\x07b\\u200b")
+    'a⟨U+001B⟩]0;title⟨U+0007⟩b⟨U+200B⟩'
+    """
+    return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+
+
+class VisibleStream:
+    """The same for bytes that come in pieces: UTF-8, a character may be split between two. ``\\r\\n`` ends a line."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._return = ""
+
+    def feed(self, data: bytes, *, final: bool = False) -> str:
+        """What can be shown after one more piece."""
+        text = self._return + self._decoder.decode(data, final)
+        self._return = "\r" if text.endswith("\r") and not final else ""
+        return visible(text.removesuffix(self._return).replace("\r\n", "\n"))
