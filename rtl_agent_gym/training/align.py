@@ -54,6 +54,10 @@ class Tokens:
         place = bisect_left(self._edges, offset)
         return place if place < len(self._edges) and self._edges[place] == offset else None
 
+    def edge(self, token: int) -> int:
+        """The byte at which a token begins; the number of tokens stands for the end."""
+        return self._edges[token]
+
     def over(self, begin: int, end: int) -> tuple[int, int]:
         """The tokens that hold some of these bytes, of which there is at least one."""
         return bisect_right(self._edges, begin) - 1, bisect_left(self._edges, end)

@@ -137,13 +137,13 @@ def _closed(student: Tokens, teacher: Tokens, pair: Pair, spelled: list[Group]) 
     own, other = pair.student, pair.teacher
     if own.ends is None or other.ends is None or own.kind != other.kind or own.stops != other.stops:
         return []
-    if own.data != other.data:
-        begin = (student.at(own.place + len(own.data)), teacher.at(other.place + len(other.data)))
-    elif spelled:
-        begin = (spelled[-1].student[1], spelled[-1].teacher[1])
+    if spelled:
+        mine, theirs = spelled[-1].student[1], spelled[-1].teacher[1]
+        left = own.data[student.edge(mine) - own.place :], other.data[teacher.edge(theirs) - other.place :]
     else:
-        begin = (student.over(own.place, own.ends)[0], teacher.over(other.place, other.ends)[0])
+        mine, theirs = student.over(own.place, own.ends)[0], teacher.over(other.place, other.ends)[0]
+        left = own.data, other.data
     end = (student.at(own.ends), teacher.at(other.ends))
-    if begin[0] is None or begin[1] is None or end[0] is None or end[1] is None:
+    if left[0] != left[1] or end[0] is None or end[1] is None:
         return []
-    return [Group((begin[0], end[0]), (begin[1], end[1]))]
+    return [Group((mine, end[0]), (theirs, end[1]))]
