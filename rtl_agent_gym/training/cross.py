@@ -53,9 +53,18 @@ class CrossTokens:
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`. An answer that the teacher's words do not tell from a call costs a call or two more."""
         translated = self.translate(sampled)
-        logprobs = await self._score(translated.tokens)
-        kl, covered = spread_kl(translated.groups, sampled.logprobs, logprobs, len(sampled.tokens))
-        for doubt in translated.doubts:
+        found = await self._score(translated.tokens)
+
+        def scored(group: Group) -> bool:
+            """A translation longer than the teacher's context is scored as far as it goes."""
+            return None not in found[slice(*group.teacher)]
+
+        doubts = [doubt for doubt in translated.doubts if scored(doubt.first)]
+        unknown = {doubt.decision for doubt in translated.doubts} - {doubt.decision for doubt in doubts}
+        groups = [group for group in translated.groups if scored(group) and group not in unknown]
+        logprobs = [0.0 if value is None else value for value in found]
+        kl, covered = spread_kl(groups, sampled.logprobs, logprobs, len(sampled.tokens))
+        for doubt in doubts:
             value = await self._settle(doubt, translated.tokens, logprobs)
             # What the teacher says of the answer's first word goes to the decision as far as it is of the decision.
             for group, moved in ((doubt.decision, -value), (doubt.first, value)):
@@ -69,11 +78,11 @@ class CrossTokens:
         if first >= SURE:
             return doubt.logprob(first, [])
         asked = [self._score([*tokens[: doubt.place], id_]) for id_ in doubt.instead]
-        return doubt.logprob(first, [found[-1] for found in await asyncio.gather(*asked)])
+        last = [found[-1] for found in await asyncio.gather(*asked)]
+        return doubt.logprob(first, [value for value in last if value is not None])
 
-    async def _score(self, tokens: Sequence[int]) -> list[float]:
-        found = await self._sampler.compute_logprobs(tinker.ModelInput.from_ints(list(tokens)))
-        return [0.0 if value is None else value for value in found]
+    async def _score(self, tokens: Sequence[int]) -> list[float | None]:
+        return list(await self._sampler.compute_logprobs(tinker.ModelInput.from_ints(list(tokens))))
 
     def translate(self, sampled: Sampled) -> Translated:
         """The episode in the teacher's dialect. Raises `UsageError` for a problem without an opening."""

@@ -393,7 +393,12 @@ async def test_logprobs_are_those_of_the_distribution_that_was_drawn_from(
 ) -> None:
     sampler = await service.create_sampling_client(base_model=str(model_path))
     prompt = prompt_of(12)
-    logits = AutoModelForCausalLM.from_pretrained(model_path)(input_ids=torch.tensor([prompt])).logits[0, -1].double()
+    logits = (
+        AutoModelForCausalLM.from_pretrained(model_path)(input_ids=torch.tensor([prompt]))
+        .logits[0, -1]
+        .double()
+        .detach()
+    )
 
     async def first(**settings: Any) -> tuple[int, float]:
         params = tinker.SamplingParams(max_tokens=1, seed=3, stop=[], **settings)
@@ -418,22 +423,31 @@ async def half(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
         yield made
 
 
+def transformers_tokenizer(path: Path) -> Any:
+    import transformers
+
+    library: Any = transformers
+    return library.AutoTokenizer.from_pretrained(path)
+
+
 async def test_small_steps_move_weights_that_are_kept_in_half_precision(
-    half: LocalServiceClient, model_path: Path
+    half: LocalServiceClient, model_path: Path, tmp_path: Path
 ) -> None:
-    trainer = await half.create_lora_training_client(str(model_path), rank=0)
-    module = trainer._training.module
-    weight = module.model.layers[0].mlp.down_proj.weight
+    library: Any = AutoModelForCausalLM
+    model = library.from_pretrained(model_path)
     with torch.no_grad():
-        weight.fill_(0.02)
-    trainer._training._start()
+        model.model.layers[0].mlp.down_proj.weight.fill_(0.02)
+    model.save_pretrained(tmp_path / "model")
+    transformers_tokenizer(model_path).save_pretrained(tmp_path / "model")
+    trainer = await half.create_lora_training_client(str(tmp_path / "model"), rank=0)
     data = [datum(prompt_of(20), weights=[1.0] * 19)]
     for _ in range(30):
         await trainer.forward_backward(data, "cross_entropy")
         await trainer.optim_step(tinker.AdamParams(learning_rate=1e-5))
+    after = library.from_pretrained((await trainer.save_state("after")).path, dtype=torch.bfloat16)
+    weight = after.model.layers[0].mlp.down_proj.weight
     moved = (weight.float() - torch.tensor(0.02, dtype=torch.bfloat16).float()).abs()
-    assert weight.dtype == torch.bfloat16
-    assert float((moved > 0).float().mean()) > 0.5  # 30 steps of 1e-5 are three of the steps that 0.02 has
+    assert float((moved > 0).float().mean()) > 0.5  # 30 steps of 1e-5 are more than two of the steps that 0.02 has
     assert float(moved.max()) < 1e-3
 
 

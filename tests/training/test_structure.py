@@ -63,6 +63,8 @@ class Model:
     dialect: Dialect
     choices: dict[str, dict[str, float]]
     asked: list[list[int]] = field(default_factory=list)
+    context: int | None = None
+    """Tokens behind which it has nothing to say."""
 
     async def compute_logprobs(self, prompt: Any) -> list[float | None]:
         ids = prompt.to_ints()
@@ -74,7 +76,7 @@ class Model:
             chosen = next((made for end, made in self.choices.items() if before.endswith(end)), None)
             rest = 0.1 * (1 - sum(chosen.values())) if chosen is not None else 0.9
             found.append(math.log((chosen or {}).get(texts[place], rest)))
-        return found
+        return [value if self.context is None or place < self.context else None for place, value in enumerate(found)]
 
 
 def episode(dialect: Dialect, turn: str, likely: dict[str, float] | None = None) -> Sampled:
@@ -175,6 +177,16 @@ async def test_stopping_and_ending_the_thinking_are_compared(way: str, qwen: Dia
     assert judged.kl(ended) > 1.5
     content = await judge(student, teacher, episode(student, turn), {})
     assert content.kl(stop) == pytest.approx(0.0, abs=1e-9)
+
+
+async def test_what_lies_behind_the_teachers_context_is_not_judged(qwen: Dialect, harmony: Dialect) -> None:
+    sampled = episode(harmony, HARMONY["answers"])
+    opening = qwen.renderer.initial_ids("Be careful.", "Write it.")
+    model: Any = Model(qwen, {}, context=len(opening) + 3)
+    found = await CrossTokens(model, harmony, qwen, {"p": opening}).judge(sampled)
+    texts = spelled(harmony, list(sampled.tokens))
+    assert [text for text, covered in zip(texts, found.covered, strict=True) if covered] == ["analysis", "It"]
+    assert len(model.asked) == 1
 
 
 async def test_a_turn_that_was_cut_off_ends_nothing(qwen: Dialect, harmony: Dialect) -> None:
