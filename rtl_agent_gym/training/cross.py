@@ -98,7 +98,7 @@ class CrossTokens:
             if by_student:
                 contents = student.contents(ids)
                 framed = teacher.frame(contents)
-                turns.append(_pairs(contents, framed, place, size, teacher))
+                turns.append(self._pairs(contents, framed, place, size))
                 action = new = framed.ids
             elif number:
                 outputs = student.outputs(ids)
@@ -114,6 +114,19 @@ class CrossTokens:
         groups = [group for turn in matched for group in turn.groups]
         return Translated(tokens, groups, [doubt for turn in matched for doubt in turn.doubts])
 
+    def _pairs(self, contents: Sequence[Content], framed: Framed, place: int, size: int) -> list[Pair | None]:
+        """The contents of a turn on both sides, by their offsets in the whole sequences."""
+        spelled = b"".join(map(self._teacher.token_bytes, framed.ids))
+        found: list[Pair | None] = []
+        for number, (own, other) in enumerate(zip(contents, framed.contents, strict=True)):
+            if other is None or not spelled.startswith(other.data, other.place):
+                found.append(None)
+                continue
+            instead = tuple(self._teacher.instead_of_text(first=number == 0))
+            chosen = number > 0 or self._student.thinks or not self._teacher.thinks
+            found.append(Pair(_moved(own, place), _moved(other, size), instead, chosen))
+        return found
+
 
 def runs(sampled: Sampled) -> list[tuple[list[int], bool]]:
     """The episode's runs of tokens, the student's and the others' in turn."""
@@ -127,19 +140,6 @@ def runs(sampled: Sampled) -> list[tuple[list[int], bool]]:
 
 def _size(dialect: Dialect, ids: Sequence[int]) -> int:
     return sum(len(dialect.token_bytes(id_)) for id_ in ids)
-
-
-def _pairs(contents: Sequence[Content], framed: Framed, place: int, size: int, teacher: Dialect) -> list[Pair | None]:
-    """The contents of a turn on both sides, by their offsets in the whole sequences."""
-    spelled = b"".join(map(teacher.token_bytes, framed.ids))
-    found: list[Pair | None] = []
-    for number, (own, other) in enumerate(zip(contents, framed.contents, strict=True)):
-        if other is None or not spelled.startswith(other.data, other.place):
-            found.append(None)
-        else:
-            instead = tuple(teacher.instead_of_text(first=number == 0))
-            found.append(Pair(_moved(own, place), _moved(other, size), instead))
-    return found
 
 
 def _moved(content: Content, by: int) -> Content:

@@ -51,6 +51,8 @@ class Dialect(Protocol):
     """One model's side."""
 
     renderer: Renderer
+    thinks: bool
+    """Whether a turn may begin with thinking."""
 
     def token_bytes(self, id_: int) -> bytes:
         """What a token spells; a control token its name."""

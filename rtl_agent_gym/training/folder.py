@@ -160,7 +160,8 @@ class RunFolder:
             return
         now = json.loads(json.dumps(config, default=str))
         # An option that was added after the run began had its default's meaning all along.
-        before = {name: value for name, value in TrainOptions().model_dump(mode="json").items() if name in now} | before
+        defaults = TrainOptions.model_validate({}).model_dump(mode="json")
+        before = {name: value for name, value in defaults.items() if name in now} | before
         free = {
             "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
             "wandb_project", "wandb_name", "max_concurrent", "rollout_retries", "base_url",

@@ -25,6 +25,7 @@ class HarmonyDialect:
 
     def __init__(self, renderer: GptOssRenderer) -> None:
         self.renderer: Renderer = renderer
+        self.thinks = True
         self._encoding = harmony_encoding()
         controls = (START, CHANNEL, CONSTRAIN, BODY, END, CALL, RETURN)
         self._ids = {name: self._encoding.encode(name, allowed_special={name})[0] for name in controls}

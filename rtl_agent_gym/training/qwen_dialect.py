@@ -30,7 +30,7 @@ class QwenDialect:
     def __init__(self, renderer: QwenRenderer) -> None:
         self.renderer: Renderer = renderer
         self._codec = renderer.codec
-        self._thinks = renderer.name == "qwen3"
+        self.thinks = renderer.name == "qwen3"
         self._marks = {
             self._codec.control(text): text for text in (THINK_OPEN, THINK_CLOSE, CALL_OPEN, CALL_CLOSE, END)
         }
@@ -93,7 +93,7 @@ class QwenDialect:
                 made.say(content, "call", opens)
                 made.add("}\n")
                 made.end(CALL_CLOSE)
-            elif content.kind == "thinking" and self._thinks:
+            elif content.kind == "thinking" and self.thinks:
                 opens = made.add(THINK_OPEN)
                 made.add("\n")
                 made.say(content, "thinking", opens)
@@ -114,7 +114,7 @@ class QwenDialect:
 
     def instead_of_text(self, first: bool) -> list[int]:
         """See `Dialect.instead_of_text`."""
-        marks = [CALL_OPEN, THINK_OPEN] if first and self._thinks else [CALL_OPEN]
+        marks = [CALL_OPEN, THINK_OPEN] if first and self.thinks else [CALL_OPEN]
         return [self._codec.control(mark) for mark in marks]
 
     def outputs(self, ids: Sequence[int]) -> list[str]:

@@ -74,6 +74,9 @@ class Pair:
     teacher: Content
     instead: tuple[int, ...] = ()
     """What the teacher could have begun with instead of a text, where no token says that it is one."""
+    chosen: bool = True
+    """Whether to begin it is a decision that both take. What a turn begins with is not where the teacher could have
+    thought first and the student cannot: whatever it did would look unlikely."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ def match_turn(student: Tokens, teacher: Tokens, pairs: Sequence[Pair | None]) -
     for pair in pairs:
         if pair is not None:
             spelled = opened = _spelled(student, teacher, pair)
-            if before is None or before.student.kind != "call":  # what follows a call need not be the same turn
+            after_call = before is not None and before.student.kind == "call"  # which need not be the same turn
+            if pair.chosen and not after_call:
                 opened, doubt = _opened(student, teacher, pair, spelled)
                 doubts += doubt
             groups += opened + _closed(student, teacher, pair, spelled)

@@ -129,6 +129,17 @@ async def test_a_student_that_answers_where_the_teacher_calls_is_charged_for_the
     assert answers.kl("Everything") == pytest.approx(math.log(0.9 / (0.01 / 0.98)), abs=1e-6)
 
 
+@pytest.mark.parametrize("thought", ["It is done.", ""])
+@pytest.mark.parametrize("name", ["qwen3_instruct", "qwen3_disable_thinking"])
+async def test_nor_is_it_let_off_by_a_teacher_that_does_not_think(name: str, thought: str, harmony: Dialect) -> None:
+    teacher = dialect_of(get_renderer(name, qwen3_tokenizer()))
+    answer = HARMONY["answers"] if thought else "<|channel|>final<|message|>Everything works.<|return|>"
+    before = f"{thought}\n" if thought else "assistant\n" if name == "qwen3_instruct" else "</think>\n\n"
+    judged = await judge(harmony, teacher, episode(harmony, answer, {"final": 0.6}), {before: {"<tool_call>": 0.95}})
+    assert judged.kl("final") == pytest.approx(math.log(0.6 / 0.05), abs=1e-6)
+    assert judged.advantage("final") < -2
+
+
 async def test_it_is_asked_for_the_alternative_only_where_the_answers_first_word_leaves_a_doubt(
     qwen: Dialect, harmony: Dialect
 ) -> None:
@@ -194,6 +205,15 @@ async def test_a_turn_that_was_cut_off_ends_nothing(qwen: Dialect, harmony: Dial
     judged = await judge(harmony, qwen, episode(harmony, cut), {"Everything works": {"<|im_end|>": 0.001}})
     assert judged.kl(" works") == pytest.approx(0.0, abs=1e-9)
     assert not judged.translated.doubts  # whether it would have been an answer is not known
+
+
+@pytest.mark.parametrize("turn", ["answers", "calls"])
+async def test_a_student_that_cannot_think_is_not_charged_for_not_thinking(turn: str, harmony: Dialect) -> None:
+    instruct = dialect_of(get_renderer("qwen3_instruct", qwen3_tokenizer()))
+    sampled = episode(instruct, QWEN[turn].partition("</think>\n\n")[2])
+    judged = await judge(instruct, harmony, sampled, {"assistant<|channel|>": {"analysis": 0.999}})
+    assert max(judged.judgement.kl) < 0.5
+    assert judged.kl("<|im_end|>") is not None  # stopping is the same to both
 
 
 async def test_what_follows_a_call_in_the_same_turn_is_no_common_decision(qwen: Dialect, harmony: Dialect) -> None:
