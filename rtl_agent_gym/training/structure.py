@@ -97,16 +97,15 @@ def match_turn(student: Tokens, teacher: Tokens, pairs: Sequence[Pair | None]) -
     """
     groups: list[Group] = []
     doubts: list[Doubt] = []
-    before: Pair | None = None
+    same = True  # whether both stand at the same point of the same turn: not for certain behind a call
     for pair in pairs:
         if pair is not None:
             spelled = opened = _spelled(student, teacher, pair)
-            after_call = before is not None and before.student.kind == "call"  # which need not be the same turn
-            if pair.chosen and not after_call:
+            if pair.chosen and same:
                 opened, doubt = _opened(student, teacher, pair, spelled)
                 doubts += doubt
             groups += opened + _closed(student, teacher, pair, spelled)
-        before = pair
+        same = pair is not None and pair.student.kind != "call"
     return Matched(groups, doubts)
 
 
