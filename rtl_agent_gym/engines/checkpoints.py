@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,11 @@ from .models import ADAPTER, Base, LoraSpec, Shelf, quiet, trainable
 
 NOTE = "engine.json"
 OPTIMIZER = "optimizer.pt"
+MASTERS = "masters.safetensors"
+"""Weights in float32 that the model holds rounded."""
+
+Optimizer = tuple[torch.optim.Optimizer, Mapping[str, torch.Tensor]]
+"""An optimizer, and the master copies it works on where these are not the model's own weights."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Note:
     lora: LoraSpec
 
 
-def save(folder: Path, base: Base, lora: LoraSpec, module: Any, optimizer: torch.optim.Optimizer | None) -> None:
+def save(folder: Path, base: Base, lora: LoraSpec, module: Any, optimizer: Optimizer | None) -> None:
     """Write a checkpoint, in place of one that is there."""
     scratch = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -42,7 +48,12 @@ def save(folder: Path, base: Base, lora: LoraSpec, module: Any, optimizer: torch
         else:
             module.save_pretrained(scratch, save_embedding_layers=False)
     if optimizer is not None:
-        torch.save(optimizer.state_dict(), scratch / OPTIMIZER)
+        from safetensors.torch import save_file
+
+        made, masters = optimizer
+        torch.save(made.state_dict(), scratch / OPTIMIZER)
+        if masters:
+            save_file({name: one.detach().contiguous().cpu() for name, one in masters.items()}, scratch / MASTERS)
     (scratch / NOTE).write_text(json.dumps({"base_model": base.path, "lora": asdict(lora)}, indent=1) + "\n")
     old = folder.with_name(f".{folder.name}.old")
     if folder.exists():
@@ -94,6 +105,14 @@ def load(shelf: Shelf, path: str) -> tuple[Base, LoraSpec, Any]:
     module = trainable(base, note.lora)
     load_into(module, Path(path), note)
     return base, note.lora, module
+
+
+def read_masters(path: str) -> dict[str, torch.Tensor]:
+    """The master copies saved there by parameter name; empty where the model's own weights are exact."""
+    from safetensors.torch import load_file
+
+    file = Path(path) / MASTERS
+    return dict(load_file(file)) if file.is_file() else {}
 
 
 def read_optimizer(path: str) -> dict[str, Any]:

@@ -27,7 +27,10 @@ def check_params(params: tinker.SamplingParams) -> None:
 def draw(
     logits: Tensor, params: Sequence[tinker.SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """One token a row, and its log-probability under the model as it is: at temperature 1, nothing cut off.
+    """One token a row, and its log-probability in the distribution that it was drawn from.
+
+    That is the model's at the row's temperature, of what `top_k` and `top_p` leave: what an importance weight must
+    compare with. At temperature 0, where nothing is drawn, it is the model's at temperature 1.
 
     The token is where a uniform number falls among the cumulated probabilities, so that it depends on that number and
     its own row alone, and a change in the last bits of the logits hardly ever changes it.
@@ -47,7 +50,9 @@ def draw(
     marks = torch.tensor(uniforms, dtype=torch.float64, device=logits.device).unsqueeze(1) * cumulated[:, -1:]
     ids = torch.searchsorted(cumulated, marks, right=True).clamp(max=logits.shape[1] - 1).squeeze(1)
     ids = torch.where(temperatures == 0, logits.argmax(-1), ids)
-    logprobs = scaled.gather(1, ids.unsqueeze(1)).squeeze(1) - scaled.logsumexp(-1)
+    plain = scaled.gather(1, ids.unsqueeze(1)).squeeze(1) - scaled.logsumexp(-1)
+    chosen = probabilities.gather(1, ids.unsqueeze(1)).squeeze(1)
+    logprobs = torch.where((temperatures == 0) | (chosen == 0), plain, chosen.log() - cumulated[:, -1].log())
     return ids.tolist(), logprobs.tolist()
 
 

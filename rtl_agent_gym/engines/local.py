@@ -335,9 +335,7 @@ class LocalServiceClient:
 
         def job() -> LocalTrainingClient:
             checkpoints.read_optimizer(path)  # before the work, so that a path without one fails at once
-            client = self._restored(path)
-            client._training.load(path, optimizer=True)
-            return client
+            return self._restored(path, optimizer=True)
 
         return self._engine.worker.submit(job)
 
@@ -371,8 +369,10 @@ class LocalServiceClient:
         """`create_sampling_client`, awaited."""
         return await self.create_sampling_client(model_path, base_model)
 
-    def _restored(self, path: str) -> LocalTrainingClient:
-        return self._trainer(*checkpoints.load(self._engine.shelf, path))
+    def _restored(self, path: str, optimizer: bool = False) -> LocalTrainingClient:
+        client = self._trainer(*checkpoints.load(self._engine.shelf, path))
+        client._training.restore(path, optimizer)
+        return client
 
     def _trainer(self, base: Base, lora: LoraSpec, module: Any) -> LocalTrainingClient:
         return LocalTrainingClient(self._engine, Training(base, lora, module, self._engine.config.batch_tokens))

@@ -68,8 +68,10 @@ class Sampler(Protocol):
         reproducible whatever else is under way; give each request its own.
 
         Returns:
-            ``sequences``, each with ``tokens``, ``logprobs`` (one a token, in nats, of the model's own distribution at
-            temperature 1) and ``stop_reason`` (``"stop"`` or ``"length"``); and ``prompt_logprobs`` if asked for.
+            ``sequences``, each with ``tokens``, ``logprobs`` (one a token, in nats; the engine in this process gives
+            those of the distribution that it was drawn from, and the SDK does not say which ones where the temperature
+            is not 1) and ``stop_reason`` (``"stop"`` or ``"length"``); and ``prompt_logprobs``, always at temperature
+            1, if asked for.
         """
         ...
 

@@ -19,6 +19,9 @@ from .models import Base, LoraSpec, Weights, freeze_copy
 class Training:
     """One model and its optimizer.
 
+    The optimizer works on float32 copies of what is trained in a smaller type: bfloat16 knows no number between 0.02
+    and 0.0201, so that smaller updates would be rounded away, one after the other. The model holds the copies rounded.
+
     Args:
         base: What it started from.
         lora: How it was adapted.
@@ -29,7 +32,15 @@ class Training:
     def __init__(self, base: Base, lora: LoraSpec, module: Any, batch_tokens: int) -> None:
         self.base, self.lora, self.module = base, lora, module
         self._batch_tokens = batch_tokens
-        self._parameters = [one for one in module.parameters() if one.requires_grad]
+        self._named = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        self._start()
+
+    def _start(self) -> None:
+        """Master copies of the weights as they are, and an optimizer that has seen nothing."""
+        self._masters = {
+            name: one.detach().float().requires_grad_(True) if _small(one) else one for name, one in self._named.items()
+        }
+        self._parameters = list(self._masters.values())
         self._optimizer = torch.optim.AdamW(self._parameters)
 
     def forward(
@@ -50,6 +61,7 @@ class Training:
                 loss = torch.stack(losses).sum()
                 if backward:
                     loss.backward()  # type: ignore[no-untyped-call]
+                    self._gather()
                 total += loss.item()
                 outputs += [{"logprobs": _data(one)} for one in logprobs]
         return tinker.ForwardBackwardOutput(
@@ -67,12 +79,12 @@ class Training:
             group["eps"], group["weight_decay"] = params.eps, params.weight_decay
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+        self._round()
         return tinker.OptimStepResponse(metrics={"unclipped_grad_l2:mean": float(norm)})
 
     def gradients(self) -> dict[str, Tensor]:
         """A copy of the accumulated gradient by parameter name; empty before the first."""
-        named = self.module.named_parameters()
-        return {name: one.grad.detach().clone() for name, one in named if one.grad is not None}
+        return {name: one.grad.detach().clone() for name, one in self._masters.items() if one.grad is not None}
 
     def snapshot(self) -> Weights:
         """The weights as they are now."""
@@ -80,7 +92,9 @@ class Training:
 
     def save(self, folder: Path, optimizer: bool) -> None:
         """Write a checkpoint; see `checkpoints`."""
-        checkpoints.save(folder, self.base, self.lora, self.module, self._optimizer if optimizer else None)
+        masters = {name: one for name, one in self._masters.items() if one is not self._named[name]}
+        kept = (self._optimizer, masters) if optimizer else None
+        checkpoints.save(folder, self.base, self.lora, self.module, kept)
 
     def load(self, path: str, optimizer: bool) -> None:
         """Take weights, and the optimizer's state or none."""
@@ -89,9 +103,39 @@ class Training:
             found = "no trainer's checkpoint" if note is None else f"adapters of rank {note.lora.rank}"
             raise UsageError(f"{path!r} holds {found}; this trainer has rank {self.lora.rank}")
         checkpoints.load_into(self.module, Path(path), note)
-        self._optimizer = torch.optim.AdamW(self._parameters)
+        self.restore(path, optimizer)
+
+    def restore(self, path: str, optimizer: bool) -> None:
+        """Take what was saved beside the weights, which the model has already: masters, and the optimizer's state."""
+        self._start()
+        exact = checkpoints.read_masters(path)
+        with torch.no_grad():
+            for name, one in self._masters.items():
+                if one is not self._named[name] and name in exact:
+                    one.copy_(exact[name])
         if optimizer:
             self._optimizer.load_state_dict(checkpoints.read_optimizer(path))
+
+    def _gather(self) -> None:
+        """Add the gradients of the model's own small types to those of their masters, where sums lose nothing."""
+        for name, one in self._named.items():
+            master = self._masters[name]
+            if master is one or one.grad is None:
+                continue
+            grad = one.grad.float()
+            master.grad = grad if master.grad is None else master.grad.add_(grad)
+            one.grad = None
+
+    def _round(self) -> None:
+        """Give the model its masters' values."""
+        with torch.no_grad():
+            for name, one in self._named.items():
+                if self._masters[name] is not one:
+                    one.copy_(self._masters[name])
+
+
+def _small(parameter: Tensor) -> bool:
+    return parameter.dtype in (torch.bfloat16, torch.float16)
 
 
 def _data(values: Tensor) -> tinker.TensorData:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
+from ..engines.credentials import has_key
 from ..errors import UsageError
 from .model_options import ModelOptions
 from .sampler import TokenSamplerPolicy
@@ -21,8 +21,10 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
         import tinker
     except ImportError as error:
         raise UsageError('tinker policies need tinker: pip install "rtl-agent-gym[train]"') from error
-    if not (options.api_key or os.environ.get("TINKER_API_KEY")):
-        raise UsageError("tinker policies need a key of Tinker's service: set TINKER_API_KEY")
+    if not (options.api_key or has_key()):
+        raise UsageError(
+            "tinker policies need a key of Tinker's service: set TINKER_API_KEY, or store one with `tinker auth login`"
+        )
     try:
         service = tinker.ServiceClient(base_url=options.base_url, api_key=options.api_key)
         place: dict[str, Any] = {"model_path": model} if model.startswith("tinker://") else {"base_model": model}

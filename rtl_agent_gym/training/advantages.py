@@ -4,7 +4,8 @@
 
     A_t = (R − baseline) · reward_coef − λ · KL_t        for each token t that the student sampled, 0 elsewhere
 
-R is the episode's reward, the same for all its tokens; ``KL_t = log p_student − log p_teacher`` of the sampled token.
+R is the episode's reward, the same for all its tokens; ``KL_t = log p_student − log p_teacher`` of the sampled token,
+times the weight of its kind where there are such weights.
 The baseline need not come from the group, so a reward reaches the gradient at group size 1 too.
 """
 
@@ -89,27 +90,54 @@ def centred_rewards(
         rewards_P: The rewards of each group's episodes.
         problems_P: Each group's problem.
         baseline: Which one.
-        running: The means so far; with the baseline ``running`` this batch is added to them. The first batch with a
-            problem is centred on the batch's mean where that has other episodes, and on 0 where it has not.
+        running: The means so far; with the baseline ``running`` this batch is added to them. In a problem's first batch
+            an episode is centred on the mean of the problem's other episodes in it, or, where it has none, of the
+            batch's other episodes; on 0 where it is alone. No reward is ever part of its own baseline.
     """
+    if baseline == "running":
+        found = _against_earlier(rewards_P, problems_P, running)
+        for problem, rewards in zip(problems_P, rewards_P, strict=True):
+            running.update(problem, rewards)
+        return found
     everything = [reward for rewards in rewards_P for reward in rewards]
     batch_mean = sum(everything) / len(everything) if everything else 0.0
     if baseline == "group":
         bases = [sum(rewards) / len(rewards) if rewards else 0.0 for rewards in rewards_P]
     elif baseline == "batch":
         bases = [batch_mean] * len(rewards_P)
-    elif baseline == "running":
-        first = batch_mean if len(everything) > 1 else 0.0
-        bases = [running.mean(problem, first) for problem in problems_P]
-        for problem, rewards in zip(problems_P, rewards_P, strict=True):
-            running.update(problem, rewards)
     else:
         bases = [0.0] * len(rewards_P)
     return [[reward - base for reward in rewards] for rewards, base in zip(rewards_P, bases, strict=True)]
 
 
+def _against_earlier(
+    rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str], running: RunningMeans
+) -> list[list[float]]:
+    everything = [reward for rewards in rewards_P for reward in rewards]
+    of_problem: dict[str, list[float]] = {}
+    for problem, rewards in zip(problems_P, rewards_P, strict=True):
+        of_problem.setdefault(problem, []).extend(rewards)
+
+    def base(problem: str, reward: float) -> float:
+        if problem in running.means:
+            return running.mean(problem, 0.0)
+        for around in (of_problem[problem], everything):
+            if len(around) > 1:
+                return (sum(around) - reward) / (len(around) - 1)
+        return 0.0
+
+    return [
+        [reward - base(problem, reward) for reward in rewards]
+        for problem, rewards in zip(problems_P, rewards_P, strict=True)
+    ]
+
+
 def token_advantages(
-    centred: float, kl_T: Sequence[float] | None, mask_T: Sequence[float], config: CreditConfig
+    centred: float,
+    kl_T: Sequence[float] | None,
+    mask_T: Sequence[float],
+    config: CreditConfig,
+    weights_T: Sequence[float] | None = None,
 ) -> list[float]:
     """The advantage of each token of one episode.
 
@@ -118,6 +146,7 @@ def token_advantages(
         kl_T: ``log p_student − log p_teacher`` of each token; 0 where the teacher has nothing to say. None: no teacher.
         mask_T: 1 where the student sampled the token, 0 elsewhere.
         config: The coefficients.
+        weights_T: What each token's KL is multiplied with; None for 1. The budget counts nats without it.
     """
     share = centred * config.reward_coef
     if kl_T is None or config.kl_penalty_coef == 0:
@@ -127,7 +156,7 @@ def token_advantages(
     for t in range(_judged(kl_T, config.kl_budget) - 1, -1, -1):
         if not mask_T[t]:
             continue  # nobody chose it, and it takes no time
-        credit = -config.kl_penalty_coef * kl_T[t]
+        credit = -config.kl_penalty_coef * kl_T[t] * (1.0 if weights_T is None else weights_T[t])
         if config.kl_clip is not None:
             credit = max(-config.kl_clip, min(config.kl_clip, credit))
         later = credit + config.kl_discount_factor * later

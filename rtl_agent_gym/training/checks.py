@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ..engines.credentials import has_key
 from ..errors import UsageError
 from ..problems import Problem, category_name, load_problems
 from ..renderers import RENDERER_NAMES
-from .options import TINY, TrainOptions, build_options, has_key
+from .effects import check_effects
+from .options import TINY, TrainOptions, build_options
 
 CHARACTERS_A_TOKEN = 8
 """No vocabulary here does better on prose; a prompt that does not even fit so is too long for certain."""
@@ -59,6 +61,9 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """Published models by name, and the dialects that they speak, the best one first."""
 
+_OTHER_PURPOSE = re.compile(r"Qwen/Qwen3-(?:.*-)?(Base|VL|Omni|Embedding|Reranker|ASR|TTS)(?:-.*)?")
+"""Models that bear a chat model's name and speak none of the dialects here, unless they were taught one."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -69,6 +74,8 @@ class Plan:
     problems: list[Problem]
     renderer: str
     """The student's dialect; empty for tiny models, which bring their own."""
+    warnings: tuple[str, ...] = ()
+    """What the run will not do as its options may suggest."""
 
 
 def plan_run(given: Mapping[str, Any], *, rl: bool = False) -> Plan:
@@ -100,7 +107,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False) -> Plan:
     _prompts(options, problems)
     if engine == "local":
         _models(options)
-    return Plan(options, engine, problems, renderer)
+    return Plan(options, engine, problems, renderer, check_effects(options, engine, given))
 
 
 def no_service(given: Mapping[str, Any]) -> bool:
@@ -121,7 +128,10 @@ def _engine(options: TrainOptions) -> Literal["local", "tinker"]:
         return "local"
     if not has_key():
         what = f"base_url={options.base_url} asks" if options.base_url else "engine=tinker asks"
-        raise UsageError(f"TINKER_API_KEY: {what} for a service, and no key is set; export one, or take engine=local")
+        raise UsageError(
+            f"TINKER_API_KEY: {what} for a service, and there is no key; export one, store one with "
+            "`tinker auth login`, or take engine=local"
+        )
     if options.lora_rank == 0:
         raise UsageError("lora_rank: 0 trains all weights, which only engine=local can; give a rank such as 32")
     for name in ("student_model", "teacher_model"):
@@ -169,6 +179,13 @@ def renderer_for(model: str, asked: str | None, engine: str, model_option: str, 
     Raises:
         UsageError: The model is unknown, or the dialect does not fit it.
     """
+    other = _OTHER_PURPOSE.fullmatch(model)
+    if other is not None and asked is None:
+        what = "a base model, which was taught no dialect" if other[1] == "Base" else f"a {other[1]} model"
+        raise UsageError(
+            f"{model_option}: {model} is {what}; take the chat model, or name the dialect that it has been taught "
+            f"with {option}, such as {option}=qwen3_instruct"
+        )
     fitting = next((names for pattern, names in _FAMILIES if re.fullmatch(pattern, model)), None)
     if fitting is None:
         if engine == "local" or model.startswith("tinker://"):
@@ -230,8 +247,6 @@ def _see_that_the_hub_has(model: str, option: str) -> None:
 
 def _teacher(options: TrainOptions, engine: str) -> None:
     if not options.distils:
-        if options.reward_coef == 0 and options.kl_penalty_coef > 0:
-            raise UsageError("teacher_model: there is none, and reward_coef=0; nothing would be learnt")
         return
     for option, model in (
         ("teacher_model", options.teacher_model),

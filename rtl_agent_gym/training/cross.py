@@ -2,29 +2,37 @@
 
 The conversation is put into the teacher's dialect, the teacher scores the whole of it in one call, and what it says is
 brought back to the student's tokens: over the bytes that both have, tokens are grouped between common boundaries, a
-group's KL is the difference of the sums of its log-probabilities, and its tokens share it. Framing is left out.
+group's KL is the difference of the sums of its log-probabilities, and its tokens share it. Framing is compared where it
+takes a decision that both dialects take, see `structure`; the rest of it is left out.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import tinker
 
 from ..engines.protocol import Sampler
 from ..errors import UsageError
-from .align import Group, Passage, align, spread_kl
-from .dialects import Dialect
+from .align import Group, Tokens, spread_kl
+from .dialects import Content, Dialect, Framed
+from .structure import Doubt, Pair, match_turn
 from .teachers import Judgement, Sampled
+
+SURE = math.log(0.5)
+"""A teacher that finds an answer's first token at least so likely would answer: nothing more is asked."""
 
 
 @dataclass(frozen=True)
 class Translated:
-    """An episode in the teacher's tokens, and which tokens of both spell the same bytes."""
+    """An episode in the teacher's tokens, and which tokens of both say the same."""
 
     tokens: list[int]
     groups: list[Group]
+    doubts: list[Doubt] = field(default_factory=list)
 
 
 class CrossTokens:
@@ -43,13 +51,38 @@ class CrossTokens:
         self._sampler, self._student, self._teacher, self._prompts = sampler, student, teacher, prompts
 
     async def judge(self, sampled: Sampled) -> Judgement:
-        """See `Teacher.judge`."""
+        """See `Teacher.judge`. An answer that the teacher's words do not tell from a call costs a call or two more."""
         translated = self.translate(sampled)
-        found = await self._sampler.compute_logprobs(tinker.ModelInput.from_ints(translated.tokens))
+        found = await self._score(translated.tokens)
+
+        def scored(group: Group) -> bool:
+            """A translation longer than the teacher's context is scored as far as it goes."""
+            return None not in found[slice(*group.teacher)]
+
+        doubts = [doubt for doubt in translated.doubts if scored(doubt.first)]
+        unknown = {doubt.decision for doubt in translated.doubts} - {doubt.decision for doubt in doubts}
+        groups = [group for group in translated.groups if scored(group) and group not in unknown]
         logprobs = [0.0 if value is None else value for value in found]
-        # A translation longer than the teacher's context is scored as far as it goes.
-        groups = [group for group in translated.groups if None not in found[group.teacher[0] : group.teacher[1]]]
-        return Judgement(*spread_kl(groups, sampled.logprobs, logprobs, len(sampled.tokens)))
+        kl, covered = spread_kl(groups, sampled.logprobs, logprobs, len(sampled.tokens))
+        for doubt in doubts:
+            value = await self._settle(doubt, translated.tokens, logprobs)
+            # What the teacher says of the answer's first word goes to the decision as far as it is of the decision.
+            for group, moved in ((doubt.decision, -value), (doubt.first, value)):
+                for token in range(*group.student):
+                    kl[token] += moved / (group.student[1] - group.student[0])
+        return Judgement(kl, covered)
+
+    async def _settle(self, doubt: Doubt, tokens: Sequence[int], logprobs: Sequence[float]) -> float:
+        """The teacher's log-probability of a decision that none of its tokens takes alone."""
+        first = logprobs[doubt.place]
+        if first >= SURE:
+            return doubt.logprob(first, [])
+        asked = [self._score([*tokens[: doubt.place], id_]) for id_ in doubt.instead]
+        last = [found[-1] for found in await asyncio.gather(*asked)]
+        return doubt.logprob(first, [value for value in last if value is not None])
+
+    async def _score(self, tokens: Sequence[int]) -> list[float | None]:
+        return list(await self._sampler.compute_logprobs(tinker.ModelInput.from_ints(list(tokens))))
 
     def translate(self, sampled: Sampled) -> Translated:
         """The episode in the teacher's dialect. Raises `UsageError` for a problem without an opening."""
@@ -57,17 +90,15 @@ class CrossTokens:
             raise UsageError(f"the teacher has no opening for {sampled.problem}")
         student, teacher = self._student, self._teacher
         tokens = list(self._prompts[sampled.problem])
-        size = sum(len(teacher.token_bytes(id_)) for id_ in tokens)
-        place, passages = 0, []
-        runs = list(_runs(sampled))
+        size = _size(teacher, tokens)
+        place = 0
+        turns: list[list[Pair | None]] = []
         action: list[int] = []
-        for number, (ids, by_student) in enumerate(runs):
+        for number, (ids, by_student) in enumerate(runs(sampled)):
             if by_student:
                 contents = student.contents(ids)
                 framed = teacher.frame(contents)
-                for content, offset in zip(contents, framed.places, strict=True):
-                    if offset is not None:
-                        passages.append(Passage(place + content.place, size + offset, len(content.data)))
+                turns.append(self._pairs(contents, framed, place, size))
                 action = new = framed.ids
             elif number:
                 outputs = student.outputs(ids)
@@ -75,18 +106,43 @@ class CrossTokens:
             else:
                 new = []  # the opening, which the teacher has in its own words
             tokens += new
-            size += sum(len(teacher.token_bytes(id_)) for id_ in new)
-            place += sum(len(student.token_bytes(id_)) for id_ in ids)
-        lengths = [len(student.token_bytes(id_)) for id_ in sampled.tokens]
-        groups = align(lengths, [len(teacher.token_bytes(id_)) for id_ in tokens], passages)
-        return Translated(tokens, groups)
+            size += _size(teacher, new)
+            place += _size(student, ids)
+        own = Tokens([len(student.token_bytes(id_)) for id_ in sampled.tokens])
+        other = Tokens([len(teacher.token_bytes(id_)) for id_ in tokens])
+        matched = [match_turn(own, other, pairs) for pairs in turns]
+        groups = [group for turn in matched for group in turn.groups]
+        return Translated(tokens, groups, [doubt for turn in matched for doubt in turn.doubts])
+
+    def _pairs(self, contents: Sequence[Content], framed: Framed, place: int, size: int) -> list[Pair | None]:
+        """The contents of a turn on both sides, by their offsets in the whole sequences."""
+        spelled = b"".join(map(self._teacher.token_bytes, framed.ids))
+        found: list[Pair | None] = []
+        for number, (own, other) in enumerate(zip(contents, framed.contents, strict=True)):
+            if other is None or not spelled.startswith(other.data, other.place):
+                found.append(None)
+                continue
+            instead = tuple(self._teacher.instead_of_text(first=number == 0))
+            chosen = number > 0 or self._student.thinks or not self._teacher.thinks
+            found.append(Pair(_moved(own, place), _moved(other, size), instead, chosen))
+        return found
 
 
-def _runs(sampled: Sampled) -> list[tuple[list[int], bool]]:
+def runs(sampled: Sampled) -> list[tuple[list[int], bool]]:
     """The episode's runs of tokens, the student's and the others' in turn."""
-    runs: list[tuple[list[int], bool]] = []
+    found: list[tuple[list[int], bool]] = []
     for id_, by_student in zip(sampled.tokens, sampled.mask, strict=True):
-        if not runs or runs[-1][1] != bool(by_student):
-            runs.append(([], bool(by_student)))
-        runs[-1][0].append(id_)
-    return runs
+        if not found or found[-1][1] != bool(by_student):
+            found.append(([], bool(by_student)))
+        found[-1][0].append(id_)
+    return found
+
+
+def _size(dialect: Dialect, ids: Sequence[int]) -> int:
+    return sum(len(dialect.token_bytes(id_)) for id_ in ids)
+
+
+def _moved(content: Content, by: int) -> Content:
+    opens = None if content.opens is None else (content.opens[0] + by, content.opens[1] + by)
+    ends = None if content.ends is None else content.ends + by
+    return replace(content, place=content.place + by, opens=opens, ends=ends)

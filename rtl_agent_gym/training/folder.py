@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .options import LogDirBehavior
+from .options import LogDirBehavior, TrainOptions
 
 CONFIG, METRICS, CHECKPOINTS, LOGS, DIFF = "config.json", "metrics.jsonl", "checkpoints.jsonl", "logs.log", "code.diff"
 
@@ -163,6 +163,9 @@ class RunFolder:
         except (OSError, ValueError):
             return
         now = json.loads(json.dumps(config, default=str))
+        # An option that was added after the run began had its default's meaning all along.
+        defaults = TrainOptions.model_validate({}).model_dump(mode="json")
+        before = {name: value for name, value in defaults.items() if name in now} | before
         free = {
             "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
             "wandb_project", "wandb_name", "max_concurrent", "rollout_retries", "base_url",

@@ -116,7 +116,7 @@ async def _credited(
     datum: tinker.Datum, problem: str, centred: float, teacher: Teacher | None, credit: CreditConfig
 ) -> tuple[tinker.Datum, _Told]:
     mask_T = datum.loss_fn_inputs["mask"].to_torch().tolist()
-    told, kl_T = _Told(), None
+    told, kl_T, weights_T = _Told(), None, None
     if teacher is not None:
         logprobs_T = datum.loss_fn_inputs["logprobs"].to_torch().tolist()
         sampled = Sampled(problem, full_tokens(datum), [0.0, *mask_T], [0.0, *logprobs_T])
@@ -128,8 +128,9 @@ async def _credited(
             logger.warning("an episode of %s is not judged: %s", problem, error)
             judged, failure = Judgement([0.0] * len(sampled.tokens), [0.0] * len(sampled.tokens)), error
         kl_T = judged.kl[1:]  # the first token is nobody's target
+        weights_T = None if judged.weights is None else judged.weights[1:]
         told = _Told(sum(judged.kl), sum(judged.covered), judged, failure)
-    advantages_T = torch.tensor(token_advantages(centred, kl_T, mask_T, credit), dtype=torch.float32)
+    advantages_T = torch.tensor(token_advantages(centred, kl_T, mask_T, credit, weights_T), dtype=torch.float32)
     inputs = {**datum.loss_fn_inputs, "advantages": tinker.TensorData.from_torch(advantages_T)}
     return tinker.Datum(model_input=datum.model_input, loss_fn_inputs=inputs), told
 
@@ -158,7 +159,9 @@ async def optimize(
     adam = tinker.AdamParams(
         learning_rate=learning_rate, beta1=0.9, beta2=config.beta2, eps=1e-8, grad_clip_norm=config.grad_clip_norm
     )
-    parts = _split(_averaged(data) if config.reduction == "mean" else list(data), config.num_substeps)
+    parts = _split(list(data), config.num_substeps)
+    if config.reduction == "mean":
+        parts = [_averaged(part) for part in parts]  # each is a step of its own, and so the mean is of its own tokens
     asked = []
     for part in parts:
         asked.append(

@@ -5,7 +5,6 @@ Nothing heavy is imported here, so a mistake is told before a model or a daemon 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +16,7 @@ from ..errors import UsageError
 from ..renderers import RENDERER_NAMES
 from ..scoring import RewardWeights
 from .advantages import BaselineName, CreditConfig
+from .dialects import Kind
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 TINY = "tiny"
@@ -113,6 +113,12 @@ class TrainOptions(BaseModel):
     """Bound on the advantage that the KL gives a token."""
     kl_budget: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
     """Nats of |KL| after which the rest of an episode is not judged any more."""
+    kl_weight_thinking: float = Field(1.0, ge=0)
+    """What the KL of a token in the student's thinking counts for, whichever teacher it is from."""
+    kl_weight_text: float = Field(1.0, ge=0)
+    """The same for what it says outside its thinking and its calls."""
+    kl_weight_call: float = Field(1.0, ge=0)
+    """The same for its calls. Control tokens and headers, which take the decisions, always count fully."""
     reward_coef: float = Field(1.0, ge=0)
     """Weight of the episode's reward in the advantages."""
     baseline: BaselineName = "group"
@@ -209,6 +215,10 @@ class TrainOptions(BaseModel):
             baseline=self.baseline,
         )
 
+    def kl_weights(self) -> dict[Kind, float]:
+        """What the KL counts for by the kind of token."""
+        return {"thinking": self.kl_weight_thinking, "text": self.kl_weight_text, "call": self.kl_weight_call}
+
     def reward_config(self) -> RewardWeights:
         """The reward's weights. Raises `UsageError` that names the option."""
         try:
@@ -286,8 +296,3 @@ def _first(error: ValidationError) -> str:
     name = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     return f"{name}: {message}, got {first['input']!r}" if name else message
-
-
-def has_key() -> bool:
-    """Whether Tinker's service can be used."""
-    return bool(os.environ.get("TINKER_API_KEY"))

@@ -125,6 +125,9 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress) -> Outcome:
     if last is not None and int(last["batch"]) >= plan.options.num_steps:
         progress.say(f"{folder.path}: all {plan.options.num_steps} steps are done")
         return _outcome(folder)
+    for warning in plan.warnings:
+        progress.say(f"warning: {warning}")
+        logger.warning("%s", warning)
     lease = acquire()  # one Docker client for all steps, not one a step
     engine: Engine | None = None
     status: Status = "errored"

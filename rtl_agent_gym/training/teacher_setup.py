@@ -16,6 +16,7 @@ from .dialects import dialect_of
 from .options import TINY
 from .services import Engine
 from .teachers import ByProblem, SameTokens, Teacher
+from .weights import WeightedKinds
 
 
 async def make_teacher(plan: Plan, default: str | None, engine: Engine, config: TinkerEnvConfig) -> Teacher | None:
@@ -43,7 +44,10 @@ async def make_teacher(plan: Plan, default: str | None, engine: Engine, config: 
         if model is not None:
             chosen[problem.id] = await of("teachers", model)
     otherwise = await of("teacher_model", default) if default is not None else None
-    return ByProblem(chosen, otherwise) if chosen else otherwise
+    teacher = ByProblem(chosen, otherwise) if chosen else otherwise
+    if teacher is None or all(weight == 1 for weight in o.kl_weights().values()):
+        return teacher
+    return WeightedKinds(teacher, dialect_of((await asyncio.to_thread(load_dialect, config)).renderer), o.kl_weights())
 
 
 async def _one(plan: Plan, option: str, model: str, engine: Engine, config: TinkerEnvConfig) -> Teacher:

@@ -36,13 +36,15 @@ class Judgement:
     """0 where it could not be told, or where the student did not sample."""
     covered: list[float]
     """1 where it could, else 0."""
+    weights: list[float] | None = None
+    """What the KL of each token counts for; None for 1 throughout."""
 
 
 class Teacher(Protocol):
     """Judges episodes."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
-        """The judgement on one episode, by one call to the teacher."""
+        """The judgement on one episode, by one call to the teacher; by a few where its dialect leaves a doubt."""
         ...
 
 

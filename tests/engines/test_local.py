@@ -386,3 +386,109 @@ def test_the_package_and_the_protocol_import_neither_torch_nor_tinker() -> None:
         "assert not {'torch', 'tinker', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+async def test_logprobs_are_those_of_the_distribution_that_was_drawn_from(
+    service: LocalServiceClient, model_path: Path
+) -> None:
+    sampler = await service.create_sampling_client(base_model=str(model_path))
+    prompt = prompt_of(12)
+    logits = (
+        AutoModelForCausalLM.from_pretrained(model_path)(input_ids=torch.tensor([prompt]))
+        .logits[0, -1]
+        .double()
+        .detach()
+    )
+
+    async def first(**settings: Any) -> tuple[int, float]:
+        params = tinker.SamplingParams(max_tokens=1, seed=3, stop=[], **settings)
+        [one] = (await sampler.sample(tinker.ModelInput.from_ints(prompt), 1, params)).sequences
+        assert one.logprobs is not None
+        return one.tokens[0], one.logprobs[0]
+
+    for temperature in (0.5, 1.0, 1.7):
+        token, found = await first(temperature=temperature)
+        assert found == pytest.approx(float((logits / temperature).log_softmax(-1)[token]), abs=1e-4)
+    token, found = await first(temperature=1.0, top_k=2)
+    assert found == pytest.approx(
+        float(logits.topk(2).values.log_softmax(-1)[logits.topk(2).indices == token]), abs=1e-4
+    )
+    token, found = await first(temperature=0.0)  # nothing is drawn
+    assert found == pytest.approx(float(logits.log_softmax(-1)[token]), abs=1e-4)
+
+
+@pytest.fixture
+async def half(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
+    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path, dtype="bfloat16")) as made:
+        yield made
+
+
+def transformers_tokenizer(path: Path) -> Any:
+    import transformers
+
+    library: Any = transformers
+    return library.AutoTokenizer.from_pretrained(path)
+
+
+async def test_small_steps_move_weights_that_are_kept_in_half_precision(
+    half: LocalServiceClient, model_path: Path, tmp_path: Path
+) -> None:
+    library: Any = AutoModelForCausalLM
+    model = library.from_pretrained(model_path)
+    with torch.no_grad():
+        model.model.layers[0].mlp.down_proj.weight.fill_(0.02)
+    model.save_pretrained(tmp_path / "model")
+    transformers_tokenizer(model_path).save_pretrained(tmp_path / "model")
+    trainer = await half.create_lora_training_client(str(tmp_path / "model"), rank=0)
+    data = [datum(prompt_of(20), weights=[1.0] * 19)]
+    for _ in range(30):
+        await trainer.forward_backward(data, "cross_entropy")
+        await trainer.optim_step(tinker.AdamParams(learning_rate=1e-5))
+    after = library.from_pretrained((await trainer.save_state("after")).path, dtype=torch.bfloat16)
+    weight = after.model.layers[0].mlp.down_proj.weight
+    moved = (weight.float() - torch.tensor(0.02, dtype=torch.bfloat16).float()).abs()
+    assert float((moved > 0).float().mean()) > 0.5  # 30 steps of 1e-5 are more than two of the steps that 0.02 has
+    assert float(moved.max()) < 1e-3
+
+
+async def test_a_run_in_half_precision_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(
+    half: LocalServiceClient, model_path: Path
+) -> None:
+    data = [datum(prompt_of(20), weights=[1.0] * 19)]
+
+    async def steps(trainer: Any, count: int) -> None:
+        for _ in range(count):
+            await trainer.forward_backward(data, "cross_entropy")
+            await trainer.optim_step(tinker.AdamParams(learning_rate=2e-5))
+
+    whole = await half.create_lora_training_client(str(model_path), rank=0)
+    await steps(whole, 3)
+    path = (await whole.save_state("middle")).path
+    again = await half.create_training_client_from_state_with_optimizer(path)
+    fresh = await half.create_training_client_from_state(path)
+    for name, master in whole._training._masters.items():
+        assert master.dtype == torch.float32
+        assert torch.equal(fresh._training._masters[name], master), name
+    await steps(whole, 3)
+    await steps(again, 3)
+    for name, master in whole._training._masters.items():
+        assert torch.equal(again._training._masters[name], master), name
+    sampler = (await whole.save_weights_for_sampler("s")).path
+    assert not (Path(sampler) / "masters.safetensors").exists()
+
+
+async def test_gradients_of_several_batches_add_up_in_full_precision(model_path: Path, tmp_path: Path) -> None:
+    data = [datum(prompt_of(20, seed), weights=[1.0] * 19) for seed in range(6)]
+    config = LocalEngineConfig(checkpoint_dir=tmp_path, dtype="bfloat16", batch_tokens=20)  # one at a time
+    with LocalServiceClient(config) as service:
+        trainer = await service.create_lora_training_client(str(model_path), rank=0)
+        await trainer.forward_backward(data, "cross_entropy")
+        together = await trainer.gradients()
+        single = []
+        for one in data:
+            alone = await service.create_lora_training_client(str(model_path), rank=0)
+            await alone.forward_backward([one], "cross_entropy")
+            single.append(await alone.gradients())
+    for name, gradient in together.items():
+        assert gradient.dtype == torch.float32
+        assert torch.allclose(gradient, sum(one[name] for one in single), rtol=1e-5, atol=1e-6), name  # type: ignore[arg-type]

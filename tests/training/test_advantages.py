@@ -84,3 +84,28 @@ def test_running_means_survive_a_checkpoint() -> None:
 def test_impossible_credit_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         CreditConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_running_baseline_never_holds_the_reward_itself() -> None:
+    """In a problem's first batch the others of the problem stand in, then the others of the batch, then 0."""
+    running = RunningMeans()
+    found = centred_rewards([[1.0, 0.0], [0.4]], ["a", "b"], "running", running)
+    assert found == [[pytest.approx(1.0), pytest.approx(-1.0)], [pytest.approx(0.4 - 0.5)]]
+    assert running.means == {"a": (2, pytest.approx(0.5)), "b": (1, pytest.approx(0.4))}
+    assert centred_rewards([[0.5], [1.0]], ["a", "c"], "running", running) == [[0.0], [pytest.approx(0.5)]]
+    twice = centred_rewards([[1.0], [0.0]], ["d", "d"], "running", RunningMeans())  # one problem in two groups
+    assert twice == [[1.0], [-1.0]]
+
+
+@given(st.lists(st.floats(0, 1.4), min_size=2, max_size=6), st.floats(0, 1.4))
+def test_a_first_batchs_baseline_does_not_move_with_the_reward(rewards: list[float], other: float) -> None:
+    first = centred_rewards([rewards], ["p"], "running", RunningMeans())[0][0]
+    second = centred_rewards([[other, *rewards[1:]]], ["p"], "running", RunningMeans())[0][0]
+    assert rewards[0] - first == pytest.approx(other - second, abs=1e-9)
+
+
+def test_a_weight_scales_a_tokens_kl_before_clip_and_discount_but_not_the_budget() -> None:
+    config = CreditConfig(reward_coef=1.0, kl_penalty_coef=1.0, kl_clip=1.0, kl_budget=4.0)
+    found = token_advantages(0.5, [2.0, 2.0, 1.0, 7.0], [1, 1, 1, 1], config, [0.25, 1.0, 0.0, 1.0])
+    assert found == [0.0, -0.5, 0.5, 0.5]
+    assert token_advantages(0.5, [2.0], [1], config, [1.0]) == token_advantages(0.5, [2.0], [1], config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym.engines.credentials import STORED, has_key
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.training.checks import TINY_PROBLEM, plan_run
 from rtl_agent_gym.training.options import TrainOptions, parse_options
@@ -23,8 +25,11 @@ CONTRACT = {
 
 
 @pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+def _no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", os.environ.get("HF_HUB_CACHE", str(Path.home() / ".cache/huggingface/hub")))
+    monkeypatch.setenv("HOME", str(tmp_path))  # nor a stored one
 
 
 def test_every_option_has_a_description() -> None:
@@ -96,6 +101,15 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"harness_feedback": "2", "env": "single_turn"}, "harness_feedback"),
         ({"progress_coef": "-0.1"}, "progress_coef"),
         ({"student_model": "Qwen/Qwen3-8B", "max_trajectory_tokens": "20"}, "max_trajectory_tokens"),
+        ({"student_model": "Qwen/Qwen3-8B-Base"}, "student_model: Qwen/Qwen3-8B-Base is a base model.*renderer_name="),
+        ({"student_model": "Qwen/Qwen3-VL-30B-A3B-Instruct"}, "student_model: .* is a VL model"),
+        ({"student_model": "Qwen/Qwen3-Embedding-8B"}, "student_model: .* is a Embedding model"),
+        (
+            {"teacher_model": "Qwen/Qwen3-30B-A3B-Base", "renderer_name": "qwen3"},
+            "teacher_model: .*teacher_renderer_name=",
+        ),
+        ({"reward_coef": "0", "kl_penalty_coef": "0"}, "reward_coef: .*nothing would be learnt"),
+        ({"reward_coef": "0", "teacher_model": "none"}, "nothing would be learnt"),
     ],
 )
 def test_a_mistake_is_told_with_the_options_name(
@@ -143,3 +157,70 @@ def test_a_mistake_takes_no_more_than_a_moment() -> None:
     assert done.returncode == 0, done.stderr
     assert "learning_rate" in done.stderr
     assert time.monotonic() - begun < 15  # a second on a quiet machine
+
+
+RL = {"problem_ids": TINY_PROBLEM}
+
+
+def test_a_reward_that_is_its_own_baseline_is_refused_without_a_teacher_and_told_of_with_one() -> None:
+    for options in ({"group_size": "1"}, {"group_size": "1", "baseline": "batch"}):
+        with pytest.raises(
+            UsageError, match=r"^baseline: .*every advantage would be 0; take baseline=running, or group"
+        ):
+            plan_run(RL | options, rl=True)
+        [warning] = plan_run(RL | options | {"reward_coef": "1"}).warnings
+        assert "not learnt from" in warning
+        assert "baseline=running" in warning
+    for options in (
+        {"group_size": "2"},
+        {"group_size": "1", "baseline": "running"},
+        {"group_size": "1", "baseline": "batch", "batch_size": "2"},
+    ):
+        assert plan_run(RL | options, rl=True).warnings == ()
+    control = plan_run(RL | {"group_size": "1", "constant_reward": "1"}, rl=True)  # it is meant to learn nothing
+    assert control.warnings == ()
+
+
+def test_the_default_job_with_a_key_says_that_the_reward_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-k")
+    assert [text.partition(":")[0] for text in plan_run({}).warnings] == ["baseline"]
+    assert plan_run({"reward_coef": "0"}).warnings == ()
+    assert plan_run({"baseline": "running"}).warnings == ()
+
+
+def test_other_temperatures_and_a_kl_without_a_teacher_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    [warning] = plan_run({"temperature": "0.7"}).warnings
+    assert warning.startswith("temperature: tokens are drawn at 0.7, and their log-probabilities are of that")
+    [warning] = plan_run({"kl_penalty_coef": "0.5"}, rl=True).warnings
+    assert warning.startswith("kl_penalty_coef: there is no teacher")
+    monkeypatch.setenv("TINKER_API_KEY", "tml-k")
+    assert any("the service does not say" in one for one in plan_run({"temperature": "0.7"}).warnings)
+
+
+def test_a_base_model_that_was_taught_a_dialect_can_be_named_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-k")
+    plan = plan_run({"student_model": "Qwen/Qwen3-8B-Base", "renderer_name": "qwen3_instruct"})
+    assert plan.renderer == "qwen3_instruct"
+    assert plan_run({"student_model": "Qwen/Qwen3-30B-A3B-Instruct-2507"}).renderer == "qwen3_instruct"
+
+
+def test_credentials_are_found_where_the_sdk_finds_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("tinker")
+    from tinker.auth import tinker_has_credentials
+    from tinker.lib.credentials import JsonCredentialStore, ManualKey, default_credentials_path
+
+    assert Path(STORED).expanduser() == default_credentials_path()
+    assert not has_key()
+    assert not tinker_has_credentials()
+    store = JsonCredentialStore(default_credentials_path())
+    store.add_key("one", ManualKey(key="tml-stored", name="mine"))
+    assert not has_key()  # none of them is the default
+    store.set_default("one")
+    assert has_key()
+    assert tinker_has_credentials()
+    assert plan_run({}).engine == "tinker"
+    assert plan_run({"engine": "local"}).engine == "local"
+    store.delete_key("one")
+    monkeypatch.setenv("TINKER_CREDENTIAL_CMD", "echo tml-made")
+    assert has_key()
+    assert tinker_has_credentials()
