@@ -17,6 +17,7 @@ from ..problems import Problem
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import DockerSandboxes
 from ..scoring import RewardWeights, Scorer
+from ..scoring.scorable import require_scorable
 from .options import JsonOption, ProblemOption, ProblemsOption, RendererOption, one_problem
 from .show import EpisodePrinter, print_score
 
@@ -41,7 +42,7 @@ def run_command(
 
     Exits 0 when the design passed, 1 when it did not.
     """
-    chosen = one_problem(problems, problem)
+    chosen = require_scorable(one_problem(problems, problem))
     options = ModelOptions(temperature=temperature, max_tokens=max_tokens, base_url=base_url)
     player = make_policy(policy, options)
     dialect = get_renderer(renderer, getattr(player, "tokenizer", None))

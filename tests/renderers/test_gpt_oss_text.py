@@ -224,6 +224,7 @@ def test_text_and_ids_are_read_alike(harmony: Any, completion: str, stop: str) -
 @example("assistant<|channel|>final<|message|>x", "<|return|>")
 @example(f"<|channel|>commentary x {TO}<|message|>{LS}", "<|call|>")
 @example(f"<|channel|>commentary {TO} <|start|><|message|>{LS}", "<|call|>")
+@example("<|constrain|><|constrain|><|message|>", "<|call|>")
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_messages_are_those_of_openai_harmony(harmony: Any, completion: str, stop: str) -> None:
     """Where its parser takes a turn for messages, they are ours; what it refuses is malformed."""
@@ -245,7 +246,7 @@ def test_messages_are_those_of_openai_harmony(harmony: Any, completion: str, sto
         (m.author.role == oh.Role.ASSISTANT, m.channel, _no_format(m.recipient), "".join(c.text for c in m.content))
         for m in parser.messages
     ]
-    assert [(m.role == "assistant", m.channel, m.recipient, m.body) for m in ours] == theirs
+    assert [(m.role == "assistant", m.channel, _no_format(m.recipient), m.body) for m in ours] == theirs
 
 
 def _no_format(recipient: str | None) -> str | None:
