@@ -54,14 +54,14 @@ class FunctionGrader:
     function: RewardFunction
 
     async def score(
-        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, **options: Any
+        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, *, seed: int | None = None
     ) -> Score:
         """The grader's score, with the function's reward in it.
 
         Raises:
             UsageError: The function returned no finite number.
         """
-        score = await self.grader.score(problem, files, timeout=timeout, **options)
+        score = await self.grader.score(problem, files, timeout=timeout, **({} if seed is None else {"seed": seed}))
         value = await asyncio.to_thread(self.function, score)
         if not isinstance(value, Real) or not math.isfinite(value):
             raise UsageError(f"the reward function must return a finite number, and it returned {value!r}")

@@ -37,8 +37,10 @@ SINGLE_TURN_FEEDBACK = "harness_feedback: an episode of one completion has no tu
 class Grader(Protocol):
     """What an episode needs of a scorer."""
 
-    async def score(self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0) -> Score:
-        """Grade files; raises `SandboxError` for a machine's fault."""
+    async def score(
+        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, *, seed: int | None = None
+    ) -> Score:
+        """Grade files; raises `SandboxError` for a machine's fault. The grading at an episode's end has no seed."""
         ...
 
 

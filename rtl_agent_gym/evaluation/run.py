@@ -73,9 +73,11 @@ class _Bounded:
         self._grader, self._turn = grader, asyncio.Semaphore(limit)
         self.weights = getattr(grader, "weights", None)
 
-    async def score(self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0) -> Score:
+    async def score(
+        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, **options: Any
+    ) -> Score:
         async with self._turn:
-            return await self._grader.score(problem, files, timeout=timeout)
+            return await self._grader.score(problem, files, timeout=timeout, **options)
 
 
 class Evaluation:

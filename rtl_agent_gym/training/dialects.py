@@ -136,6 +136,7 @@ class QwenDialect:
         """See `Dialect.contents`."""
         found: list[Content] = []
         state, run, start, place = "text", b"", 0, 0
+        whole, opened = b"", False
 
         def close() -> None:
             if state == "call":
@@ -146,12 +147,18 @@ class QwenDialect:
         for id_ in ids:
             data = self.token_bytes(id_)
             mark = self._frames.get(id_)
-            if mark is None:
+            if mark is None or (state == "thinking" and mark not in (THINK_CLOSE, END)):
                 run += data
             else:
+                if mark == THINK_CLOSE and not opened:  # as the prompt opened it, all up to here was thinking
+                    found.clear()
+                    state, run, start = "thinking", whole, 0
+                opened = opened or mark in (THINK_OPEN, THINK_CLOSE)
                 close()
                 state = {THINK_OPEN: "thinking", CALL_OPEN: "call"}.get(mark, "text")
                 run, start = b"", place + len(data)
+            if not opened:
+                whole += data
             place += len(data)
         close()
         return found
