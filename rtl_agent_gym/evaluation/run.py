@@ -23,6 +23,7 @@ from ..policies import Policy
 from ..problems import Problem
 from ..renderers import Renderer
 from ..sandboxes import SandboxProvider
+from ..scoring.scorable import scorable as scorable
 from ..scoring.score import Score
 from .play import Played, Watcher, play
 from .results import EpisodeResult, ResultsFile, episode_seed
