@@ -24,12 +24,9 @@ def read_problems(problems: str | Path | Sequence[Problem]) -> tuple[list[Proble
     """
     if isinstance(problems, Problem):
         raise UsageError("`problems` is a list of problems: put the one problem into a list")
-    if isinstance(problems, (str, Path)):
-        found = load_problems(problems)
-    elif isinstance(problems, Sequence):
-        found = list(problems)
-    else:
+    if not isinstance(problems, (str, Path, Sequence)):
         raise UsageError(f"`problems` must be 'bundled', a path, a data set's id or a list, got {problems!r}")
+    found = list(load_problems(problems) if isinstance(problems, (str, Path)) else problems)
     for place, problem in enumerate(found):
         if not isinstance(problem, Problem):
             raise UsageError(f"`problems` holds something else than a Problem at place {place}: {problem!r}")

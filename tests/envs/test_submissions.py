@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -388,6 +389,20 @@ async def test_each_submission_has_stimuli_of_its_own_and_the_end_the_problems(a
         drawn.append(grader.seeds)
     assert drawn[0] == drawn[1]  # a replay draws the same
     assert len({seed for seeds in drawn for seed in seeds}) == 5
+
+
+def test_siblings_in_training_share_no_stimuli(arbiter: Problem) -> None:
+    pytest.importorskip("tinker_cookbook")
+    from rtl_agent_gym.envs.tinker_config import Dialect, TinkerEnvConfig
+    from rtl_agent_gym.envs.tinker_env import CVDPEnv
+
+    def seed(feedback: int) -> int:
+        parts: Any = {"dialect": Dialect(get_renderer("qwen3"), str), "provider": None, "grader": Patient(), "seed": 3}
+        opened: Any = SimpleNamespace(rules=EpisodeConfig(harness_feedback=feedback))
+        return CVDPEnv(arbiter, TinkerEnvConfig(), **parts)._make_episode(opened)._seed or 0
+
+    assert (seed(0), seed(0)) == (3, 3)
+    assert len({seed(2) for _ in range(3)}) == 3
 
 
 @pytest.mark.docker
