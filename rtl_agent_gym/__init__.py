@@ -13,6 +13,7 @@ from .starting import quiet_interrupts as _quiet_interrupts
 
 with _quiet_interrupts(_is_command_line()):
     import gymnasium as _gym
+    from gymnasium.envs.registration import WrapperSpec as _WrapperSpec
 
 try:
     __version__ = version("rtl-agent-gym")
@@ -20,9 +21,15 @@ except PackageNotFoundError:  # run from a checkout that is not installed
     __version__ = "0+unknown"
 
 # Not deterministic in Gymnasium's sense: infos and scores carry wall times.
-_gym.register(id="CVDPAgentic-v0", entry_point="rtl_agent_gym.envs:CVDPAgenticEnv", nondeterministic=True)
-_gym.register(
-    id="CVDPSingleTurn-v0", entry_point="rtl_agent_gym.envs.single_turn:CVDPSingleTurnEnv", nondeterministic=True
-)
+for _name, _place in (
+    ("CVDPAgentic-v0", "rtl_agent_gym.envs:CVDPAgenticEnv"),
+    ("CVDPSingleTurn-v0", "rtl_agent_gym.envs.single_turn:CVDPSingleTurnEnv"),
+):
+    _gym.register(
+        id=_name,
+        entry_point=_place,
+        nondeterministic=True,
+        additional_wrappers=(_WrapperSpec("NoTimeLimit", "rtl_agent_gym.envs.time_limits:NoTimeLimit", kwargs={}),),
+    )
 
 __all__ = ["__version__"]

@@ -18,6 +18,7 @@ from ..problems import Problem
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import DockerSandboxes
 from ..scoring import RewardWeights, Scorer
+from ..scoring.scorable import require_scorable
 from .options import (
     ApiKeyOption,
     BaseUrlOption,
@@ -65,7 +66,7 @@ def run_command(
 
     Exits 0 when the design passed, 1 when it did not.
     """
-    chosen = one_problem(problems, problem)
+    chosen = require_scorable(one_problem(problems, problem))
     options = ModelOptions(
         temperature=temperature,
         top_p=top_p,

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,7 +45,8 @@ class Episode:
         grader: Who scores the files at the end.
         renderer: The model's dialect.
         config: The rules.
-        seed: Recorded in the transcript.
+        seed: What the shell's ``$RANDOM`` and the stimuli of submissions come from; recorded in the transcript. None
+            draws one.
         on_output: Told of commands' output as it comes, for live display.
     """
 
@@ -60,10 +62,11 @@ class Episode:
         on_output: Callable[[bytes], None] | None = None,
     ) -> None:
         self.problem, self.renderer, self.config = problem, renderer, config or EpisodeConfig()
-        self._provider, self._grader, self._seed, self._on_output = provider, grader, seed, on_output
+        self._provider, self._grader, self._on_output = provider, grader, on_output
+        self._seed = secrets.randbits(31) if seed is None else seed
         self._sandbox: Sandbox | None = None
         self._recording = Recording(problem, self.config)
-        self._submissions = Submissions(problem, grader, self.config)
+        self._submissions = Submissions(problem, grader, self.config, self._seed)
         self._begun = time.monotonic()
         self._malformed = 0
         self.turns: list[Turn] = []
@@ -131,7 +134,7 @@ class Episode:
                 sandbox = await self._provider.create(self.config.sandbox)
                 try:
                     await sandbox.write_files(self.problem.context)
-                    await sandbox.run("mkdir -p rtl verif docs rundir", timeout=30.0)
+                    await sandbox.run(f"mkdir -p rtl verif docs rundir; RANDOM={self._seed & 0x7FFFFFFF}", timeout=30.0)
                 except BaseException:
                     await asyncio.shield(sandbox.close())
                     raise

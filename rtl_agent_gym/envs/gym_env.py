@@ -10,12 +10,13 @@ import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
 from ..errors import UsageError
-from ..problems import Problem, load_problems
-from ..renderers import Renderer, get_renderer
-from ..scoring import RewardWeights
+from ..problems import Problem
+from ..renderers import Renderer
 from . import runtime
 from .background import run_sync
 from .episode import Episode, EpisodeConfig, Opening, Turn
+from .gym_options import Caller, check_render_mode, read_folder, read_problems, read_renderer
+from .rewards import FunctionGrader, Reward, read_reward
 from .spaces import UnicodeText
 
 
@@ -24,14 +25,19 @@ class CVDPAgenticEnv(gym.Env[str, str]):
 
     The action is the model's completion, any text. The observation is the prompt at reset (system and user text) and
     afterwards what the shell returned, as the model reads it. Rewards are 0 until the episode's end, but for what
-    submissions earn.
+    submissions earn. Each observation is what is new: whoever asks a model keeps the history.
+
+    One thread at a time may use an environment, in the process that used it first; anyone else gets a `UsageError`.
 
     Args:
-        problems: ``"bundled"``, a path, a Hugging Face id, or a list of `Problem`.
+        problems: ``"bundled"``, a path, a Hugging Face id, or a list of `Problem`. Those that cannot be scored here are
+            left out with a warning.
         renderer: A dialect's name, or a `Renderer`.
-        max_turns: Turns before the episode is truncated.
+        max_turns: Turns before the episode is truncated, and graded. Gymnasium's ``max_episode_steps`` is refused, and
+            its `TimeLimit` must not be wrapped around, as both leave the episode ungraded.
         command_timeout: Seconds one command may run.
-        reward: Weights of the score's parts; the default gives at most 1.4.
+        reward: What the score is worth: `RewardWeights`, or a mapping of them, or a preset's name (``"dense"``), or a
+            function of the `Score`; the default gives at most 1.4.
         transcript_dir: Folder for transcripts; None records none.
         max_output: Characters of one command's output that the model reads.
         on_output: Told of commands' raw output while they run.
@@ -39,6 +45,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         harness_feedback: How often the agent may have its files graded before the end, by the command ``submit``; it
             is told the names of the checks that fail. ``info["submission"]`` says what came of it.
         progress_coef: Reward for the whole way to all tests passed, paid in the step of a submission that came nearer.
+
+    Raises:
+        UsageError: An argument cannot be meant so, or none of the problems can be scored here.
 
     Example:
         env = gym.make("CVDPAgentic-v0")
@@ -54,7 +63,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         renderer: str | Renderer = "qwen3",
         max_turns: int = 50,
         command_timeout: float = 30.0,
-        reward: RewardWeights | None = None,
+        reward: Reward = None,
         transcript_dir: str | Path | None = None,
         max_output: int = 16_000,
         on_output: Callable[[bytes], None] | None = None,
@@ -62,24 +71,24 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         harness_feedback: int = 0,
         progress_coef: float = 0.5,
     ) -> None:
-        if render_mode not in (None, "ansi"):
-            raise UsageError(f"render_mode must be None or 'ansi', got {render_mode!r}")
+        check_render_mode(render_mode)
+        if on_output is not None and not callable(on_output):
+            raise UsageError(f"on_output must be a function of bytes or None, got {on_output!r}")
         self.render_mode = render_mode
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()
-        self._problems = list(load_problems(problems) if isinstance(problems, (str, Path)) else problems)
-        if not self._problems:
-            raise UsageError("there is no problem to work on: `problems` is empty")
-        self._renderer = get_renderer(renderer) if isinstance(renderer, str) else renderer
+        self._problems, self._unscorable = read_problems(problems)
+        self._renderer = read_renderer(renderer)
         self._config = EpisodeConfig(
             max_turns=max_turns,
             command_timeout=command_timeout,
             max_output=max_output,
-            transcript_dir=Path(transcript_dir) if transcript_dir is not None else None,
+            transcript_dir=read_folder(transcript_dir),
             harness_feedback=harness_feedback,
             progress_coef=progress_coef,
         )
-        self._weights, self._on_output = reward, on_output
+        self._weights, self._function = read_reward(reward)
+        self._on_output, self._caller = on_output, Caller()
         self._runtime: runtime.Runtime | None = None
         self._episode: Episode | None = None
         self._screen: list[str] = []
@@ -97,18 +106,24 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             options: ``{"problem_id": ID}`` chooses it by name.
 
         Raises:
-            UsageError: No such problem or option.
+            UsageError: No such problem or option, a problem that cannot be scored here, or a call that is not this
+                thread's to make.
             SandboxError: The machine could not give a sandbox.
         """
+        with self._caller.calling("reset"):
+            return self._reset(seed, options or {})
+
+    def _reset(self, seed: int | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed)
-        problem = self._choose(options or {})
+        problem = self._choose(options)
         self._end_episode()
         if self._runtime is None:
             self._runtime = runtime.acquire(self._weights)
+        scorer = self._runtime.scorer
         self._episode = Episode(
             problem,
             provider=self._runtime.provider,
-            grader=self._runtime.scorer,
+            grader=scorer if self._function is None else FunctionGrader(scorer, self._function),
             renderer=self._renderer,
             config=self._config,
             seed=seed,
@@ -134,6 +149,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         for problem in self._problems:
             if problem.id == wanted:
                 return problem
+        if wanted in self._unscorable:
+            raise UsageError(f"{wanted} cannot be scored here: {self._unscorable[wanted]}")
         known = ", ".join(problem.id for problem in self._problems[:5])
         raise UsageError(
             f"no problem {wanted!r} among {len(self._problems)}: {known}{' …' * (len(self._problems) > 5)}"
@@ -145,7 +162,12 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         Raises:
             ResetNeeded: The episode has not begun or is over.
             SandboxError: The machine failed; the episode is over and has no score.
+            UsageError: The action is no text, or the call is not this thread's to make.
         """
+        with self._caller.calling("step"):
+            return self._step(action)
+
+    def _step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         episode = self._episode
         if episode is None or episode.over:
             raise ResetNeeded("the episode is over or has not begun: call reset() before step()")
@@ -168,7 +190,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             run_sync(episode.close())
 
     def close(self) -> None:
-        """End the episode's container. Idempotent."""
+        """End the episode's container. Idempotent. In a fork of the process that uses the environment, do nothing."""
+        if self._caller.elsewhere:
+            return
         self._end_episode()
         self._screen = []
         if self._runtime is not None:

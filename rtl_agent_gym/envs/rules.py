@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Protocol
 
@@ -35,8 +37,10 @@ SINGLE_TURN_FEEDBACK = "harness_feedback: an episode of one completion has no tu
 class Grader(Protocol):
     """What an episode needs of a scorer."""
 
-    async def score(self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0) -> Score:
-        """Grade files; raises `SandboxError` for a machine's fault."""
+    async def score(
+        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, *, seed: int | None = None
+    ) -> Score:
+        """Grade files; raises `SandboxError` for a machine's fault. The grading at an episode's end has no seed."""
         ...
 
 
@@ -70,12 +74,19 @@ class EpisodeConfig:
     """Replaces the problem's user message."""
 
     def __post_init__(self) -> None:
-        for name in ("max_turns", "command_timeout", "max_output", "max_malformed", "scoring_timeout"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be greater than 0, got {getattr(self, name)!r}")
+        for name in ("max_turns", "max_output", "max_malformed", "start_attempts", "harness_feedback"):
+            self._check(name, Integral, int, "a whole number", more_than_0=name != "harness_feedback")
+        for name in ("command_timeout", "scoring_timeout", "progress_coef"):
+            self._check(name, Real, float, "a finite number", more_than_0=name != "progress_coef")
         for name in ("command_timeout", "scoring_timeout"):
             if getattr(self, name) > LONGEST_TIMEOUT:
                 raise UsageError(f"{name} must be at most {LONGEST_TIMEOUT:g} seconds, got {getattr(self, name)!r}")
-        for name in ("harness_feedback", "progress_coef"):
-            if not getattr(self, name) >= 0:
-                raise UsageError(f"{name} must be 0 or more, got {getattr(self, name)!r}")
+
+    def _check(self, name: str, kind: type, plain: type, words: str, *, more_than_0: bool) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):  # type: ignore[arg-type]
+            raise UsageError(f"{name} must be {words}, got {value!r}")
+        if value < 0 or (more_than_0 and value == 0):  # type: ignore[operator]
+            raise UsageError(f"{name} must be {'greater than 0' if more_than_0 else '0 or more'}, got {value!r}")
+        if not isinstance(value, (int, float)):
+            object.__setattr__(self, name, plain(value))  # a number of numpy's, which a transcript cannot hold

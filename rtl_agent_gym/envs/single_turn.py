@@ -10,11 +10,12 @@ import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
 from ..errors import UsageError
-from ..problems import Problem, find_problem, load_problems
-from ..renderers import Renderer, get_renderer
-from ..scoring import RewardWeights
+from ..problems import Problem, find_problem
+from ..renderers import Renderer
 from . import runtime
 from .background import run_sync
+from .gym_options import Caller, check_render_mode, read_folder, read_problems, read_renderer
+from .rewards import FunctionGrader, Reward, read_reward
 from .rules import EpisodeConfig
 from .single_turn_episode import SingleTurnEpisode
 from .spaces import UnicodeText
@@ -27,9 +28,10 @@ class CVDPSingleTurnEnv(gym.Env[str, str]):
     text; the one step ends the episode. Rows of either format work, agentic ones too.
 
     Args:
-        problems: ``"bundled"``, a path, a Hugging Face id, or a list of `Problem`.
+        problems: ``"bundled"``, a path, a Hugging Face id, or a list of `Problem`. Those that cannot be scored here are
+            left out with a warning.
         renderer: A dialect's name, or a `Renderer`. Its thinking and control tokens are no part of an answer.
-        reward: Weights of the score's parts; the default gives at most 1.4.
+        reward: What the score is worth, as in `CVDPAgenticEnv`; the default gives at most 1.4.
         transcript_dir: Folder for transcripts; None records none.
         scoring_timeout: Seconds the hidden tests may run.
         render_mode: ``"ansi"`` makes `render` return the episode so far as text.
@@ -46,25 +48,23 @@ class CVDPSingleTurnEnv(gym.Env[str, str]):
         self,
         problems: str | Path | Sequence[Problem] = "bundled",
         renderer: str | Renderer = "qwen3",
-        reward: RewardWeights | None = None,
+        reward: Reward = None,
         transcript_dir: str | Path | None = None,
         scoring_timeout: float = 600.0,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode not in (None, "ansi"):
-            raise UsageError(f"render_mode must be None or 'ansi', got {render_mode!r}")
+        check_render_mode(render_mode)
         self.render_mode = render_mode
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()
-        self._problems = list(load_problems(problems) if isinstance(problems, (str, Path)) else problems)
-        if not self._problems:
-            raise UsageError("there is no problem to work on: `problems` is empty")
-        self._renderer = get_renderer(renderer) if isinstance(renderer, str) else renderer
+        self._problems, self._unscorable = read_problems(problems)
+        self._renderer = read_renderer(renderer)
         self._config = EpisodeConfig(
             scoring_timeout=scoring_timeout,
-            transcript_dir=Path(transcript_dir) if transcript_dir is not None else None,
+            transcript_dir=read_folder(transcript_dir),
         )
-        self._weights = reward
+        self._weights, self._function = read_reward(reward)
+        self._caller = Caller()
         self._runtime: runtime.Runtime | None = None
         self._episode: SingleTurnEpisode | None = None
         self._screen: list[str] = []
@@ -77,15 +77,22 @@ class CVDPSingleTurnEnv(gym.Env[str, str]):
             options: ``{"problem_id": ID}`` chooses it by name.
 
         Raises:
-            UsageError: No such problem or option.
+            UsageError: No such problem or option, a problem that cannot be scored here, or a call that is not this
+                thread's to make.
         """
+        with self._caller.calling("reset"):
+            return self._reset(seed, options or {})
+
+    def _reset(self, seed: int | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed)
-        problem = self._choose(options or {})
+        problem = self._choose(options)
         self._end_episode()
         if self._runtime is None:
             self._runtime = runtime.acquire(self._weights)
+        scorer = self._runtime.scorer
+        grader = scorer if self._function is None else FunctionGrader(scorer, self._function)
         self._episode = SingleTurnEpisode(
-            problem, grader=self._runtime.scorer, renderer=self._renderer, config=self._config, seed=seed
+            problem, grader=grader, renderer=self._renderer, config=self._config, seed=seed
         )
         opening = run_sync(self._episode.start())
         self._screen = [opening.text]
@@ -104,6 +111,8 @@ class CVDPSingleTurnEnv(gym.Env[str, str]):
         wanted = options.get("problem_id")
         if wanted is None:
             return self._problems[int(self.np_random.integers(len(self._problems)))]
+        if wanted in self._unscorable:
+            raise UsageError(f"{wanted} cannot be scored here: {self._unscorable[wanted]}")
         return find_problem(self._problems, wanted)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -112,7 +121,12 @@ class CVDPSingleTurnEnv(gym.Env[str, str]):
         Raises:
             ResetNeeded: The episode has not begun or is over.
             SandboxError: The machine failed; there is no score.
+            UsageError: The action is no text, or the call is not this thread's to make.
         """
+        with self._caller.calling("step"):
+            return self._step(action)
+
+    def _step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         episode = self._episode
         if episode is None or episode.over:
             raise ResetNeeded("the episode is over or has not begun: call reset() before step()")
@@ -136,7 +150,9 @@ class CVDPSingleTurnEnv(gym.Env[str, str]):
             run_sync(episode.close())
 
     def close(self) -> None:
-        """End the episode. Idempotent."""
+        """End the episode. Idempotent. In a fork of the process that uses the environment, do nothing."""
+        if self._caller.elsewhere:
+            return
         self._end_episode()
         self._screen = []
         if self._runtime is not None:

@@ -4,6 +4,11 @@
 as it calls anything else. The files are graded as at the end, in a fresh machine, and the agent reads the names of what
 fails and nothing more: no message, value, path or parameter of a hidden test, and of an attack only that it was one.
 
+What a design does with the hidden stimuli must not come back by the clock: an answer comes 1, 2, 4, 8, … seconds after
+the command began. Nor may what one submission tells help against the next, or in another episode: each draws the tests'
+random stimuli anew, from the episode's seed, wherever the official run draws them too. The grading at the end does not
+follow from any of them: it uses the problem's own seed.
+
 A submission earns ``progress_coef * max(0, fraction - best)``, ``best`` being the highest fraction of tests that an
 earlier one passed. Over an episode that adds up to ``progress_coef`` times the best fraction, so going back and forth
 earns nothing.
@@ -11,11 +16,11 @@ earns nothing.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..problems import Problem
@@ -28,6 +33,9 @@ from .rules import FOLDERS, EpisodeConfig, Grader
 COMMAND = "submit"
 MISPLACED = f"{COMMAND} must be a command of its own: nothing before it, nothing after it. Nothing was checked"
 """Told where the shell was asked for it."""
+
+FIRST_ANSWER = 1.0
+"""Seconds after which the first submission's answer may come; after each of them, the next wait is twice as long."""
 
 _LONGEST_NAME = 80
 _IN_A_LINE = re.compile(
@@ -68,11 +76,11 @@ class Submissions:
         problem: What is to be solved.
         grader: Who scores the files.
         config: How many submissions there are, and what progress earns.
+        seed: The episode's.
     """
 
-    def __init__(self, problem: Problem, grader: Grader, config: EpisodeConfig) -> None:
-        self._problem, self._grader, self._config = problem, grader, config
-        self._graded: dict[str, Score] = {}
+    def __init__(self, problem: Problem, grader: Grader, config: EpisodeConfig, seed: int = 0) -> None:
+        self._problem, self._grader, self._config, self._seed = problem, grader, config, seed
         self._best = 0.0
         self.used = 0
 
@@ -95,30 +103,29 @@ class Submissions:
         if self.used >= total:
             what = "the one submission is" if total == 1 else f"all {total} submissions are"
             return self._result(f"{what} used up; nothing was checked", 2, begun, None)
-        score, _ = await self.grade(sandbox)
         self.used += 1
+        score, _ = await self.grade(sandbox, seed=stimuli_seed(self._problem, self._seed, self.used))
         reached = fraction(score)
         reward = self._config.progress_coef * max(0.0, reached - self._best)
         self._best = max(self._best, reached)
         submission = Submission(self.used, total - self.used, score, reached, reward)
         text = f"submission {self.used} of {total}: {verdict(score, tested=self._tested)}"
+        await asyncio.sleep(answer_time(time.monotonic() - begun) - (time.monotonic() - begun))
         return self._result(text, 0 if all_pass(score, tested=self._tested) else 1, begun, submission)
 
-    async def grade(self, sandbox: Sandbox) -> tuple[Score, dict[str, str | bytes]]:
-        """The score of the files as they stand, and the files. Files that were graded before are not graded again.
+    async def grade(self, sandbox: Sandbox, *, seed: int | None = None) -> tuple[Score, dict[str, str | bytes]]:
+        """The score of the files as they stand, and the files.
+
+        Args:
+            sandbox: Where they are.
+            seed: Of the tests' random stimuli; None for the official grading.
 
         Raises:
             SandboxError: The machine failed; there is no score.
         """
         files: dict[str, str | bytes] = dict(await sandbox.read_files(FOLDERS))
-        name = _digest(files)
-        known = self._graded.get(name)
-        if known is not None:
-            return known.model_copy(update={"cached": True, "seconds": 0.0, "retries": 0}), files
-        score = await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout)
-        if score.seconds < self._config.scoring_timeout:  # where the clock decided, it might decide otherwise
-            self._graded[name] = score
-        return score, files
+        options = {} if seed is None else {"seed": seed}
+        return await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout, **options), files
 
     @property
     def _tested(self) -> bool:
@@ -198,9 +205,15 @@ def plain_name(name: str) -> str:
     return (service[0] if service else "") + shown[:_LONGEST_NAME]
 
 
-def _digest(files: Mapping[str, str | bytes]) -> str:
-    total = hashlib.sha256()
-    for path, content in sorted(files.items()):
-        data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-        total.update(f"{len(data)} {path!a}\n".encode() + data)
-    return total.hexdigest()
+def stimuli_seed(problem: Problem, episode_seed: int, number: int) -> int:
+    """The seed of one submission's stimuli. The problem's digest is in it, which no agent knows."""
+    name = f"{problem.digest} {episode_seed} {number}".encode()
+    return int.from_bytes(hashlib.sha256(name).digest()[:4], "big")
+
+
+def answer_time(seconds: float) -> float:
+    """When a submission is answered that took so many seconds: the first of 1, 2, 4, 8, … that is not earlier."""
+    answer = FIRST_ANSWER
+    while answer < seconds:
+        answer *= 2
+    return answer

@@ -161,6 +161,8 @@ class CVDPEnv(Env):
         }
         if self.config.single_turn:
             return SingleTurnEpisode(self.problem, **common)
+        if opened.rules.harness_feedback:
+            common["seed"] = None  # siblings share a seed, and what one learns of its stimuli must not help another
         return Episode(self.problem, provider=self._provider, **common)
 
     def _overflow(self) -> InitialObservationOverflow:

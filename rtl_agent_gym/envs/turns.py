@@ -14,6 +14,9 @@ from .submissions import Submission, Submitted
 StopReason = Literal["completed", "max_turns", "max_tokens", "parse_error"]
 """Why an episode ended, in tinker-cookbook's words."""
 
+NO_EXIT_CODE = -1
+"""In ``info["exit_code"]``: the command timed out, and has none."""
+
 
 @dataclass(frozen=True)
 class Opening:
@@ -68,13 +71,16 @@ class Turn:
         return self.stop_reason not in (None, "completed")
 
     def info(self) -> dict[str, Any]:
-        """The ``info`` of the Gymnasium contract. For several commands in one turn, the last one's figures."""
+        """The ``info`` of the Gymnasium contract. For several commands in one turn, the last one's figures.
+
+        Each value has one type in all turns, as vector environments need: ``exit_code`` is -1 after a time-out.
+        """
         info: dict[str, Any] = {"turn": self.number, "action": self.action.kind}
         if self.results:
             last = self.results[-1]
             info |= {
                 "command": "\n".join(self.action.commands),
-                "exit_code": last.exit_code,
+                "exit_code": last.exit_code if last.exit_code is not None else NO_EXIT_CODE,
                 "timed_out": any(result.timed_out for result in self.results),
                 "truncated_output": any(result.truncated for result in self.results),
                 "seconds": sum(result.seconds for result in self.results),

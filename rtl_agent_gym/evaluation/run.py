@@ -23,7 +23,7 @@ from ..policies import Policy
 from ..problems import Problem
 from ..renderers import Renderer
 from ..sandboxes import SandboxProvider
-from ..scoring.compose import read_services
+from ..scoring.scorable import scorable as scorable
 from ..scoring.score import Score
 from .play import Played, Watcher, play, rules_for
 from .results import EpisodeResult, ResultsFile, episode_seed
@@ -74,9 +74,11 @@ class _Bounded:
         self._grader, self._turn = grader, asyncio.Semaphore(limit)
         self.weights = getattr(grader, "weights", None)
 
-    async def score(self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0) -> Score:
+    async def score(
+        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, **options: Any
+    ) -> Score:
         async with self._turn:
-            return await self._grader.score(problem, files, timeout=timeout)
+            return await self._grader.score(problem, files, timeout=timeout, **options)
 
 
 class Evaluation:
@@ -229,20 +231,3 @@ class Evaluation:
             acting_seconds=usage.acting_seconds,
             transcript=str(transcript.relative_to(self.file.folder)) if transcript is not None else None,
         )
-
-
-def scorable(problems: Sequence[Problem]) -> tuple[list[Problem], list[tuple[Problem, str]]]:
-    """The problems that can be scored here, and the others with why not."""
-    kept: list[Problem] = []
-    left: list[tuple[Problem, str]] = []
-    for problem in problems:
-        try:
-            if problem.unscorable:
-                left.append((problem, problem.unscorable))
-                continue
-            read_services(problem)
-        except UsageError as error:
-            left.append((problem, str(error)))
-        else:
-            kept.append(problem)
-    return kept, left

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any, NoReturn
 
-from rtl_agent_gym.renderers.protocol import MAX_CALLS, TOOL_ARGUMENT, TOOL_NAME
+from rtl_agent_gym.renderers.protocol import MAX_CALLS, MAX_CALLS_READ, TOOL_ARGUMENT, TOOL_NAME
 
 EXAMPLE_COMMAND = "ls -la /code/rtl"
 """The command that corrections show the right form with."""
@@ -125,6 +125,13 @@ def limit_calls(commands: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         f"were not. Send those again, at most {MAX_CALLS} a turn."
     )
     return tuple(commands[:MAX_CALLS]), (refused,)
+
+
+def too_many(count: int) -> str:
+    """What a model is told of a turn with more calls than are read."""
+    return (
+        f"Your reply holds {count} tool calls. Send at most {MAX_CALLS} a turn; of over {MAX_CALLS_READ}, none is run."
+    )
 
 
 def _raise_broken(text: str, what: str, position: int) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_OPENING = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
+_OPENING = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^`\n]*+)$")  # possessive: linear time
 _SHELLS = {"bash", "sh", "shell"}
 
 

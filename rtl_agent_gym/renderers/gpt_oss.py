@@ -1,7 +1,7 @@
 """gpt-oss's dialect: OpenAI's Harmony format.
 
-The token side renders the prompt and each tool result through openai-harmony, and parses what was sampled with its
-`StreamableParser`. It never renders what the model said: that is kept as the ids that were sampled. openai-harmony is
+The token side renders the prompt and each tool result through openai-harmony. It never renders what the model said:
+that is kept as the ids that were sampled. Ids and text are read by one grammar (`harmony_text`). openai-harmony is
 imported, and its vocabulary loaded, when the token side is first used.
 """
 
@@ -14,7 +14,8 @@ from typing import Any
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import harmony_text
 from rtl_agent_gym.renderers.calls import printable
-from rtl_agent_gym.renderers.harmony_text import BODY, END, RECIPIENT, START, HeaderError, Said
+from rtl_agent_gym.renderers.codec import Control, Piece
+from rtl_agent_gym.renderers.harmony_text import BODY, END, RECIPIENT, START, HeaderError
 from rtl_agent_gym.renderers.protocol import (
     ARGUMENT_DESCRIPTION,
     TOOL_ARGUMENT,
@@ -78,12 +79,7 @@ class GptOssRenderer:
         return "".join(f"{START}{role}{BODY}{body}{END}" for role, body in messages) + f"{START}assistant"
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
-        called = completion.endswith(harmony_text.CALL)
-        try:
-            messages = harmony_text.split_messages(completion)
-        except HeaderError as error:
-            return _not_harmony(str(error), truncated)
-        return harmony_text.decide(messages, truncated=truncated, called=called)
+        return _action(harmony_text.pieces_of(completion), truncated)
 
     def observation_text(self, outputs: Sequence[str]) -> str:
         return "\n".join(_at_least_one(outputs))
@@ -110,20 +106,8 @@ class GptOssRenderer:
         return list(self._encoding.render_conversation_for_completion(conversation, oh.Role.ASSISTANT))
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
-        ids = list(ids)
-        stop = next((place for place, id_ in enumerate(ids) if id_ in (CALL_ID, RETURN_ID)), None)
-        spoken = ids if stop is None else ids[: stop + 1]
-        try:
-            messages = self._messages(spoken)
-        except HeaderError as error:
-            return _not_harmony(str(error), truncated=stop is None)
-        called = bool(spoken) and spoken[-1] == CALL_ID
-        action = harmony_text.decide(messages, truncated=stop is None, called=called)
-        if any("\ufffd" in command for command in action.commands) and self._text(spoken) is None:
-            return harmony_text.malformed(
-                "Your tool call could not be read: the command holds bytes that are not UTF-8."
-            )
-        return action
+        pieces = self._pieces(ids)
+        return _action(pieces, truncated=harmony_text.stop_of(pieces) is None)
 
     def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
         return self._next_turn([self._tool_message(output) for output in _at_least_one(outputs)], action_ids)
@@ -139,40 +123,33 @@ class GptOssRenderer:
     def _encoding(self) -> Any:
         return harmony_encoding()
 
-    def _messages(self, ids: list[int]) -> list[Said]:
-        """What openai-harmony's parser makes of sampled ids. Raises `HeaderError`."""
-        import openai_harmony as oh
+    def _pieces(self, ids: Sequence[int]) -> list[Piece]:
+        """Sampled ids as control tokens and text; bytes that are not UTF-8, and unknown ids, as lone surrogates."""
+        pieces: list[Piece] = []
+        run: list[int] = []
+        for id_ in ids:
+            if (mark := self._controls.get(id_)) is None:
+                run.append(id_)
+                continue
+            pieces += [self._text(run), mark] if run else [mark]
+            run = []
+        return [*pieces, self._text(run)] if run else pieces
 
-        parser = oh.StreamableParser(self._encoding, oh.Role.ASSISTANT)
-        try:
-            for id_ in ids:
-                parser.process(id_)
-            in_body = parser.state is oh.StreamState.CONTENT
-            parser.process_eos()
-        except oh.HarmonyError as error:
-            harmony_text.split_messages(self._text(ids) or "")  # says what is wrong in words that a model can use
-            raise HeaderError("a message header could not be read") from error
-        messages = parser.messages
-        last = len(messages) - 1
-        return [
-            Said(
-                message.author.role.value,
-                message.channel,
-                message.recipient,
-                "".join(part.text for part in message.content if isinstance(part, oh.TextContent)),
-                whole=not (in_body and place == last),
-            )
-            for place, message in enumerate(messages)
-        ]
-
-    def _text(self, ids: list[int]) -> str | None:
-        """The text of ids; None when they are not UTF-8, or not all in the vocabulary."""
+    def _text(self, ids: list[int]) -> str:
         import openai_harmony as oh
 
         try:
-            return str(self._encoding.decode(ids, errors="strict"))
-        except (UnicodeDecodeError, oh.HarmonyError):
-            return None
+            return str(self._encoding.decode(ids, errors="surrogateescape"))
+        except oh.HarmonyError:  # an id that the vocabulary does not have
+            if len(ids) == 1:
+                return "\udcff"
+            half = len(ids) // 2  # in halves, as one id alone may be a part of a character
+            text = self._text(ids[:half]) + self._text(ids[half:])
+            return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+
+    @cached_property
+    def _controls(self) -> dict[int, Control]:
+        return {self._encoding.encode(mark, allowed_special={mark})[0]: mark for mark in harmony_text.MARKS}
 
     def _tool_message(self, output: str) -> Any:
         import openai_harmony as oh
@@ -191,6 +168,14 @@ class GptOssRenderer:
     @cached_property
     def _generation_start(self) -> list[int]:
         return list(self._encoding.encode(f"{START}assistant", allowed_special={START}))
+
+
+def _action(pieces: Sequence[Piece], truncated: bool) -> Action:
+    try:
+        turn = harmony_text.read_turn(pieces)
+    except HeaderError as error:
+        return _not_harmony(str(error), truncated)
+    return harmony_text.decide(turn.messages, truncated=truncated, called=turn.stop == harmony_text.CALL)
 
 
 def _not_harmony(why: str, truncated: bool) -> Action:

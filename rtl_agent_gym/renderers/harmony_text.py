@@ -1,25 +1,35 @@
 """What a gpt-oss completion asks for: Harmony messages, and the rule that decides on them.
 
 A turn is a list of messages, each with a channel (``analysis`` is thinking, ``commentary`` carries calls, ``final`` is
-the answer) and, for a call, a recipient. `split_messages` reads them from text with the control tokens written out; the
-token side has them from openai-harmony's own parser. `decide` serves both.
+the answer) and, for a call, a recipient. Both sides of the renderer cut a turn into pieces, control tokens and text;
+from there on one grammar serves both, `read_turn` and then `decide`. Headers are read as openai-harmony reads them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from rtl_agent_gym.renderers import calls
 from rtl_agent_gym.renderers.calls import CallError, printable
-from rtl_agent_gym.renderers.protocol import TOOL_NAME, Action
+from rtl_agent_gym.renderers.codec import Control, Piece
+from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL_NAME, Action
 
-START, CHANNEL, CONSTRAIN, BODY = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
-END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
+START, CHANNEL, CONSTRAIN, BODY = (
+    Control(mark) for mark in ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>")
+)
+END, CALL, RETURN = Control("<|end|>"), Control("<|call|>"), Control("<|return|>")
+MARKS = (START, CHANNEL, CONSTRAIN, BODY, END, CALL, RETURN)
+"""The control tokens of a turn."""
+STOPS = (CALL, RETURN)
+"""Those that end it."""
 
 RECIPIENT = f"functions.{TOOL_NAME}"
 CHANNELS = ("analysis", "commentary", "final")
+
+MAX_MESSAGES = 4 * MAX_CALLS_READ
+"""Messages of one turn that are read; a turn of more is malformed."""
 
 EXAMPLE = (
     f"{START}assistant{CHANNEL}commentary to={RECIPIENT} {CONSTRAIN}json{BODY}"
@@ -27,7 +37,10 @@ EXAMPLE = (
 )
 """The right form of a call, as corrections show it."""
 
-_ENDS = re.compile("|".join(map(re.escape, (END, CALL, RETURN))))
+_MARKS = re.compile(f"({'|'.join(map(re.escape, MARKS))})")
+_CHANNEL_NAME = re.compile(r"[^\s<]*")
+_SPACES = re.compile(r"[ \t\n\f\r]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class HeaderError(Exception):
@@ -42,30 +55,71 @@ class Said:
     channel: str | None
     recipient: str | None
     body: str
+    constrained: bool = False
+    """Whether its header says in which format the body is written, as the header of a call does."""
     whole: bool = True
     """Whether it came to its end, as far as is known."""
 
 
-def split_messages(text: str) -> list[Said]:
-    """The messages in what followed ``<|start|>assistant``. Raises `HeaderError`."""
+@dataclass(frozen=True)
+class SaidTurn:
+    """A turn as messages."""
+
+    messages: tuple[Said, ...]
+    stop: Control | None
+    """The one of `STOPS` that ended it; None where there is none."""
+
+
+def pieces_of(text: str) -> list[Piece]:
+    """A text with the control tokens written out, as pieces."""
+    return [Control(part) if place % 2 else part for place, part in enumerate(_MARKS.split(text)) if part]
+
+
+def stop_of(pieces: Iterable[Piece]) -> Control | None:
+    """What ends a turn, wherever it stands: sampling stops there, and nothing after it was meant."""
+    return next((piece for piece in pieces if isinstance(piece, Control) and piece in STOPS), None)
+
+
+def read_turn(pieces: Sequence[Piece]) -> SaidTurn:
+    """The messages in what followed ``<|start|>assistant``.
+
+    Args:
+        pieces: The turn. What was not UTF-8 in it is a lone surrogate.
+
+    Raises:
+        HeaderError: It is not made of messages.
+    """
     said: list[Said] = []
-    position, first = 0, True
-    while position < len(text):
-        if not first:
-            if not text.startswith(START, position):
+    header: list[str] | None = []
+    message: Said | None = None
+    body: list[str] = []
+    for piece in pieces:
+        mark = piece if isinstance(piece, Control) else ""
+        if message is not None:
+            if mark not in (END, *STOPS):
+                body.append(piece)
+                continue
+            said.append(replace(message, body="".join(body)))
+            message, header = None, None
+        elif header is None:
+            if mark != START:
                 raise HeaderError(f"after {END} a new message must start with {START}assistant")
-            position += len(START)
-        header_end = text.find(BODY, position)
-        if header_end < 0:
-            raise HeaderError(f"a message has no {BODY} between its header and its body")
-        end = _ENDS.search(text, header_end + len(BODY))
-        body = text[header_end + len(BODY) : end.start() if end else len(text)]
-        role, channel, recipient = _read_header(text[position:header_end], role="assistant" if first else None)
-        said.append(Said(role, channel, recipient, body, whole=end is not None))
-        if end is None or end[0] != END:  # sampling stops at the other two; nothing after them was meant
+            if len(said) == MAX_MESSAGES:
+                raise HeaderError(f"it holds more than {MAX_MESSAGES} messages")
+            header = []
+        elif mark == BODY:
+            message, body = _read_header("".join(header), role=None if said else "assistant"), []
+        elif mark in STOPS:
             break
-        position, first = end.end(), False
-    return said
+        else:
+            header.append(piece)
+        if mark in STOPS:
+            return SaidTurn(tuple(said), Control(mark))
+    if message is not None:
+        said.append(replace(message, body="".join(body), whole=False))
+    elif header is not None and pieces:
+        raise HeaderError(f"a message has no {BODY} between its header and its body")
+    return SaidTurn(tuple(said), None)
 
 
 def decide(messages: Sequence[Said], *, truncated: bool, called: bool) -> Action:
@@ -109,6 +163,10 @@ def _outcome(messages: Sequence[Said], text: str, truncated: bool, called: bool)
         where = "while you were thinking" if cut and messages[-1].channel == "analysis" else "before it was complete"
         return malformed(f"Your reply was cut off by the token limit {where}.", "Be briefer, and call the tool early.")
     for message in messages:
+        if message.constrained and message.channel == "commentary":
+            return malformed(
+                f"Your message is written as a call ({CONSTRAIN}) but its header has no recipient (to={RECIPIENT})."
+            )
         if message.channel not in CHANNELS:
             shown = "no channel" if message.channel is None else f'the channel "{calls.excerpt(message.channel)}"'
             return malformed(f"Your message has {shown}; there are {', '.join(CHANNELS)}.")
@@ -121,6 +179,8 @@ def _outcome(messages: Sequence[Said], text: str, truncated: bool, called: bool)
 
 
 def _outcome_of_calls(asked: Sequence[Said], truncated: bool, cut: bool) -> Action:
+    if len(asked) > MAX_CALLS_READ:
+        return malformed(calls.too_many(len(asked)))
     commands: list[str] = []
     own: list[str] = []
     for number, message in enumerate(asked, 1):
@@ -152,15 +212,31 @@ def _read_call(message: Said) -> tuple[str, tuple[str, ...]]:
     return command, notes
 
 
-def _read_header(header: str, role: str | None) -> tuple[str, str | None, str | None]:
-    """Role, channel and recipient. The recipient may stand before the channel or after it."""
+def _read_header(header: str, role: str | None) -> Said:
+    """A message whose body is still to come. The recipient may stand before the channel or after it."""
+    unreadable = HeaderError(f"the message header could not be read: {calls.excerpt(header)}")
+    if _SURROGATE.search(header):
+        raise HeaderError("a message header is not valid UTF-8")
     before, mark, after = header.partition(CHANNEL)
-    channel = re.match(r"[^\s<]*", after)[0] if mark else None  # type: ignore[index]  # matches nothing at the least
-    rest = before + " " + after[len(channel or "") :].replace(CONSTRAIN, " " + CONSTRAIN)
-    words = rest.split()
+    channel = None
+    if mark:
+        channel = _CHANNEL_NAME.match(after)[0]  # type: ignore[index]  # matches nothing at the least
+        if not channel:
+            raise unreadable
+        after = after[len(channel) :]
+    words = [word for word in _SPACES.split((before + after).strip().replace(CONSTRAIN, " " + CONSTRAIN)) if word]
     if role is None:
         role = words.pop(0) if words else ""
-    if len(words) > 2 or (mark and not channel):
-        raise HeaderError(f"the message header could not be read: {calls.excerpt(header)}")
-    named = [word for word in words if not word.startswith(CONSTRAIN)]
-    return role, channel, named[0].removeprefix("to=") if named else None
+    if words and words[0] == role:
+        del words[0]
+    recipient, constrained = None, False
+    if words:
+        last = words.pop()
+        if last.startswith("to=") or not (words or last.startswith(CONSTRAIN)):
+            recipient = last.removeprefix("to=")
+        else:
+            constrained = True
+            recipient = words.pop().removeprefix("to=") if words else None
+    if words:
+        raise unreadable
+    return Said(role, channel, recipient, "", constrained)

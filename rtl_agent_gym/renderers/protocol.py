@@ -31,6 +31,9 @@ ARGUMENT_DESCRIPTION = "The bash command to run; several lines and here-document
 MAX_CALLS = 8
 """Calls of one turn that are run; the model is told about the ones beyond."""
 
+MAX_CALLS_READ = 64
+"""Calls of one turn that are read at all; a turn of more is malformed, so that reading any turn takes linear time."""
+
 Message = dict[str, str]
 """A chat message: ``role`` and ``content``."""
 

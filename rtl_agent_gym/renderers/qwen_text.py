@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rtl_agent_gym.renderers import calls
 from rtl_agent_gym.renderers.calls import CallError, printable
 from rtl_agent_gym.renderers.fences import read_fences
-from rtl_agent_gym.renderers.protocol import TOOL_NAME, Action
+from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL_NAME, Action
 
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
@@ -41,6 +41,9 @@ class _Parts:
     thinking: list[str] = field(default_factory=list)
     thought_calls: list[_Call] = field(default_factory=list)
     calls: list[_Call] = field(default_factory=list)
+    """The first `MAX_CALLS_READ`."""
+    unread_calls: int = 0
+    """Calls beyond those."""
     text: str = ""
     still_thinking: bool = False
     """Whether a ``<think>`` was never closed."""
@@ -74,13 +77,15 @@ def _take_apart(text: str) -> _Parts:
             parts.still_thinking = end < 0
             thought = text[position:] if end < 0 else text[position:end]
             parts.thinking.append(thought)
-            parts.thought_calls += _calls_in(thought)
+            parts.thought_calls += _calls_in(thought, MAX_CALLS_READ - len(parts.thought_calls))
             position = len(text) if end < 0 else end + len(THINK_CLOSE)
         elif tag[0] == THINK_CLOSE and not opened:
             # The opening was part of the prompt: all up to here was thinking.
             opened, visible = True, []
             parts.thinking.append(text[: tag.start()])
-            parts.thought_calls, parts.calls, parts.stray_close = parts.calls, [], False
+            parts.thought_calls, parts.calls, parts.unread_calls, parts.stray_close = parts.calls, [], 0, False
+        elif tag[0] == CALL_OPEN and len(parts.calls) == MAX_CALLS_READ:
+            parts.unread_calls += 1  # reading each might go through all of the text
         elif tag[0] == CALL_OPEN:
             call, position = _read_call(text, position)
             parts.calls.append(call)
@@ -91,9 +96,10 @@ def _take_apart(text: str) -> _Parts:
     return parts
 
 
-def _calls_in(thought: str) -> list[_Call]:
-    found, position = [], 0
-    while (start := thought.find(CALL_OPEN, position)) >= 0:
+def _calls_in(thought: str, most: int) -> list[_Call]:
+    found: list[_Call] = []
+    position = 0
+    while len(found) < most and (start := thought.find(CALL_OPEN, position)) >= 0:
         call, position = _read_call(thought, start + len(CALL_OPEN))
         found.append(call)
     return found
@@ -166,6 +172,8 @@ def _decide(parts: _Parts, truncated: bool) -> Action:
 
 
 def _decide_calls(parts: _Parts, truncated: bool) -> Action:
+    if parts.unread_calls:
+        return _malformed(calls.too_many(len(parts.calls) + parts.unread_calls), "")
     for number, call in enumerate(parts.calls, 1):
         if call.command is not None:
             continue

@@ -7,6 +7,7 @@ payload); inside its stdout lie the warden's frames (`warden/loop.py`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -28,7 +29,10 @@ _open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 def _close_in_child() -> None:
     """A forked child must not keep a sandbox alive that its parent meant to end with itself."""
     for sock in list(_open_sockets):
-        os.close(sock.detach())
+        descriptor = sock.detach()
+        if descriptor >= 0:  # closed ones stay in the set until they are collected
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 os.register_at_fork(after_in_child=_close_in_child)

@@ -117,6 +117,7 @@ async def run_harness(
     timeout: float = TIME_LIMIT,
     defences: Defences | None = None,
     lint: bool = True,
+    seed: int | None = None,
 ) -> HarnessRun:
     """Run every service of a harness on a submission.
 
@@ -128,6 +129,7 @@ async def run_harness(
         timeout: Seconds for all services together.
         defences: None for all of them.
         lint: Whether Verilator lints the design meanwhile.
+        seed: Of random stimuli, where the harness does not say it; None for the problem's own.
 
     Raises:
         SandboxError: The machine failed. What a design does never raises.
@@ -141,7 +143,7 @@ async def run_harness(
         request = {
             "seconds": max(left, 0.1),
             "settings": vars(defences or Defences()),
-            "services": [_request(service, submission.problem) for service in batch],
+            "services": [_request(service, submission.problem, seed) for service in batch],
             "lint": _lint_command(services, submission) if lint and not runs else None,
         }
         report = await _run_batch(submission, image, request, provider)
@@ -191,9 +193,9 @@ async def _run_batch(
         ) from error
 
 
-def _request(service: Service, problem: Problem) -> dict[str, Any]:
+def _request(service: Service, problem: Problem, drawn: int | None) -> dict[str, Any]:
     """A service for the supervisor. The seeds make equal designs get equal scores; a harness may set its own."""
-    seed = str(int(problem.digest[:8], 16))
+    seed = str(int(problem.digest[:8], 16) if drawn is None else drawn)
     plain = {
         "HOME": RUN_DIR,
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -108,13 +108,21 @@ class Scorer:
             await self._provider.close()
             self._provider = None
 
-    async def score(self, problem: Problem, files: Mapping[str, str | bytes], timeout: float = TIME_LIMIT) -> Score:
+    async def score(
+        self,
+        problem: Problem,
+        files: Mapping[str, str | bytes],
+        timeout: float = TIME_LIMIT,
+        *,
+        seed: int | None = None,
+    ) -> Score:
         """Grade files.
 
         Args:
             problem: With its hidden tests.
             files: What an agent left, by path relative to the work folder.
             timeout: Seconds for all hidden tests together.
+            seed: Of the tests' random stimuli, unless their harness sets it; None for the problem's own.
 
         Raises:
             ProblemError: The problem has no tests that can be run here.
@@ -124,7 +132,7 @@ class Scorer:
         submission = sift(problem, files) if self._defences.files else unsifted(problem, files)
         retries = Retries()
         # A grading in the cache proves that the problem can be scored; so its harness need not be read again.
-        key = await self._key(submission, timeout, retries) if self._cache and self.weights.simulate else ""
+        key = await self._key(submission, timeout, seed, retries) if self._cache and self.weights.simulate else ""
         known = self._cache.get(key) if self._cache and key else None
         if known is not None:
             return known.score(self.weights, seconds=time.monotonic() - begun, cached=True, retries=retries.count)
@@ -134,12 +142,12 @@ class Scorer:
             why = "; ".join(part for part in ("the hidden tests were not run", grading.reason, notes) if part)
             grading = grading.model_copy(update={"reason": why})
             return grading.score(self.weights, seconds=time.monotonic() - begun, retries=retries.count)
-        grading = await self._grade(submission, services, timeout, retries)
+        grading = await self._grade(submission, services, timeout, seed, retries)
         if self._cache and grading.repeatable:
             self._cache.put(key, grading)
         return grading.score(self.weights, seconds=time.monotonic() - begun, retries=retries.count)
 
-    async def _key(self, submission: Submission, timeout: float, retries: Retries) -> str:
+    async def _key(self, submission: Submission, timeout: float, seed: int | None, retries: Retries) -> str:
         parts = {
             "problem": self._digest(submission.problem),
             "files": submission.digest,
@@ -149,6 +157,8 @@ class Scorer:
             "frontend": frontend_version(),
             "defences": vars(self._defences),
         }
+        if seed is not None:
+            parts["seed"] = seed
         return ScoreCache.key(parts)
 
     def _digest(self, problem: Problem) -> str:
@@ -160,11 +170,11 @@ class Scorer:
         return self._digests[id(problem)][1]
 
     async def _grade(
-        self, submission: Submission, services: Sequence[Service], timeout: float, retries: Retries
+        self, submission: Submission, services: Sequence[Service], timeout: float, seed: int | None, retries: Retries
     ) -> Grading:
         if submission.fault:
             return Grading(reason=submission.fault, violations=list(submission.violations))
-        running = asyncio.ensure_future(retrying(lambda: self._run(submission, services, timeout), retries))
+        running = asyncio.ensure_future(retrying(lambda: self._run(submission, services, timeout, seed), retries))
         try:
             static, notes = await retrying(lambda: self._static(submission, services), retries)
         except BaseException:
@@ -227,7 +237,9 @@ class Scorer:
             for image in images:
                 await sandboxes.prepare(scoring_sandbox(image))
 
-    async def _run(self, submission: Submission, services: Sequence[Service], timeout: float) -> HarnessRun:
+    async def _run(
+        self, submission: Submission, services: Sequence[Service], timeout: float, seed: int | None
+    ) -> HarnessRun:
         provider = self._sandboxes()
         with self._pool.working() if self._pool is not None else contextlib.nullcontext():
             return await run_harness(
@@ -237,6 +249,7 @@ class Scorer:
                 self._images,
                 timeout=timeout,
                 defences=self._defences,
+                seed=seed,
             )
 
 

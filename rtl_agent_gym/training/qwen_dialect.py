@@ -45,7 +45,7 @@ class QwenDialect:
         kind: Kind = "thinking" if (unopened := self._thinks_from_the_start(ids)) else "text"
         for id_ in ids:
             mark = self._marks.get(id_)
-            if mark is None or (unopened and mark != THINK_CLOSE):
+            if mark is None or self._within_thinking(kind, unopened, mark):
                 found.append(kind)
             else:
                 found.append(None)
@@ -71,7 +71,7 @@ class QwenDialect:
         for id_ in ids:
             data = self.token_bytes(id_)
             mark = self._marks.get(id_)
-            if mark is None or (unopened and mark != THINK_CLOSE):
+            if mark is None or self._within_thinking(kind, unopened, mark):
                 run += data
             else:
                 close(mark, place + len(data))
@@ -122,6 +122,10 @@ class QwenDialect:
         begin, end = self._codec.control(RESPONSE_OPEN), self._codec.control(RESPONSE_CLOSE)
         texts = [self._codec.decode(run) for run in runs_between(ids, {begin}, {end})]
         return [text.removeprefix("\n").removesuffix("\n") for text in texts]
+
+    def _within_thinking(self, kind: Kind, unopened: bool, mark: str) -> bool:
+        """Whether a control token is part of what is thought, as the renderer reads it: thinking goes on to its end."""
+        return mark != THINK_CLOSE if unopened else kind == "thinking" and mark not in (THINK_CLOSE, END)
 
     def _thinks_from_the_start(self, ids: Sequence[int]) -> bool:
         """Whether the turn closes a thinking that it did not open: the opening was part of the prompt."""

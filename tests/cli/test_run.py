@@ -133,3 +133,14 @@ def test_submissions_are_shown_live(tmp_path: Path) -> None:
     (path,) = (tmp_path / "t").iterdir()
     assert read_transcript(path).header.options["harness_feedback"] == 1
     assert run("run", "--harness-feedback", "-1").returncode == 2
+
+
+def test_what_cannot_be_scored_is_not_played(tmp_path: Path) -> None:
+    bundled = ROOT / "rtl_agent_gym" / "problems" / "bundled" / "problems.jsonl"
+    row = json.loads(next(line for line in bundled.read_text().splitlines() if ARBITER in line))
+    source = tmp_path / "untested.jsonl"
+    source.write_text(json.dumps(row | {"harness": {}}))
+    done = run("run", "--problems", str(source), "--policy", "golden", "--transcript-dir", str(tmp_path / "out"))
+    assert done.returncode == 2, done.stderr
+    assert "cannot be scored here" in done.stderr
+    assert not (tmp_path / "out").exists()

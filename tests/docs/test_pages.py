@@ -119,3 +119,29 @@ def test_every_page_with_a_program_is_run() -> None:
         if any(block.language in ("python", "console") for block in blocks(str(path.relative_to(DOCS))))
     }
     assert with_programs == {*PAGES}
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("final", "stop"), [pytest.param("All done.", "completed", marks=pytest.mark.slow), ("", "parse_error")]
+)
+def test_the_programme_of_the_readme_runs_as_it_is_written(final: str, stop: str) -> None:
+    """With a model that lists the files and then says `final`; the second one is cut off."""
+    (block,) = _README_BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    heard: list[list[dict[str, str]]] = []
+
+    def my_model(messages: list[dict[str, str]]) -> str:
+        heard.append(list(messages))
+        call = '<tool_call>{"name": "execute_bash", "arguments": {"command": "ls"}}</tool_call>'
+        return call if len(heard) == 1 else final
+
+    names: dict[str, Any] = {"my_model": my_model}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["info"]["stop_reason"] == stop
+    assert "'passed': False" in printed.getvalue()
+    assert [message["role"] for message in heard[1]] == ["system", "user", "assistant", "user"]
+    assert "<tool_response>" in heard[1][-1]["content"]
+
+
+_README_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
 import pytest
 
-from rtl_agent_gym.envs import Episode, EpisodeConfig
+from rtl_agent_gym.envs import Episode, EpisodeConfig, submissions
 from rtl_agent_gym.envs.single_turn_episode import SingleTurnEpisode
-from rtl_agent_gym.envs.submissions import all_pass, failing, fraction, plain_name, verdict
+from rtl_agent_gym.envs.submissions import (
+    Submissions,
+    all_pass,
+    answer_time,
+    failing,
+    fraction,
+    plain_name,
+    stimuli_seed,
+    verdict,
+)
 from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
 from rtl_agent_gym.policies.wording import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
@@ -19,6 +31,10 @@ from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, TestOutcome
+from rtl_agent_gym.scoring.compose import read_services
+from rtl_agent_gym.scoring.harness import run_harness
+from rtl_agent_gym.scoring.images import HarnessImages
+from rtl_agent_gym.scoring.submission import sift
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 RTL = "rtl/fixed_priority_arbiter.sv"
@@ -184,7 +200,6 @@ def test_the_failing_checks_are_named_and_progress_is_paid(env: Any, arbiter: Pr
 
     _, last, terminated, _, info = env.step("Done.")
     assert (last, terminated) == (pytest.approx(1.4), True)
-    assert info["score"]["cached"]  # what was submitted last is not graded again
     assert first + second == pytest.approx(0.6)
 
 
@@ -316,42 +331,145 @@ async def test_every_dialect_calls_it_as_any_command(
     assert b"submission 1 of 1" in b"".join(seen)
 
 
-class Counting:
-    """A grader that counts, and says how long it took."""
+class Patient:
+    """A grader that takes its time and remembers the seeds."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.calls = seconds, 0
+    def __init__(self, *seconds: float) -> None:
+        self.seconds, self.seeds = list(seconds), list[int | None]()
 
-    async def score(self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0) -> Score:
-        self.calls += 1
-        return score(seconds=self.seconds)
+    async def score(
+        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, *, seed: int | None = None
+    ) -> Score:
+        self.seeds.append(seed)
+        await asyncio.sleep(self.seconds.pop(0) if self.seconds else 0.0)
+        return score()
+
+
+class Files:
+    """As much of a sandbox as a grading needs."""
+
+    async def read_files(self, *_: Any, **__: Any) -> dict[str, bytes]:
+        return {RTL: b"module m; endmodule"}
+
+
+def rules(count: int) -> EpisodeConfig:
+    return EpisodeConfig(harness_feedback=count)
+
+
+async def test_the_clock_tells_little_of_what_the_tests_did(arbiter: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submissions, "FIRST_ANSWER", 0.2)
+    made = Submissions(arbiter, Patient(0.0, 0.1, 0.15, 0.3), rules(4))
+    waited = []
+    for _ in range(4):
+        begun = time.monotonic()
+        await made.submit(Files())  # type: ignore[arg-type]
+        waited.append(time.monotonic() - begun)
+    assert waited == pytest.approx([0.2, 0.2, 0.2, 0.4], abs=0.05)
+    begun = time.monotonic()
+    assert (await made.submit(Files())).exit_code == 2  # type: ignore[arg-type]
+    assert time.monotonic() - begun < 0.05  # nothing was graded, so there is nothing to hide
+
+
+def test_answers_come_at_powers_of_two() -> None:
+    times = {answer_time(seconds / 10) for seconds in range(6000)}
+    assert sorted(times) == [2.0**n for n in range(11)]  # 11 times in ten minutes: 3.5 bits
+    assert all(answer_time(seconds / 10) >= seconds / 10 for seconds in range(6000))
+
+
+async def test_each_submission_has_stimuli_of_its_own_and_the_end_the_problems(arbiter: Problem) -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        grader = Patient()
+        made = Submissions(arbiter, grader, rules(2), seed)
+        made_seeds = [stimuli_seed(arbiter, seed, number) for number in (1, 2)]
+        for number in (1, 2):
+            await made.grade(Files(), seed=stimuli_seed(arbiter, seed, number))  # type: ignore[arg-type]
+        await made.grade(Files())  # type: ignore[arg-type]
+        assert grader.seeds == [*made_seeds, None]
+        drawn.append(grader.seeds)
+    assert drawn[0] == drawn[1]  # a replay draws the same
+    assert len({seed for seeds in drawn for seed in seeds}) == 5
+
+
+def test_siblings_in_training_share_no_stimuli(arbiter: Problem) -> None:
+    pytest.importorskip("tinker_cookbook")
+    from rtl_agent_gym.envs.tinker_config import Dialect, TinkerEnvConfig
+    from rtl_agent_gym.envs.tinker_env import CVDPEnv
+
+    def seed(feedback: int) -> int:
+        parts: Any = {"dialect": Dialect(get_renderer("qwen3"), str), "provider": None, "grader": Patient(), "seed": 3}
+        opened: Any = SimpleNamespace(rules=EpisodeConfig(harness_feedback=feedback))
+        return CVDPEnv(arbiter, TinkerEnvConfig(), **parts)._make_episode(opened)._seed or 0
+
+    assert (seed(0), seed(0)) == (3, 3)
+    assert len({seed(2) for _ in range(3)}) == 3
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize(("seconds", "calls"), [(599.0, 2), (600.0, 4)])
-async def test_equal_files_are_graded_once_unless_the_clock_decided(
-    provider: DockerSandboxes, arbiter: Problem, seconds: float, calls: int
-) -> None:
-    grader = Counting(seconds)
+async def test_an_episode_draws_them_from_its_seed(provider: DockerSandboxes, arbiter: Problem) -> None:
+    grader = Patient()
     async with Episode(
-        arbiter,
-        provider=provider,
-        grader=grader,
-        renderer=get_renderer("qwen3"),
-        config=EpisodeConfig(harness_feedback=3),
+        arbiter, provider=provider, grader=grader, renderer=get_renderer("qwen3"), config=rules(2), seed=7
     ) as episode:
         await episode.start()
-        await episode.step(call("submit", "touch rundir/x", "submit", "touch rtl/x", "submit"))
-        turn = await episode.step("Done.")
-        assert grader.calls == calls
-        assert turn.score is not None
-        assert turn.score.cached == (calls == 2)
+        await episode.step(call("submit", "submit"))
+        await episode.step("Done.")
+    assert grader.seeds == [stimuli_seed(arbiter, 7, 1), stimuli_seed(arbiter, 7, 2), None]
+
+
+@pytest.mark.docker
+async def test_the_shells_random_numbers_come_from_the_seed(provider: DockerSandboxes, arbiter: Problem) -> None:
+    heard = []
+    for seed in (5, 5, 2**40 + 6, None):
+        async with Episode(
+            arbiter, provider=provider, grader=Patient(), renderer=get_renderer("qwen3"), seed=seed
+        ) as episode:
+            await episode.start()
+            heard.append((await episode.step(call("echo $RANDOM $RANDOM", "echo $RANDOM"))).outputs)
+    assert heard[0] == heard[1]
+    assert len(set(heard)) == 3
+
+
+SEEDED = """
+import cocotb, os, random
+from cocotb.triggers import Timer
+
+@cocotb.test()
+async def tells_the_seed(dut):
+    await Timer(1, "ns")
+    raise AssertionError(f"SEED {random.randrange(2**32)}")
+"""
+
+
+@pytest.mark.docker
+async def test_a_seed_reaches_the_tests_and_the_harnesss_own_wins(provider: DockerSandboxes, arbiter: Problem) -> None:
+    """As in the official run, where cocotb draws a seed unless the harness sets one."""
+    name = next(path for path in arbiter.harness if path.startswith("src/test_") and "runner" not in path)
+    seeded = arbiter.model_copy(update={"harness": {**arbiter.harness, name: SEEDED}})
+    environment = next(path for path in seeded.harness if path.endswith(".env"))
+    fixed = {**seeded.harness, environment: seeded.harness[environment] + "\nRANDOM_SEED = 5\n"}
+    files = {RTL: right(arbiter)}
+    async with Scorer(provider, waiting=0) as scorer:
+
+        async def drawn(problem: Problem, seed: int | None) -> str:
+            services = read_services(problem)
+            run = await run_harness(sift(problem, files), services, provider, HarnessImages(), seed=seed, lint=False)
+            found = re.findall(r"SEED \d+", "".join(service.log for service in run.services))
+            assert found, run.services[0].log[-2000:]
+            return str(found[0])
+
+        own = [await drawn(seeded, seed) for seed in (None, None, 1, 2)]
+        assert own[0] == own[1]
+        assert len(set(own)) == 3
+        kept = seeded.model_copy(update={"harness": fixed})
+        assert await drawn(kept, 1) == await drawn(kept, 2)
+        assert (await scorer.score(arbiter, files, seed=12345)).passed
 
 
 class Broken:
     """A grader whose machine is gone."""
 
-    async def score(self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0) -> Score:
+    async def score(self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, **_: Any) -> Score:
         raise DaemonError("the daemon is gone")
 
 

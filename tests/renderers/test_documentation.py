@@ -38,6 +38,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         qwen() * 9,
         "<|start|>assistant".join([oss('{"command": "ls"}', end="<|end|>")] * 9),
     ),
+    "Send at most 8 a turn": (
+        qwen() * 65,
+        "<|start|>assistant".join([oss('{"command": "ls"}', end="<|end|>")] * 65),
+    ),
     "ignored; the only argument is": (qwen(arguments={"command": "ls", "x": 1}), oss('{"command": "ls", "x": 1}')),
     "was empty": ("", ""),
     "nothing but thinking": ("<think>x</think>", "<|channel|>analysis<|message|>x<|return|>"),
@@ -73,6 +77,7 @@ QWEN_EXAMPLES = {
 OSS_EXAMPLES = {
     "calls belong in the commentary channel": oss('{"command": "ls"}', channel="analysis"),
     "but had no recipient": "<|channel|>commentary<|message|>x<|call|>",
+    "its header has no recipient": "<|channel|>commentary <|constrain|>json<|message|>{}<|return|>",
     "could not be read as messages": "Done.",
     "there are analysis, commentary, final": "<|message|>x<|return|>",
     "you speak as assistant only": "<|channel|>final<|message|>x<|end|><|start|>user<|message|>x<|return|>",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import Action, Renderer, get_renderer
 from rtl_agent_gym.renderers.gpt_oss import EFFORTS
-from rtl_agent_gym.renderers.harmony_text import EXAMPLE
+from rtl_agent_gym.renderers.harmony_text import EXAMPLE, pieces_of, read_turn
 
 TO = "to=functions.execute_bash"
 JSON = "<|constrain|>json"
@@ -171,12 +172,30 @@ def test_the_opening_as_messages_declares_the_tool() -> None:
     assert user == {"role": "user", "content": "Do it."}
 
 
-_MARKS = ("<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|call|>", "<|return|>", JSON)
-_WORDS = ("assistant", "analysis", "commentary", "final", " ", TO, LS, "x", "\ud800")
-_PIECES = st.sampled_from([*_MARKS, *_WORDS, f"<|channel|>commentary {TO} {JSON}<|message|>"])
+_MARKS = ("<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|call|>", "<|return|>", "<|constrain|>", JSON)
+_WORDS = (
+    "assistant",
+    "user",
+    "analysis",
+    "commentary",
+    "final",
+    " ",
+    "\n",
+    "\u00a0",
+    "to=",
+    TO,
+    LS,
+    "code",
+    "x",
+    "<",
+    "é",
+)
+_TURNS = ("<|end|><|start|>assistant", "<|channel|>analysis<|message|>", "<|channel|>final<|message|>")
+_PIECES = st.sampled_from([*_MARKS, *_WORDS, *_TURNS, f"<|channel|>commentary {TO} {JSON}<|message|>"])
+_COMPLETIONS = st.lists(_PIECES, max_size=14).map("".join)
 
 
-@given(st.lists(_PIECES, max_size=14).map("".join), st.booleans())
+@given(st.lists(_PIECES | st.just("\ud800"), max_size=14).map("".join), st.booleans())
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_has_an_outcome_that_can_be_sent(completion: str, truncated: bool) -> None:
     action = RENDERER.parse_text(completion, truncated=truncated)
@@ -186,11 +205,74 @@ def test_any_text_has_an_outcome_that_can_be_sent(completion: str, truncated: bo
         text.encode()
 
 
-@given(st.lists(_PIECES.filter(lambda piece: piece != "\ud800"), max_size=14).map("".join), st.booleans())
+@given(_COMPLETIONS, st.sampled_from(["<|call|>", "<|return|>"]))
+@example(f"{JSON}<|channel|>commentary<|message|><|channel|><|return|>", "<|return|>")
+@example("<|channel|>final<|message|>x<|call|>", "<|return|>")
+@example("assistant<|channel|>final<|message|>x", "<|return|>")
+@example(f"<|channel|>commentary x {TO}<|message|>{LS}", "<|call|>")
+@example("<|channel|>final <|constrain|>json<|message|>{}", "<|return|>")
+@example("<|return|><|message|>", "<|call|>")
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_text_and_ids_run_the_same_commands(harmony: Any, completion: str, called: bool) -> None:
-    completion += "<|call|>" if called else "<|return|>"
-    by_text = RENDERER.parse_text(completion)
+def test_text_and_ids_are_read_alike(harmony: Any, completion: str, stop: str) -> None:
+    completion += stop
     by_ids = RENDERER.parse_ids(harmony.encode(completion, allowed_special="all"))
-    assert by_text.commands == by_ids.commands
-    assert by_text.kind == by_ids.kind
+    assert RENDERER.parse_text(completion) == by_ids
+
+
+@given(_COMPLETIONS, st.sampled_from(["<|call|>", "<|return|>"]))
+@example(f"{JSON}<|channel|>commentary<|message|><|channel|>", "<|return|>")
+@example("assistant<|channel|>final<|message|>x", "<|return|>")
+@example(f"<|channel|>commentary x {TO}<|message|>{LS}", "<|call|>")
+@example(f"<|channel|>commentary {TO} <|start|><|message|>{LS}", "<|call|>")
+@example("<|constrain|><|constrain|><|message|>", "<|call|>")
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_messages_are_those_of_openai_harmony(harmony: Any, completion: str, stop: str) -> None:
+    """Where its parser takes a turn for messages, they are ours; what it refuses is malformed."""
+    import openai_harmony as oh
+
+    ids = harmony.encode(completion + stop, allowed_special="all")
+    stop_at = next(place for place, id_ in enumerate(ids) if id_ in (200012, 200002))
+    parser = oh.StreamableParser(harmony, oh.Role.ASSISTANT)
+    try:
+        for id_ in ids[: stop_at + 1]:
+            parser.process(id_)
+        parser.process_eos()
+    except oh.HarmonyError:
+        assert RENDERER.parse_ids(ids).kind == "malformed"
+        return
+    ours = read_turn(pieces_of(completion + stop)).messages
+    theirs = [
+        # A format alone is no recipient; the version that is pinned takes it for one, later ones do not.
+        (m.author.role == oh.Role.ASSISTANT, m.channel, _no_format(m.recipient), "".join(c.text for c in m.content))
+        for m in parser.messages
+    ]
+    assert [(m.role == "assistant", m.channel, _no_format(m.recipient), m.body) for m in ours] == theirs
+
+
+def _no_format(recipient: str | None) -> str | None:
+    return None if recipient is not None and recipient.startswith("<|constrain|>") else recipient
+
+
+@pytest.mark.parametrize("body", ["<|channel|>", LS, ""])
+def test_a_call_without_a_recipient_does_not_end_the_task(parse: Callable[..., Action], body: str) -> None:
+    for completion in (
+        f"{JSON}<|channel|>commentary<|message|>{body}",
+        f"<|channel|>commentary {JSON}<|message|>{body}",
+    ):
+        action = parse(completion + "<|return|>")
+        assert action.kind == "malformed"
+        assert "no recipient (to=functions.execute_bash)" in (action.correction or "")
+    assert parse("<|channel|>final <|constrain|>json<|message|>{}<|return|>").kind == "final"
+
+
+@pytest.mark.parametrize(
+    "call", [f"<|channel|>commentary {TO} {JSON}<|message|>{{", f"<|channel|>commentary {TO}<|message|>{LS}"]
+)
+def test_thousands_of_calls_are_malformed_at_once(parse: Callable[..., Action], call: str) -> None:
+    completion = "<|end|><|start|>assistant".join([call] * 20_000) + "<|call|>"
+    begun = time.process_time()
+    action = RENDERER.parse_text(completion)
+    assert time.process_time() - begun < 0.5
+    assert "more than 256 messages" in (action.correction or "")
+    few = parse("<|end|><|start|>assistant".join([call] * 65) + "<|call|>")
+    assert "holds 65 tool calls" in (few.correction or "")

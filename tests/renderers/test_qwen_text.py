@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
+import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
@@ -287,6 +290,35 @@ def test_without_a_tokenizer_the_token_side_says_what_is_missing(name: str) -> N
             use()
 
 
+OPENED = '<tool_call>\n{"name": "execute_bash", "arguments": {"command": "'
+
+
+@pytest.mark.parametrize("piece", ["<tool_call>", call("ls"), OPENED, OPENED + "\n</tool_call>"])
+@pytest.mark.parametrize("frame", ["@", "<think>@</think>", "<think>@", "@</think>"])
+def test_thousands_of_calls_are_read_in_linear_time(piece: str, frame: str) -> None:
+    begun = time.process_time()
+    action = parse(frame.replace("@", piece * 20_000))
+    assert time.process_time() - begun < 0.5
+    told(action, "tool calls. Send at most 8 a turn" if frame == "@" else "inside your thinking")
+
+
+def test_so_many_calls_that_none_is_run() -> None:
+    assert len(parse(call("ls") * 64).commands) == 8
+    told(parse(call("ls") * 65), "holds 65 tool calls")
+    told(parse(call("ls") * 65, truncated=True), "holds 65 tool calls")
+
+
+def test_what_was_thought_before_an_unopened_close_does_not_count_as_calls() -> None:
+    assert parse(call("ls") * 100 + "</think>" + call("pwd")).commands == ("pwd",)
+
+
+@pytest.mark.parametrize("line", ["```" + " " * 50_000 + "`", "~" * 50_000 + "`", "```bash" + " \t" * 25_000 + "`"])
+def test_long_lines_are_no_trouble_in_fences(line: str) -> None:
+    begun = time.process_time()
+    assert parse(line).kind == "final"
+    assert time.process_time() - begun < 0.2
+
+
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"no renderer 'qwen9'.*qwen3_instruct.*gpt_oss"):
         get_renderer("qwen9")
@@ -320,6 +352,21 @@ def test_any_text_has_an_outcome_that_can_be_sent(completion: str, truncated: bo
     assert bool(action.commands) == (action.kind == "command")
     for text in (*action.commands, action.text, action.thinking, action.correction or "", *action.notes):
         text.encode()  # whatever came in, what goes on is valid Unicode
+
+
+_READABLE = _PIECES.filter(lambda piece: piece not in ("\ud800", "<|im_end|>")) | st.sampled_from([OPENED, " ", "é"])
+
+
+@given(st.lists(_READABLE, max_size=12).map("".join), st.booleans())
+@example("I look.</think>\n" + call("ls"), False)
+@example("I look." + call("ls") + "</think>", True)
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_text_and_ids_are_read_alike(
+    make: Callable[[str], Renderer], qwen_vocabulary: Any, completion: str, truncated: bool
+) -> None:
+    completion = unicodedata.normalize("NFC", completion) + ("" if truncated else "<|im_end|>")
+    ids = qwen_vocabulary.encode(completion, add_special_tokens=False).ids
+    assert parse(completion, truncated=truncated) == make("qwen3").parse_ids(ids)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip))

@@ -1,0 +1,68 @@
+"""What a caller may give as ``reward``: weights, the name of a preset, a mapping of weights, or a function."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..errors import UsageError
+from ..problems import Problem
+from ..scoring import PRESETS, RewardWeights
+from ..scoring.score import Score
+from .rules import Grader
+
+RewardFunction = Callable[[Score], float]
+Reward = RewardWeights | str | Mapping[str, Any] | RewardFunction | None
+"""None for the default weights."""
+
+
+def read_reward(reward: Reward) -> tuple[RewardWeights | None, RewardFunction | None]:
+    """The weights meant, and the function that is to be asked instead of them, if one is.
+
+    Raises:
+        UsageError: It is nothing of the kind; the message says what can be given.
+    """
+    if reward is None or isinstance(reward, RewardWeights):
+        return reward, None
+    if isinstance(reward, str):
+        return RewardWeights.preset(reward), None
+    if isinstance(reward, Mapping):
+        try:
+            return RewardWeights.model_validate(dict(reward)), None
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise UsageError(f"reward: {wrong}. The weights are {', '.join(RewardWeights.model_fields)}") from None
+    if callable(reward) and not isinstance(reward, type):
+        return None, reward
+    raise UsageError(
+        f"reward must be RewardWeights, a mapping of weights, a function of a Score, or one of {', '.join(PRESETS)}; "
+        f"got {reward!r}"
+    )
+
+
+@dataclass(frozen=True)
+class FunctionGrader:
+    """A grader whose rewards are a function's. The function is called in a thread, as it may take its time."""
+
+    grader: Grader
+    function: RewardFunction
+
+    async def score(
+        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, *, seed: int | None = None
+    ) -> Score:
+        """The grader's score, with the function's reward in it.
+
+        Raises:
+            UsageError: The function returned no finite number.
+        """
+        score = await self.grader.score(problem, files, timeout=timeout, **({} if seed is None else {"seed": seed}))
+        value = await asyncio.to_thread(self.function, score)
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise UsageError(f"the reward function must return a finite number, and it returned {value!r}")
+        return score.model_copy(update={"reward": float(value)})

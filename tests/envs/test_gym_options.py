@@ -1,0 +1,201 @@
+"""The arguments of the Gymnasium environments: what is taken, and that anything else is refused at ``make``."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.wrappers import TimeLimit
+
+import rtl_agent_gym  # noqa: F401 - registers the environments
+from rtl_agent_gym.envs import EpisodeConfig
+from rtl_agent_gym.envs.gym_options import read_problems
+from rtl_agent_gym.envs.rewards import FunctionGrader, read_reward
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.scoring import RewardWeights, Score
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+AGENTIC, SINGLE = "CVDPAgentic-v0", "CVDPSingleTurn-v0"
+
+
+@pytest.fixture(scope="module")
+def arbiter() -> Problem:
+    return load_problems("bundled", ids=[ARBITER])[0]
+
+
+@pytest.fixture(scope="module")
+def unscorable(arbiter: Problem) -> Problem:
+    return arbiter.model_copy(update={"id": "cvdp_agentic_closed_0001", "unscorable": "it needs a closed tool"})
+
+
+@pytest.fixture(scope="module")
+def untested(arbiter: Problem) -> Problem:
+    return arbiter.model_copy(update={"id": "cvdp_agentic_untested_0001", "harness": {}})
+
+
+@pytest.mark.parametrize("name", [AGENTIC, SINGLE])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"problems": 7}, "`problems` must be"),
+        ({"problems": ["x"]}, "something else than a Problem at place 0: 'x'"),
+        ({"renderer": 7}, "renderer must be a dialect's name or a Renderer, got 7"),
+        ({"transcript_dir": 7}, "transcript_dir must be a folder's path"),
+        ({"transcript_dir": __file__}, "transcript_dir must be a folder, and .* is a file"),
+        ({"reward": "nosuch"}, "no reward preset 'nosuch'"),
+        ({"reward": {"tests": -1}}, "reward: tests: .*greater than or equal to 0"),
+        ({"reward": {"test": 1}}, "reward: test: .*The weights are format, syntax"),
+        ({"reward": 1.0}, "reward must be RewardWeights"),
+        ({"reward": RewardWeights}, "reward must be RewardWeights"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_at_make(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        gym.make(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("max_turns", 2.5, "must be a whole number, got 2.5"),
+        ("max_turns", True, "must be a whole number, got True"),
+        ("max_turns", "5", "must be a whole number, got '5'"),
+        ("max_output", None, "must be a whole number, got None"),
+        ("harness_feedback", 0.5, "must be a whole number"),
+        ("command_timeout", math.inf, "must be a finite number, got inf"),
+        ("command_timeout", math.nan, "must be a finite number, got nan"),
+        ("command_timeout", "30", "must be a finite number, got '30'"),
+        ("command_timeout", 1e10, "must be at most 604800 seconds"),
+        ("progress_coef", math.inf, "must be a finite number"),
+        ("on_output", 3, "must be a function of bytes or None, got 3"),
+    ],
+)
+def test_numbers_are_checked_at_make(option: str, value: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=f"{option} {message}"):
+        gym.make(AGENTIC, **{option: value})
+    with pytest.raises(UsageError, match="scoring_timeout must be a finite number"):
+        gym.make(SINGLE, scoring_timeout=math.inf)
+
+
+def test_numbers_of_numpys_are_numbers() -> None:
+    rules = EpisodeConfig(max_turns=np.int64(3), command_timeout=np.float32(2.0))  # type: ignore[arg-type]
+    assert (type(rules.max_turns), type(rules.command_timeout)) == (int, float)
+
+
+def test_a_problem_alone_is_no_list(arbiter: Problem) -> None:
+    with pytest.raises(UsageError, match="put the one problem into a list"):
+        gym.make(AGENTIC, problems=arbiter)
+
+
+# Limits on steps
+
+
+@pytest.mark.parametrize("name", [AGENTIC, SINGLE])
+def test_a_limit_that_would_not_grade_is_refused_at_make(name: str) -> None:
+    with pytest.raises(UsageError, match="use max_turns"):
+        gym.make(name, max_episode_steps=5)
+    with pytest.raises(UsageError, match="use max_turns"):
+        gym.make(gym.make(name).spec, max_episode_steps=5)  # type: ignore[arg-type]
+    assert gym.make(name, max_episode_steps=-1).spec.max_episode_steps is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_and_so_it_is_in_a_vector(mode: str) -> None:
+    with pytest.raises(UsageError, match="use max_turns"):
+        gym.make_vec(AGENTIC, num_envs=2, vectorization_mode=mode, max_episode_steps=5)
+
+
+def test_an_environment_can_be_made_again_from_its_spec() -> None:
+    spec = gym.make(AGENTIC, max_turns=3).spec
+    assert spec is not None
+    again = gym.make(spec)
+    assert again.spec == spec
+    assert not isinstance(again, TimeLimit)
+
+
+# Problems that cannot be scored
+
+
+def test_what_cannot_be_scored_is_refused_before_it_is_played(unscorable: Problem, untested: Problem) -> None:
+    for name in (AGENTIC, SINGLE):
+        with pytest.raises(UsageError, match=r"no problem can be scored here: .*closed_0001: it needs a closed tool"):
+            gym.make(name, problems=[unscorable, untested])
+        with pytest.raises(UsageError, match="no hidden tests"):
+            gym.make(name, problems=[untested])
+
+
+def test_among_others_it_is_left_out_with_a_warning(arbiter: Problem, unscorable: Problem) -> None:
+    with pytest.warns(UserWarning, match="1 of 2 problems cannot be scored here and are left out: cvdp_agentic_closed"):
+        kept, left = read_problems([arbiter, unscorable])
+    assert (kept, left) == ([arbiter], {unscorable.id: "it needs a closed tool"})
+    for name in (AGENTIC, SINGLE):
+        with pytest.warns(UserWarning, match="left out"):
+            env = gym.make(name, problems=[arbiter, unscorable])
+        with pytest.raises(UsageError, match=f"{unscorable.id} cannot be scored here: it needs a closed tool"):
+            env.reset(options={"problem_id": unscorable.id})
+        env.close()
+
+
+# Rewards
+
+
+def test_rewards_are_read() -> None:
+    assert read_reward(None) == (None, None)
+    assert read_reward("dense") == (RewardWeights(partial_tests=True), None)
+    assert read_reward({"tests": 2.0}) == (RewardWeights(tests=2.0), None)
+    assert read_reward(len) == (None, len)  # type: ignore[arg-type]
+
+
+class Passed:
+    """A grader to whom everything is right."""
+
+    async def score(self, *_: Any, **__: Any) -> Score:
+        return Score(passed=True, tests_passed=3, tests_total=4, reward=1.4)
+
+
+@pytest.mark.parametrize("value", [None, "1", math.nan, math.inf])
+async def test_a_function_must_return_a_finite_number(arbiter: Problem, value: Any) -> None:
+    with pytest.raises(UsageError, match="must return a finite number"):
+        await FunctionGrader(Passed(), lambda score: value).score(arbiter, {})
+
+
+async def test_a_function_may_return_any_kind_of_number(arbiter: Problem) -> None:
+    for value in (2, np.float32(2.0), np.int64(2), True):
+        score = await FunctionGrader(Passed(), lambda score: value).score(arbiter, {})  # noqa: B023
+        assert type(score.reward) is float
+
+
+def dense_share(score: Score) -> int:
+    """Of four tests each."""
+    return 10 * score.tests_passed
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("name", "reward", "earned"),
+    [
+        (AGENTIC, {"format": 0.0, "syntax": 0.0, "tests": 3.0, "partial_tests": True}, 3.0),
+        (AGENTIC, dense_share, 70.0),
+        (SINGLE, dense_share, 70.0),
+    ],
+)
+def test_each_kind_of_reward_is_paid(name: str, reward: Any, earned: float, arbiter: Problem, tmp_path: Path) -> None:
+    env = gym.make(name, problems=[arbiter], reward=reward, transcript_dir=tmp_path)
+    env.reset(seed=0)
+    assert arbiter.golden
+    (path, text), *_ = arbiter.golden.items()
+    if name == AGENTIC:
+        env.step(write_turn(get_renderer("qwen3"), "", [heredoc(path, text)]))
+        *_, info = done = env.step("Done.")
+    else:
+        *_, info = done = env.step(f"```systemverilog {path}\n{text}\n```")
+    assert done[1] == pytest.approx(earned)
+    assert info["score"]["reward"] == pytest.approx(earned)
+    env.close()
