@@ -34,6 +34,8 @@ class Score(BaseModel):
     """The weighted sum by `RewardWeights`."""
     violations: list[str] = []
     """What was tried against the grader, with file and line."""
+    left_out: list[str] = []
+    """What counted for nothing, and why: files that no checker needs, files that a design would have written."""
     reason: str = ""
     """Why the score is what it is, in one line a person can act on."""
     seconds: float = 0.0
