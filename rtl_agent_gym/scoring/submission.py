@@ -76,7 +76,7 @@ class Submission:
 
     @property
     def omissions(self) -> str:
-        """For a score's reason: the ignored files of the folders that an agent may change; empty where there are none."""
+        """For a score's reason: the ignored files of the folders that may be changed; empty where there are none."""
         names = [path for path in self.ignored if path.split("/")[0] in AGENT_FOLDERS and "/" in path]
         shown = [path if path.isprintable() else ascii(path) for path in names[:3]]
         more = [f"{len(names) - 3} more"] if len(names) > 3 else []
