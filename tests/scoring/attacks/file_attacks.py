@@ -81,6 +81,8 @@ WRITERS = [
     _left("$fopena", module(f'integer f;\ninitial f = $fopena("stolen.txt"); {THEFT}')),
     _left("waveforms under another name", module(f'initial begin\n$dumpfile("stolen.txt"); {THEFT}\n$dumpvars; #1 $finish; end')),
     _left("waveforms under a computed name, let through by a folder that is not there", module('string s;\ninitial begin if ($test$plusargs("never")) $dumpfile("/not/there.vcd"); s = "stolen.txt";\n$dumpfile(s); ' + THEFT + "\n$dumpvars; #1 $finish; end")),
+    _left("waveforms, let through by a decoy in a folder that is not there", module('initial begin if ($test$plusargs("never")) $dumpfile("/none/x.vcd");\n$dumpfile("stolen.txt"); ' + THEFT + "\n$dumpvars; #1 $finish; end")),
+    _left("waveforms under a name with a NUL", module('initial begin if ($test$plusargs("never")) $dumpfile("/none/x.vcd");\n$dumpfile("\\000stolen.txt"); ' + THEFT + "\n$dumpvars; #1 $finish; end")),
     _left("a function in a continuous assignment", module(f'reg [79:0] n = "stolen.txt";\nwire [31:0] fd = $fopen(n, "w"); {THEFT}')),
     _left("written from a user's event control", module(f'event e; integer f;\ninitial #1 -> e;\nalways @e f = $fopen("stolen.txt", "w"); {THEFT}')),
     _left("a path module for the next Python", module(f'integer f;\ninitial begin\nf = $fopen("/code/rundir/stolen.txt", "w"); {THEFT}\n$fwrite(f, "import os; os._exit(0)"); end')),

@@ -68,6 +68,10 @@ def _verilated(name: str, body: str, said: str | None, slow: bool = True) -> Att
 
 ESCAPES = [
     _verilated("DPI import of system()", f'import "DPI-C" function int system(string s); {THEFT}\ninitial begin int r; r = system("touch stolen.txt"); end', r"import", slow=False),
+    _verilated("DPI, a directive before its language", f'import `celldefine "DPI-C" function int system(string s); {THEFT}\ninitial begin int r; r = system("touch stolen.txt"); end', r"import"),
+    _verilated("DPI, a line directive before its language", f'import\n`line 1 "{TARGET}" 0\n"DPI-C" function int system(string s);\ninitial begin int r; r = system("touch stolen.txt"); end', r"import"),
+    Attack("DPI in a module that Verilator looks up in a folder", 3, {TARGET: module('import "DPI-C" function int system(string s);\ninitial begin int r; r = system("touch stolen.txt"); end')}, None, ("simulation",),
+           _TB | shell("verilator --binary -Wno-fatal -y /code/rtl --top-module tb /src/tb.sv > /dev/null; ./obj_dir/Vtb; test -e stolen.txt"), 120.0),
     _verilated("C++ in $c", f'initial $c("system(\\"touch stolen.txt\\");"); {THEFT}', r"\$c "),
     _verilated("Verilator's $fopen", f'integer f;\ninitial f = $fopen("stolen.txt", "w"); {THEFT}', None),
     _verilated("Verilator's $system", f'initial $system("touch stolen.txt"); {THEFT}', r"\$system"),

@@ -146,7 +146,7 @@ static int news(int violation, const char *text)
     for (int at = 0; at < told[violation]; at++)
         if (said[violation][at] == hash)
             return 0;
-    if (told[violation] == MOST)
+    if (told[violation] == (violation ? MOST : MOST / 4))
         return 0;
     said[violation][told[violation]++] = hash;
     return 1;
