@@ -40,6 +40,8 @@ initial begin
     if (habits_log == 0 || habits_more == 0) $fatal(1, "no log");
     $fdisplay(habits_log, "begun at %0t", $time);
     $fdisplay(habits_more, "begun at %0t", $time);
+    $fclose(habits_log);
+    $fclose(habits_more);
     $readmemh($sformatf("/code/docs/table_%0d.hex", 0), habits_table);
     if (habits_table[3] !== 8'hef) $fatal(1, "no table");
     $writememh("memory.hex", habits_table);
