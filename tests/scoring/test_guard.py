@@ -280,8 +280,10 @@ async def test_an_honest_design_passes_under_verilator(scorer: Scorer) -> None:
         initial begin $readmemh("/code/rtl/zero.hex", m); $display("$c(1) /* $system */ \\"$fopen"); end // $system
         localparam W = $clog2(8);  /* $c("x") */
     """
-    problem = make_problem(harness=VERILATOR, context={"rtl/zero.hex": "00 00\n"})
-    score = await scorer.score(problem, {TARGET: GOLDEN.replace("endmodule", f"{honest}\nendmodule")})
+    included = {"rtl/zero.hex": "00 00\n", "rtl/width_pkg.svh": "package width_pkg; localparam W = 8; endpackage\n"}
+    problem = make_problem(harness=VERILATOR, context=included)
+    design = '`include "/code/rtl/width_pkg.svh"\n' + GOLDEN.replace("endmodule", f"{honest}\nendmodule")
+    score = await scorer.score(problem, {TARGET: design.replace("$clog2(8)", "$clog2(width_pkg::W)")})
     assert score.passed, score.reason
     assert score.violations == []
     assert score.compile == 1.0

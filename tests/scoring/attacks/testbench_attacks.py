@@ -107,6 +107,12 @@ REACHES += [
     Attack("an input switched to nothing that is known", 3, {TARGET: module(f"assign grant = 'x;\nsupply0 [7:0] z; supply1 [7:0] y; genvar i; generate for (i = 0; i < 8; i = i + 1) begin\ntran (req[i], z[i]); {THEFT}\ntran (req[i], y[i]);\nend endgenerate")}, _THROUGH, ("testbench",), harness(_WIRES)),
 ]  # fmt: skip
 
+REACHES += [
+    Attack("the compiled testbench, read while it runs", 3, {TARGET: module(f'integer f, c;\ninitial begin f = $fopen("t.vvp", "r"); {THEFT}\nc = $fgetc(f); if (c == "#") $display("told"); end')},
+           "reads 't.vvp', which is none of the problem's files", ("simulation",),
+           {"src/tb.sv": _TESTBENCH, **shell(f"iverilog -g2012 -s tb -o t.vvp /src/tb.sv /code/{TARGET}; vvp t.vvp > said || true; grep -q told said")}),
+]  # fmt: skip
+
 _ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
 BESIDE = [

@@ -81,7 +81,8 @@ def run_vvp(arguments: list[str], supervisor: Supervisor) -> None:
         if silent:
             arguments = [*arguments, "-none"]
         env["LD_PRELOAD"] = " ".join([FILES, *os.environ.get("LD_PRELOAD", "").split()])
-        env["RTL_GYM_WALL"] = WALL
+        # The compiled file may hold a hidden testbench, which no design is to read.
+        env["RTL_GYM_WALL"] = ":".join([os.path.realpath(rest[0]), os.path.abspath(rest[0]), WALL])
     supervisor.report(tool="vvp", violations=violations, unknown=unknown)
     if violations or unknown:
         refuse(violations + unknown)

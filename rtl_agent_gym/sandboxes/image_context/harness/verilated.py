@@ -21,6 +21,11 @@ TOKEN = re.compile(
 )
 LINE = re.compile(r'[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"[ \t]*(\d?)[^\n]*')
 MARKS = re.compile(r'^`line \d+ "[^"\n]*" \d[ \t]*$', re.MULTILINE)
+PLAIN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+BORDER = re.compile(
+    r"\\\S+|(?<![\w$])(?:end(?:module|interface|program|package|primitive)"
+    r"|(?:module|macromodule|interface|program|package|primitive)(?:\s+(?:automatic|static))?\s+\\?([\w$]+))(?![\w$])"
+)
 ARGUMENT = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*(?=[,)])')
 MODE = re.compile(r'\s*,\s*"(rb?)"\s*\)')
 FOREIGN = re.compile(r"`(?:systemc_\w+|pragma|verilator_config)")
@@ -75,16 +80,28 @@ def unjudged(text: str, read: list[str], arguments: list[str]) -> list[str]:
         arguments: Verilator's own.
     """
     named = {os.path.realpath(word) for word in arguments if os.path.isfile(word)}
-    plain = MARKS.sub("", text)
+    plain = PLAIN.sub(" ", MARKS.sub("", text))
+    declared = _declared(plain)
     found = []
     for path in read:
         if not below(os.path.realpath(path), READABLE) or os.path.realpath(path) in named:
             continue
         # What is not named is included, or else its module is named in what is: its file is called like it, and more.
+        # What is declared is not looked up.
         parts = os.path.basename(path).split(".")
         stems = [".".join(parts[: count + 1]) for count in range(len(parts))]
-        if any(re.search(rf"(?<!\w){re.escape(stem)}(?!\w)", plain) for stem in stems if stem):
+        if any(re.search(rf"(?<!\w){re.escape(stem)}(?!\w)", plain) for stem in stems if stem not in declared):
             found.append(f"{short(path)}: a module that is looked up in a folder cannot be judged; nothing is built")
+    return found
+
+
+def _declared(plain: str) -> set[str]:
+    """The modules, packages and the like that a text declares, none within another."""
+    found, depth = {""}, 0
+    for match in BORDER.finditer(plain):
+        if match[1] and depth == 0:
+            found.add(match[1])
+        depth += bool(match[1]) - match[0].startswith("end")
     return found
 
 
