@@ -18,6 +18,10 @@ from .syntax import is_hdl
 _COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\b(?:error|sorry)\b.*)$", re.MULTILINE)
 
 
+_MOST = 20
+"""Files and notes that a score names."""
+
+
 class Grading(BaseModel):
     """Everything that was measured of one submission, independent of weights."""
 
@@ -33,11 +37,23 @@ class Grading(BaseModel):
     """What the hidden tests earn where a part of them counts, 0..1."""
     violations: list[str] = []
     reason: str = ""
+    notes: list[str] = []
+    """What the design wanted to write or read, and did not."""
     repeatable: bool = True
     """Whether another grading must come to the same; not so where the clock decided."""
 
-    def score(self, weights: RewardWeights, *, seconds: float, cached: bool = False, retries: int = 0) -> Score:
-        """The score under some weights."""
+    def score(
+        self,
+        weights: RewardWeights,
+        *,
+        seconds: float,
+        cached: bool = False,
+        retries: int = 0,
+        submission: Submission | None = None,
+    ) -> Score:
+        """The score under some weights. What the submission has beside what was graded is said in it."""
+        omitted = submission.left_out if submission else ()
+        omissions = submission.omissions if submission else ""
         done, total = share(self.tests)
         honest = not self.violations
         reward = weights.reward(
@@ -58,12 +74,19 @@ class Grading(BaseModel):
             compile=self.compile,
             reward=reward,
             violations=self.violations,
-            reason=self.reason,
+            left_out=[*first_few(omitted), *first_few(self.notes)],
+            reason="; ".join(part for part in (self.reason, omissions) if part),
             seconds=seconds,
             cached=cached,
             retries=retries,
             tests=self.tests,
         )
+
+
+def first_few(texts: Sequence[str]) -> list[str]:
+    """The first of them, and how many more there are."""
+    more = [f"and {len(texts) - _MOST} more"] if len(texts) > _MOST else []
+    return [*texts[:_MOST], *more]
 
 
 def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences: Defences, notes: str) -> Grading:
@@ -99,6 +122,7 @@ def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences
             "tests": tests,
             "credit": 1.0 if passed else sum(earned) / len(earned) if earned else 0.0,
             "violations": violations,
+            "notes": [printable(text) for text in dict.fromkeys(text for heard in accounts for text in heard.notes)],
             "reason": "; ".join(part for part in (reason, notes) if part),
             "repeatable": static.repeatable and not late and _same_elsewhere(run),
         }
@@ -116,7 +140,7 @@ def honest_place(violation: str, tree: Mapping[str, bytes]) -> str:
     The compiler names places as `` `line `` directives tell it to. Where a submitted file has one, the place is looked
     up in the text instead: the first line with the task's name, or else the directive itself.
     """
-    violation = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in violation)
+    violation = printable(violation)
     moved = _first_line(tree, re.compile(rb"`\s*line\b"))
     if moved is None:
         return violation
@@ -125,6 +149,11 @@ def honest_place(violation: str, tree: Mapping[str, bytes]) -> str:
     task = re.match(r"[$`]\w+", said)
     found = _first_line(tree, re.compile(re.escape(task[0].encode()) + rb"\b")) if task else None
     return f"{found or moved}: {said} (a `line directive stands at {moved})"
+
+
+def printable(text: str) -> str:
+    """A text with everything escaped that does not print."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _first_line(tree: Mapping[str, bytes], pattern: re.Pattern[bytes]) -> str | None:

@@ -109,6 +109,8 @@ class Account:
     violations: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     """Why a simulation was refused although nobody cheated."""
+    notes: list[str] = field(default_factory=list)
+    """What a design wanted to write or read, and did not."""
 
     def tests(self, service: str, code: int | None) -> list[TestOutcome]:
         """The tests of the service, one at least."""
@@ -160,6 +162,7 @@ def _item(total: Account, name: str) -> Item:
 def _take_tool(total: Account, message: Message) -> None:
     total.violations += message.get("violations", [])
     total.complaints += message.get("unknown", [])
+    total.notes += message.get("notes", [])
     if message["tool"] == "vvp":
         total.simulated += 1
     elif "code" in message:

@@ -34,6 +34,9 @@ class Score(BaseModel):
     """The weighted sum by `RewardWeights`."""
     violations: list[str] = []
     """What was tried against the grader, with file and line."""
+    left_out: list[str] = []
+    """What counted for nothing, and why: submitted files, and files that a design would have written or read; excluded
+    from comparisons."""
     reason: str = ""
     """Why the score is what it is, in one line a person can act on."""
     seconds: float = 0.0
@@ -46,5 +49,5 @@ class Score(BaseModel):
 
     def same_as(self, other: Score) -> bool:
         """Whether both say the same of the files, whatever it took to find out."""
-        ignore = {"seconds", "cached", "retries"}
+        ignore = {"seconds", "cached", "retries", "left_out"}
         return self.model_dump(exclude=ignore) == other.model_dump(exclude=ignore)

@@ -135,17 +135,27 @@ class Scorer:
         key = await self._key(submission, timeout, seed, retries) if self._cache and self.weights.simulate else ""
         known = self._cache.get(key) if self._cache and key else None
         if known is not None:
-            return known.score(self.weights, seconds=time.monotonic() - begun, cached=True, retries=retries.count)
+            return known.score(
+                self.weights,
+                seconds=time.monotonic() - begun,
+                cached=True,
+                retries=retries.count,
+                submission=submission,
+            )
         services = read_services(problem)
         if not self.weights.simulate:
             grading, notes = await retrying(lambda: self._static(submission, services), retries)
             why = "; ".join(part for part in ("the hidden tests were not run", grading.reason, notes) if part)
             grading = grading.model_copy(update={"reason": why})
-            return grading.score(self.weights, seconds=time.monotonic() - begun, retries=retries.count)
+            return grading.score(
+                self.weights, seconds=time.monotonic() - begun, retries=retries.count, submission=submission
+            )
         grading = await self._grade(submission, services, timeout, seed, retries)
         if self._cache and grading.repeatable:
             self._cache.put(key, grading)
-        return grading.score(self.weights, seconds=time.monotonic() - begun, retries=retries.count)
+        return grading.score(
+            self.weights, seconds=time.monotonic() - begun, retries=retries.count, submission=submission
+        )
 
     async def _key(self, submission: Submission, timeout: float, seed: int | None, retries: Retries) -> str:
         parts = {

@@ -1,8 +1,8 @@
-"""Which of the files that somebody left are graded, and which were meant for the checker.
+"""Which of the files that somebody left are graded, which count for nothing, and which were meant for the checker.
 
 Only regular files below the folders that the problem lets one change are graded, and they reach the scoring sandbox by
-their own content: links, devices and modes cannot come along. What else was left is ignored, unless its name says that
-it was meant for the checker: then it is a violation.
+their own content: links, devices and modes cannot come along. What else was left is left out, and the score says so. A
+file that would take the place of a hidden test, or be loaded beside it, is a violation.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..problems.model import Problem
-from ..problems.paths import editable, path_fault, tree_fault
+from ..problems.paths import AGENT_FOLDERS, editable, path_fault, tree_fault
 
+_PYTHON = (".py", ".pyw", ".pyc")
 MAX_FILE = 16 << 20
 MAX_TOTAL = 64 << 20
 MAX_COUNT = 5000
@@ -30,9 +31,6 @@ _LOADED_UNASKED = re.compile(
     r"|docker-compose\.ya?ml|Dockerfile|\.env\w*"
 )
 """Names of files that Python, pytest, the simulator or the runner would pick up by themselves."""
-_CHECKERS_CACHE = re.compile(r"(?:conftest|sitecustomize|usercustomize|cocotb|pytest|_pytest|harness_library|test_)")
-"""How names of modules begin that a harness imports."""
-_CHECKERS_FOLDERS = ("src", "harness")
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,8 @@ class Submission:
     """Why nothing can be graded although nobody cheated; empty where it can."""
     ignored: tuple[str, ...] = field(default=(), compare=False)
     """Paths that count for nothing."""
+    left_out: tuple[str, ...] = field(default=(), compare=False)
+    """The same with why, each fit to be printed."""
 
     @cached_property
     def tree(self) -> dict[str, bytes]:
@@ -74,6 +74,14 @@ class Submission:
         targets = self.problem.targets
         return 1.0 - len(self.missing) / len(targets) if targets else float(bool(self.files))
 
+    @property
+    def omissions(self) -> str:
+        """For a score's reason: the ignored files of the folders that may be changed; empty where there are none."""
+        names = [path for path in self.ignored if path.split("/")[0] in AGENT_FOLDERS and "/" in path]
+        shown = [path if path.isprintable() else ascii(path) for path in names[:3]]
+        more = [f"{len(names) - 3} more"] if len(names) > 3 else []
+        return f"left out: {', '.join(shown + more)}" if names else ""
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what is graded and of what was tried, in hex."""
@@ -90,18 +98,16 @@ def sift(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
     """Sort submitted files into those that are graded, those that count for nothing, and attempts on the checker."""
     kept: dict[str, bytes] = {}
     violations: list[str] = []
-    ignored: list[str] = []
+    ignored: dict[str, str] = {}
     for path, content in sorted(files.items()):
-        reason = _meant_for_checker(problem, path)
-        if reason:
-            plain = path.isprintable() and not path_fault(path)
-            violations.append(f"{path}: {reason}" if plain else f"{path!a}: {reason}")
-        elif editable(problem, path) and not _is_python(problem, path):
-            kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
+        if reason := _reaches_for(problem, path):
+            violations.append(_named(path, reason))
+        elif reason := _omitted(problem, path):
+            ignored[path] = _named(path, reason)
         else:
-            ignored.append(path)
+            kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
     fault = _size_fault(kept) or tree_fault(kept) or ""
-    return Submission(problem, {} if fault else kept, tuple(violations), fault, tuple(ignored))
+    return Submission(problem, {} if fault else kept, tuple(violations), fault, tuple(ignored), tuple(ignored.values()))
 
 
 def unsifted(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
@@ -114,28 +120,41 @@ def unsifted(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
 
 def _is_python(problem: Problem, path: str) -> bool:
     """Whether a file is a program for the checker's interpreter. No open harness runs one of the candidate's."""
-    return path.endswith((".py", ".pyw", ".pyc")) and path not in problem.context and path not in problem.targets
+    return path.endswith(_PYTHON) and path not in problem.context and path not in problem.targets
 
 
-def _meant_for_checker(problem: Problem, path: str) -> str | None:
-    fault = path_fault(path) or _name_fault(path)
-    if fault:
-        return f"{fault}; no such file is put anywhere"
+def _named(path: str, reason: str) -> str:
+    plain = path.isprintable() and not path_fault(path)
+    return f"{path}: {reason}" if plain else f"{path!a}: {reason}"
+
+
+def _reaches_for(problem: Problem, path: str) -> str | None:
+    """What of the checker's a path leads to, however it is spelled; None where it leads to nothing of that."""
     if path in problem.context or path in problem.targets:
         return None
-    if path.split("/")[0] in _CHECKERS_FOLDERS:
-        return "the folder belongs to the hidden tests; the file was left out"
-    folder, name = posixpath.split(path)
-    if posixpath.basename(folder) == "__pycache__" and not _CHECKERS_CACHE.match(name):
-        return None  # what Python leaves behind wherever an honest agent runs a script; it is left out like the script
-    if _LOADED_UNASKED.fullmatch(name):
-        return "a file of this name would be loaded by the checker itself; it was left out"
+    letters = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/")).replace("\0", "")
+    place = posixpath.normpath(posixpath.join("/code", letters)).removeprefix("/code/").lstrip("/")
+    if place in problem.harness:
+        return "that is a file of the hidden tests; it was left out"
+    if place.startswith("src/") and (place.endswith(_PYTHON) or _LOADED_UNASKED.fullmatch(posixpath.basename(place))):
+        return "it would be loaded beside the hidden tests; it was left out"
     return None
 
 
-def _name_fault(path: str) -> str | None:
-    """A name that tools split in two, that cannot be written down, or that draws on a terminal."""
-    return None if path.isprintable() else "the name has characters that do not print"
+def _omitted(problem: Problem, path: str) -> str | None:
+    """Why a file is put nowhere; None where it is graded."""
+    fault = path_fault(path) or (None if path.isprintable() else "the name has characters that do not print")
+    if fault:
+        return f"{fault}; no such file is put anywhere"
+    if not editable(problem, path):
+        return "no file that may be changed"
+    if path in problem.context or path in problem.targets:
+        return None
+    if _is_python(problem, path):
+        return "no program is put where the tests run"
+    if _LOADED_UNASKED.fullmatch(posixpath.basename(path)):
+        return "a checker would load a file of this name by itself"
+    return None
 
 
 def _size_fault(files: Mapping[str, bytes]) -> str | None:

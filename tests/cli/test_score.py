@@ -62,7 +62,7 @@ def test_links_are_not_followed(work: Path, tmp_path: Path, capsys: pytest.Captu
 def test_many_candidates_keep_their_order(
     work: Path, tmp_path: Path, arbiter: Problem, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"id": ID, "files": files} for files in ({}, arbiter.golden, {"src/x": ""})]
+    rows = [{"id": ID, "files": files} for files in ({}, arbiter.golden, {"src/conftest.py": ""})]
     path = tmp_path / "candidates.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert call("--candidates", str(path), "--json", "--no-cache") == 0

@@ -134,7 +134,8 @@ async def test_a_results_file_cannot_be_forged(provider: DockerSandboxes, adder:
         "/code/rundir/sim_build/test_adder.result.xml: says that all tests passed, which nobody saw"
     ]
     assert scores["simulation"].violations == [
-        "rtl/adder.sv:4: $fopen opens '/code/rundir/sim_build/test_adder.result.xml' for writing"
+        "rtl/adder.sv:4: $fopen opens '/code/rundir/sim_build/test_adder.result.xml' for writing, which only the "
+        "checker may"
     ]
 
 
@@ -217,13 +218,15 @@ async def test_without_a_supervisor_nothing_is_simulated(provider: DockerSandbox
 @pytest.mark.docker
 async def test_compiled_designs_are_guarded_however_they_are_started(scorer: Scorer) -> None:
     """By the program's full path, by the file's own first line, and with an empty environment."""
-    design = 'module adder; integer f; initial f = $fopen("/code/rundir/stolen", "w"); endmodule\n'
+    design = 'module adder; integer f; initial f = $fopen("/code/rundir/stolen.xml", "w"); endmodule\n'
     for start in ("/usr/local/bin/vvp t.vvp", "./t.vvp", "env -i /usr/local/bin/vvp t.vvp", "vvp -n t.vvp -fst +x"):
-        script = f"iverilog -g2012 -o t.vvp /code/rtl/adder.sv; {start}; test -e stolen"
+        script = f"iverilog -g2012 -o t.vvp /code/rtl/adder.sv; {start}; test -e stolen.xml"
         text = f'services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: /bin/sh -c "{script}"\n'
         score = await scorer.score(make_problem(harness={"docker-compose.yml": text}), {TARGET: design})
         assert not score.passed, start
-        assert score.violations == ["rtl/adder.sv:1: $fopen opens '/code/rundir/stolen' for writing"]
+        assert score.violations == [
+            "rtl/adder.sv:1: $fopen opens '/code/rundir/stolen.xml' for writing, which only the checker may"
+        ]
 
 
 VERILATOR = {"src/.env": ENV.replace("icarus", "verilator")}
@@ -239,11 +242,11 @@ OUTSIDE = {
     ),
     "$fopen": (
         'integer f;\ninitial f = $fopen("results.xml", "w");',
-        "rtl/adder.sv:3: $fopen opens 'results.xml' for writing",
+        "rtl/adder.sv:3: $fopen opens 'results.xml' for writing, which only the checker may",
     ),
     "$writememh": (
         'reg [7:0] m [0:1];\ninitial $writememh("results.xml", m);',
-        "rtl/adder.sv:3: $writememh writes a file",
+        "rtl/adder.sv:3: $writememh opens 'results.xml' for writing, which only the checker may",
     ),
     "systemc": (
         "`systemc_header\n#include <cstdlib>\n`verilog",
@@ -277,8 +280,10 @@ async def test_an_honest_design_passes_under_verilator(scorer: Scorer) -> None:
         initial begin $readmemh("/code/rtl/zero.hex", m); $display("$c(1) /* $system */ \\"$fopen"); end // $system
         localparam W = $clog2(8);  /* $c("x") */
     """
-    problem = make_problem(harness=VERILATOR, context={"rtl/zero.hex": "00 00\n"})
-    score = await scorer.score(problem, {TARGET: GOLDEN.replace("endmodule", f"{honest}\nendmodule")})
+    included = {"rtl/zero.hex": "00 00\n", "rtl/width_pkg.svh": "package width_pkg; localparam W = 8; endpackage\n"}
+    problem = make_problem(harness=VERILATOR, context=included)
+    design = '`include "/code/rtl/width_pkg.svh"\n' + GOLDEN.replace("endmodule", f"{honest}\nendmodule")
+    score = await scorer.score(problem, {TARGET: design.replace("$clog2(8)", "$clog2(width_pkg::W)")})
     assert score.passed, score.reason
     assert score.violations == []
     assert score.compile == 1.0
@@ -307,7 +312,7 @@ async def test_no_name_of_a_folder_hides_an_include(scorer: Scorer) -> None:
     theft = EMPTY.replace("endmodule", f'`include "/code/{path}"\nendmodule')
     score = await scorer.score(make_problem(harness=secret), {TARGET: theft, "rtl/\u2028/x.txt": "x"})
     assert not score.passed
-    assert any("do not print" in text for text in score.violations)
+    assert any("do not print" in text for text in score.left_out)
 
 
 @pytest.mark.docker
@@ -315,10 +320,10 @@ async def test_a_thousand_violations_are_still_a_score(scorer: Scorer) -> None:
     many = EMPTY.replace(
         "endmodule",
         "genvar i; generate for (i = 0; i < 3000; i = i + 1) begin : g\n"
-        f'integer f; initial f = $fopen("{"x" * 600}", "w");\nend endgenerate\nendmodule',
+        f"initial $x{'x' * 600};\nend endgenerate\nendmodule",
     )
-    lines = "\n".join(f'initial $writememh("{n}{"y" * 500}", m);' for n in range(1000))
-    many = many.replace("genvar i;", f"reg m [0:1];\n{lines}\ngenvar i;")
+    lines = "\n".join('initial $system("x");' for n in range(1000))
+    many = many.replace("genvar i;", f"{lines}\ngenvar i;")
     score = await scorer.score(make_problem(), {TARGET: many})
     assert not score.passed
     assert 2 <= len(score.violations) <= 21
@@ -327,29 +332,75 @@ async def test_a_thousand_violations_are_still_a_score(scorer: Scorer) -> None:
 
 @pytest.mark.docker
 async def test_the_place_in_a_violation_is_the_real_one(scorer: Scorer) -> None:
-    theft = EMPTY.replace("endmodule", '`line 7 "/src/\x1b[2J.py" 0\ninteger f = $fopen("out", "w");\nendmodule')
+    theft = EMPTY.replace("endmodule", '`line 7 "/src/\x1b[2J.py" 0\ninteger f = $fopen("out.xml", "w");\nendmodule')
     score = await scorer.score(make_problem(), {TARGET: theft})
     assert score.violations == [
-        "rtl/adder.sv:3: $fopen opens 'out' for writing (a `line directive stands at rtl/adder.sv:2)"
+        "rtl/adder.sv:3: $fopen opens 'out.xml' for writing, which only the checker may "
+        "(a `line directive stands at rtl/adder.sv:2)"
     ]
 
 
 @pytest.mark.docker
-async def test_names_that_are_computed_or_lie_outside_are_not_opened(scorer: Scorer) -> None:
-    for body, said in (
-        ('reg [159:0] n; wire [31:0] fd = $fopenr(n); initial n = {"/sr", "c/.env"};', "$fopenr opens a file whose"),
-        ('reg [7:0] m [0:1]; initial #9 $readmemh("/tmp/late.hex", m);', "$readmemh reads '/tmp/late.hex'"),
-    ):
-        score = await scorer.score(make_problem(), {TARGET: EMPTY.replace("endmodule", f"{body}\nendmodule")})
-        assert not score.passed
-        assert said in score.violations[0]
+async def test_files_are_judged_by_what_is_opened(scorer: Scorer) -> None:
+    """In one design: names that are computed, that lie outside, that wander, and that a decoy hides."""
+    body = """
+    reg [159:0] n; reg [7:0] m [0:1]; string s; integer f;
+    wire [31:0] fd = $fopenr(n);
+    initial begin
+        n = {"/sr", "c/.env"};
+        s = "/tmp/late.hex"; $readmemh(s, m);
+        s = "/code/rtl/../src/test_adder.py"; $readmemh(s, m);
+        f = $fopen("/code/rundir/../rtl/adder.sv", "r"); if (f == 0) $fatal(1);
+        f = $fopen("/code/rtl/nothing", "r"); if (f != 0) $fatal(1);
+        f = $fopen("/none/debug.log", "w"); if (f != 0) $fatal(1);
+        f = $fopen("/code/rtl/adder.sv", "a"); if (f == 0) $fatal(1);
+        f = $fopen("/dev/stdout", "w"); if (f == 0) $fatal(1);
+        s = "conf"; f = $fopen({s, "test.py"}, "w"); if (f != 0) $fatal(1);
+        s = "trace"; f = $fopen({s, ".log"}); if (f == 0) $fatal(1);
+    end
+"""
+    score = await scorer.score(make_problem(), {TARGET: GOLDEN.replace("endmodule", f"{body}\nendmodule")})
+    assert {text.partition(": ")[2] for text in score.violations} == {
+        "$fopenr reads '/src/.env', which is none of the problem's files",
+        "$readmemh reads '/code/rtl/../src/test_adder.py', which is none of the problem's files",
+        "$fopen opens 'conftest.py' for writing, which only the checker may",
+    }
+    assert {text.partition(": ")[2] for text in score.left_out} == {
+        "$readmemh reads '/tmp/late.hex', which is none of the problem's files",
+        "$fopen opens '/code/rtl/adder.sv' for writing; what a design writes goes nowhere",
+        "$fopen opens '/dev/stdout' for writing; what a design writes goes nowhere",
+        "$fopen opens 'trace.log' for writing; what a design writes goes nowhere",
+    }
+    assert {test.outcome for test in score.tests} == {"passed"}, "the design ran on, and found what it should"
+    assert not score.passed
+    assert score.tests_passed == 0
 
 
 @pytest.mark.docker
-async def test_a_name_that_cannot_be_written_down_is_a_violation(scorer: Scorer) -> None:
+async def test_the_simulator_opens_files_by_no_other_way(provider: DockerSandboxes) -> None:
+    """The wall stands where `fopen` is called; whatever else could reach a file would have to be looked at."""
+    sandbox = await provider.create()
+    result = await sandbox.run(
+        "nm -D --undefined-only /opt/rtl-agent-gym/real/vvp /usr/local/lib/ivl/*.vpi | awk 'NF == 2 {print $2}'"
+    )
+    found = {name.partition("@")[0] for name in result.output.split()}
+    assert {"fopen", "fopen64"} <= found
+    others = (
+        "open open64 openat openat64 creat creat64 freopen freopen64 fdopen link linkat symlink mkdir mkfifo mknod "
+    )
+    others += "remove truncate truncate64 popen system fork vfork execv execve execvp posix_spawn syscall chmod chdir"
+    assert not found & set(others.split())
+    # Of streams there is one, for the simulator's own debug file, which only its command line opens.
+    assert {name for name in found if "filebuf" in name and "open" in name} == {
+        "_ZNSt13basic_filebufIcSt11char_traitsIcEE4openEPKcSt13_Ios_Openmode"
+    }
+
+
+@pytest.mark.docker
+async def test_a_name_that_cannot_be_written_down_is_left_out(scorer: Scorer) -> None:
     score = await scorer.score(make_problem(), {TARGET: GOLDEN, "rtl/\ud800.sv": "x"})
-    assert not score.passed
-    assert "do not print" in score.violations[0]
+    assert score.passed
+    assert "do not print" in score.left_out[0]
     assert score.model_dump_json()
 
 

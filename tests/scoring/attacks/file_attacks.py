@@ -9,7 +9,6 @@ from .thieves import FORGED, HEADER, LEFT, RESULTS, SECRET, TARGET, THEFT, TOLD,
 
 _BOTH = ("simulation", "witness")
 _WRITES = r"\$fopen opens '.*result\.xml' for writing"
-_COMPUTED = r"\$fopen opens 'a computed file name' for writing"
 
 
 def _forge(
@@ -54,8 +53,8 @@ FORGERIES = [
     _forge("a macro that pastes the name", module(_final(f'`DO(fo,pen)("{RESULTS}", "w")'), before="`define DO(a,b) $``a``b\n")),
     _forge("a macro that pastes both halves of the path", module(_final('$fopen({`A, `B}, "w")'), before=f'`define A "{RESULTS[:20]}"\n`define B "{RESULTS[20:]}"\n'), said=r"\$fopen opens '.*' for writing"),
     _forge("a macro over several lines", module("integer f;\n`STEAL " + THEFT, before=f'`define STEAL final begin f = $fopen("{RESULTS}", "w"); \\\n  $fwrite(f, "{FORGED}"); \\\n  $fclose(f); end\n')),
-    _forge("a path put together at run time", module(f'reg [8*80:1] n; reg [7:0] chr = "w";\n{_final("$fopen(n, chr)").replace("f = $", f"""n = {{"{RESULTS[:9]}", "{RESULTS[9:]}"}}; f = $""")}'), said=_COMPUTED),
-    _forge("a path from $sformatf", module("string n;\n" + _final('$fopen(n, "w")').replace("f = $", f'n = $sformatf("%s%s", "{RESULTS[:12]}", "{RESULTS[12:]}"); f = $')), said=_COMPUTED),
+    _forge("a path put together at run time", module(f'reg [8*80:1] n; reg [7:0] chr = "w";\n{_final("$fopen(n, chr)").replace("f = $", f"""n = {{"{RESULTS[:9]}", "{RESULTS[9:]}"}}; f = $""")}')),
+    _forge("a path from $sformatf", module("string n;\n" + _final('$fopen(n, "w")').replace("f = $", f'n = $sformatf("%s%s", "{RESULTS[:12]}", "{RESULTS[12:]}"); f = $'))),
     _forge("octal escapes in the path", module(_final('$fopen("' + "".join(f"\\{ord(c):03o}" for c in RESULTS) + '", "w")'))),
     _forge("a package", module("import thief::*;\nfinal steal();", before=f"package thief;\nfunction automatic void steal(); integer f;\n{_STEAL_BODY}endfunction\nendpackage\n")),
     _forge("the compilation unit's scope", module("final steal();", before=f"function automatic void steal(); integer f;\n{_STEAL_BODY}endfunction\n")),
@@ -66,27 +65,29 @@ FORGERIES = [
     _forge("names of tasks that are escaped", module(f'integer f;\nfinal begin\nf = \\$fopen ("{RESULTS}", "w"); {THEFT}\n\\$fwrite (f, "{FORGED}");\n\\$fclose (f);\nend')),
     _forge("a program block", module("thief t();", after=f"program thief;\n{_final()}\nendprogram\n")),
     _forge("a line directive that a macro pastes", module(f'integer f;\nfinal begin\n`L(li,ne)\nf = $fopen("{RESULTS}", "w"); {THEFT}\n$fwrite(f, "{FORGED}");\nend', before='`define L(a,b) `a``b 40 "/src/x.py" 0\n')),
-    _forge("$fopenw", module(_final(f'$fopenw("{RESULTS}")')), said=r"\$fopenw writes a file"),
+    _forge("$fopenw", module(_final(f'$fopenw("{RESULTS}")')), said=r"\$fopenw opens"),
 ]  # fmt: skip
 """Each writes a forged results file after the checker has written its own."""
 
 
-def _left(name: str, text: str, said: str | None, walls: tuple[str, ...] = ("simulation",)) -> Attack:
-    return Attack(name, 1, {TARGET: text}, said, walls, LEFT)
+def _left(name: str, text: str) -> Attack:
+    return Attack(name, 1, {TARGET: text}, None, ("simulation",), LEFT)
 
 
 WRITERS = [
-    _left("$writememh", module(f'reg [7:0] m [0:1];\ninitial $writememh("stolen.txt", m); {THEFT}'), r"\$writememh writes"),
-    _left("$writememb of a computed name", module(f'reg [7:0] m [0:1]; string s;\ninitial begin s = "stolen.txt"; $writememb(s, m); {THEFT}\nend'), r"\$writememb writes"),
-    _left("$fopen for appending", module(f'integer f;\ninitial f = $fopen("stolen.txt", "a"); {THEFT}'), r"\$fopen opens"),
-    _left("$fopena", module(f'integer f;\ninitial f = $fopena("stolen.txt"); {THEFT}'), r"\$fopena writes"),
-    _left("waveforms under another name", module(f'initial begin\n$dumpfile("stolen.txt"); {THEFT}\n$dumpvars; #1 $finish; end'), r"\$dumpfile writes 'stolen.txt'"),
-    _left("waveforms under a computed name, let through by a folder that is not there", module('string s;\ninitial begin if ($test$plusargs("never")) $dumpfile("/not/there.vcd"); s = "stolen.txt";\n$dumpfile(s); ' + THEFT + "\n$dumpvars; #1 $finish; end"), None),
-    _left("a function in a continuous assignment", module(f'reg [79:0] n = "stolen.txt";\nwire [31:0] fd = $fopen(n, "w"); {THEFT}'), r"\$fopen opens"),
-    _left("written from a user's event control", module(f'event e; integer f;\ninitial #1 -> e;\nalways @e f = $fopen("stolen.txt", "w"); {THEFT}'), r"\$fopen opens"),
-    _left("a path module for the next Python", module(f'integer f;\ninitial begin\nf = $fopen("/code/rundir/stolen.txt", "w"); {THEFT}\n$fwrite(f, "import os; os._exit(0)"); end'), r"\$fopen opens"),
+    _left("$writememh", module(f'reg [7:0] m [0:1];\ninitial $writememh("stolen.txt", m); {THEFT}')),
+    _left("$writememb of a computed name", module(f'reg [7:0] m [0:1]; string s;\ninitial begin s = "stolen.txt"; $writememb(s, m); {THEFT}\nend')),
+    _left("$fopen for appending", module(f'integer f;\ninitial f = $fopen("stolen.txt", "a"); {THEFT}')),
+    _left("$fopena", module(f'integer f;\ninitial f = $fopena("stolen.txt"); {THEFT}')),
+    _left("waveforms under another name", module(f'initial begin\n$dumpfile("stolen.txt"); {THEFT}\n$dumpvars; #1 $finish; end')),
+    _left("waveforms under a computed name, let through by a folder that is not there", module('string s;\ninitial begin if ($test$plusargs("never")) $dumpfile("/not/there.vcd"); s = "stolen.txt";\n$dumpfile(s); ' + THEFT + "\n$dumpvars; #1 $finish; end")),
+    _left("waveforms, let through by a decoy in a folder that is not there", module('initial begin if ($test$plusargs("never")) $dumpfile("/none/x.vcd");\n$dumpfile("stolen.txt"); ' + THEFT + "\n$dumpvars; #1 $finish; end")),
+    _left("waveforms under a name with a NUL", module('initial begin if ($test$plusargs("never")) $dumpfile("/none/x.vcd");\n$dumpfile("\\000stolen.txt"); ' + THEFT + "\n$dumpvars; #1 $finish; end")),
+    _left("a function in a continuous assignment", module(f'reg [79:0] n = "stolen.txt";\nwire [31:0] fd = $fopen(n, "w"); {THEFT}')),
+    _left("written from a user's event control", module(f'event e; integer f;\ninitial #1 -> e;\nalways @e f = $fopen("stolen.txt", "w"); {THEFT}')),
+    _left("a path module for the next Python", module(f'integer f;\ninitial begin\nf = $fopen("/code/rundir/stolen.txt", "w"); {THEFT}\n$fwrite(f, "import os; os._exit(0)"); end')),
 ]  # fmt: skip
-"""Each leaves a file where the harness looks for one."""
+"""Each leaves a file where the harness looks for one. With a name that no checker knows it is a debug log's habit, too."""
 
 
 def _told(name: str, body: str, said: str) -> Attack:
@@ -102,11 +103,11 @@ READERS = [
     _told("$readmemh of its other place, relative", _TELL.format('$readmemh("../src/answer.hex", m);'), _NOT_OURS),
     _told("$readmemh through /proc", _TELL.format('$readmemh("/proc/self/cwd/../src/answer.hex", m);'), _NOT_OURS),
     _told("$readmemh named by a parameter", 'parameter P = {"/src/", "answer.hex"};\n' + _TELL.format("$readmemh(P, m);"), _NOT_OURS),
-    _told("$readmemh of a computed name", "string s;\n" + _TELL.format('s = "/src/answer.hex"; $readmemh(s, m);'), "computed while the simulation runs"),
+    _told("$readmemh of a computed name", "string s;\n" + _TELL.format('s = "/src/answer.hex"; $readmemh(s, m);'), _NOT_OURS),
     _told("$readmemh, the name a localparam of numbers", "localparam [127:0] P = 128'h2f7372632f616e737765722e686578;\n" + _TELL.format("$readmemh(P, m);"), _NOT_OURS),
     _told("$fopen of a hidden file", _LINE.format('f = $fopen("/src/answer.txt", "r");'), _NOT_OURS),
-    _told("$fopen of a computed name", "string s;\n" + _LINE.format('s = "/src/answer.txt"; f = $fopen(s, "rb");'), "computed"),
-    _told("$fopenr in a continuous assignment", 'reg [8*15:1] n; integer c; reg [8*20:1] l;\nwire [31:0] fd = $fopenr(n); ' + THEFT + '\ninitial begin n = {"/src/ans", "wer.txt"}; #1 c = $fgets(l, fd); $display("%0s", l); end', "computed"),
+    _told("$fopen of a computed name", "string s;\n" + _LINE.format('s = "/src/answer.txt"; f = $fopen(s, "rb");'), _NOT_OURS),
+    _told("$fopenr in a continuous assignment", 'reg [8*15:1] n; integer c; reg [8*20:1] l;\nwire [31:0] fd = $fopenr(n); ' + THEFT + '\ninitial begin n = {"/src/ans", "wer.txt"}; #1 c = $fgets(l, fd); $display("%0s", l); end', _NOT_OURS),
 ]  # fmt: skip
 """Each tells what stands in a hidden file."""
 
@@ -114,7 +115,7 @@ LATE = Attack(
     "$readmemh of a file that is made during the simulation",
     1,
     {TARGET: module("integer i; " + _TELL.format('for (i = 0; i < 3000000; i = i + 1) m[0] = i; $readmemh("/tmp/late", m);'))},
-    _NOT_OURS,
+    None,
     ("simulation",),
     shell(
         "iverilog -g2012 -s fixed_priority_arbiter -o t.vvp /code/" + TARGET + "; (sleep 0.4; echo " + SECRET + " > /tmp/late) & "

@@ -2,7 +2,8 @@
 
 The design under test runs in the checker's own process, so what a Verilog design may call, it may do to the checker.
 Icarus writes every such call, with the file and line it stands in, into the compiled `.vvp`: nothing else of the design
-can act on the world, however it was spelled in the source.
+can act on the world, however it was spelled in the source. Which tasks are called is judged here; which files they open
+is decided when they do (`wall.c`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from tasks import HARMLESS, HOSTILE, METHODS, READS, WRITES
 
 READABLE = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
 """Folders whose files a design may include."""
-SECRET = ("/src", "/code/src", "/proc", "/sys", "/dev", "/etc", "/opt", "/venv", "/root", "/home")
-"""Folders whose files a design may not even ask for."""
+WORK = ("/code", "/rundir")
+"""Folders whose files a design may read while it runs, beside the one it runs in; what is secret in them apart."""
+SECRET = ("/src", "/code/src", "/proc", "/sys", "/etc", "/opt", "/venv")
+"""Folders of the checker's and the machine's: a design that asks for a file there reaches for the checker."""
+LOADED = (".xml", ".py", ".pyc", ".pth", ".so", ".vpi", ".vpl", ".vvp", ".ini", ".cfg", ".toml", ".env", ".json")
+"""Endings of names that a checker reads or loads: a design that would write such a file reaches for the checker."""
 LIBRARIES = ("/usr", "/opt", "/venv", "/src")
 """Folders from which the simulator may load modules of code: the image's own, and the harness's."""
 
-DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd")
+WALL = f"{':'.join(SECRET)}|{':'.join(WORK)}|{':'.join(LOADED)}"
+"""The policy for `wall.c`, which decides when a file is opened."""
 
 STRING = rb'"((?:[^"\\]|\\[^\n])*)"'
 TOKEN = re.compile(
@@ -132,57 +138,20 @@ def below(path: str, folders: tuple[str, ...]) -> bool:
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 
-def read_fault(path: str) -> str | None:
-    """Why a design may not read `path`, or None when it may."""
-    if "\0" in path:
-        return "names a file with a NUL in it"
-    # Whether the file is there says nothing: it may be made while the simulation runs.
-    here = os.getcwd()
-    work = ("/code", "/rundir", *([here] if here != "/" and not os.path.isabs(path) else []))
-    for place in (os.path.normpath(os.path.join(here, path)), os.path.realpath(path)):
-        if below(place, SECRET) or not below(place, work):
-            return f"reads {path!r}, which is none of the problem's files"
-    return None
-
-
-def fault(call: Call, known: dict[bytes, str]) -> str | None:
-    """What is wrong with a call, in words, or None."""
-    name = call.name
-    if call.continuous and (name == "$fopen" or name in READS | WRITES):
-        return f"{name} opens a file whose name is computed while the simulation runs"
-    first = constant(call.operands[0], known) if call.operands else None
-    if name == "$fopen":
-        mode = constant(call.operands[1], known) if len(call.operands) > 1 else "w"
-        if mode not in ("r", "rb"):
-            return f"{name} opens {first or 'a computed file name'!r} for writing"
-    elif name in WRITES:
-        return f"{name} writes a file ({first or 'its name is computed'!r})"
-    elif name in HOSTILE:
-        return f"{name} reaches out of the simulation"
-    if name == "$fopen" or name in READS:
-        if not call.operands:
-            return None
-        if first is None:
-            return f"{name} opens a file whose name is computed while the simulation runs"
-        reason = read_fault(first)
-        return f"{name} {reason}" if reason else None
-    if name == "$dumpfile" and first is not None and not first.endswith(DUMPS):
-        return f"$dumpfile writes {first!r}, which is no waveform file"
-    return None
-
-
 def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
-    """What a compiled design would do: (violations, unknown calls, whether its waveforms can be left out)."""
+    """What a compiled design would do: (violations, unknown calls, whether its waveforms can be left out).
+
+    Files are no matter here: the wall decides when they are opened.
+    """
     with open(path, "rb") as stream:
         text = stream.read()
     violations, unknown, silent, computed = [], [], True, False
     known = constants(text)
     try:
         for call in calls(text):
-            reason = fault(call, known)
-            if reason:
-                violations.append(f"{call.place}: {reason}")
-            elif call.name not in HARMLESS | READS and call.name != "$fopen" and not call.name.startswith(METHODS):
+            if call.name in HOSTILE:
+                violations.append(f"{call.place}: {call.name} reaches out of the simulation")
+            elif call.name not in HARMLESS | READS | WRITES and not call.name.startswith(METHODS):
                 unknown.append(f"{call.place}: {call.name} is no task or function of this simulator")
             elif call.name == "$dumpfile" and call.operands:
                 name = constant(call.operands[0], known)
@@ -198,7 +167,7 @@ def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
 
 def _could_write(path: str | None) -> bool:
     """Whether a waveform file could be made there."""
-    return path is None or os.access(os.path.dirname(path) or ".", os.W_OK)
+    return path is None or "\0" in path or os.access(os.path.dirname(path) or ".", os.W_OK)
 
 
 def short(path: str) -> str:

@@ -1,8 +1,9 @@
 """Looks at what a simulator is about to run, and lets it run or not. Works inside a scoring sandbox.
 
 What is judged is the compiled design (`compiled.py`), a moment before the simulator reads it, when nothing of the
-design has ever run. Every finding goes to the supervisor over its socket before the simulator starts. When the
-supervisor cannot be reached, nothing is run.
+design has ever run. Which files it opens is decided while it runs, in the simulator itself (`wall.c`). Every finding
+goes to the supervisor over its socket before the simulator starts. When the supervisor cannot be reached, nothing is
+run. What the compilers read is judged in `sources.py`.
 """
 
 from __future__ import annotations
@@ -10,20 +11,21 @@ from __future__ import annotations
 import getopt
 import json
 import os
-import re
 import signal
 import sys
 from _socket import AF_UNIX, SOCK_STREAM, socket
 
-from compiled import READABLE, below, check_vvp, short
+from compiled import WALL, check_vvp
+from sources import beyond_ports, driven_inputs, icarus_beyond_ports, include_faults, mixed, without_output
 
 # What costs milliseconds to import is imported where it is used: this runs before every simulation.
 
 REAL = "/opt/rtl-agent-gym/real"
+FILES = "/opt/rtl-agent-gym/wall.so"
+"""What decides in the simulator's process which files a design opens; built from `wall.c`."""
 SOCKET = "\0rtl-agent-gym"
 REFUSED = 125
 MODES = ("build", "exe", "binary", "cc", "sc", "main", "xml-only", "json-only", "dpi-hdr-only")
-APART = "?: what the hidden testbench and the design say cannot be told apart, so nothing is simulated"
 MOST, LONGEST = 20, 400
 """Complaints that are reported of one simulation, and the characters of one."""
 
@@ -74,14 +76,18 @@ def run_vvp(arguments: list[str], supervisor: Supervisor) -> None:
     _, rest = getopt.getopt(arguments, "hil:M:m:nNpqsvV")
     violations: list[str] = []
     unknown: list[str] = []
+    env = dict(os.environ)
     if rest and supervisor.settings.get("simulation", True):
         violations, unknown, silent = check_vvp(rest[0])
         if silent:
             arguments = [*arguments, "-none"]
+        env["LD_PRELOAD"] = " ".join([FILES, *os.environ.get("LD_PRELOAD", "").split()])
+        # The compiled file may hold a hidden testbench, which no design is to read.
+        env["RTL_GYM_WALL"] = ":".join([os.path.realpath(rest[0]), os.path.abspath(rest[0]), WALL])
     supervisor.report(tool="vvp", violations=violations, unknown=unknown)
     if violations or unknown:
         refuse(violations + unknown)
-    os.execv(f"{REAL}/vvp", ["vvp", *arguments])
+    os.execve(f"{REAL}/vvp", ["vvp", *arguments], env)
 
 
 def run_iverilog(arguments: list[str], supervisor: Supervisor) -> None:
@@ -92,9 +98,9 @@ def run_iverilog(arguments: list[str], supervisor: Supervisor) -> None:
     options = [f"-Mprefix={listing}"] if checked else []
     code = _run([f"{REAL}/iverilog", *options, *arguments], {2: said})
     if code and checked:  # the preprocessor may not have come to its list
-        again = [f"{REAL}/iverilog", *options, *_without_output(arguments), "-E", "-o", "/dev/null"]
+        again = [f"{REAL}/iverilog", *options, *without_output(arguments), "-E", "-o", "/dev/null"]
         _run(again, {1: "/dev/null", 2: "/dev/null"})
-    first = _pass_on(said)
+    first, driven = _pass_on(said)
     lines = _read_lines(listing)
     for name in os.listdir(folder):
         os.unlink(f"{folder}/{name}")
@@ -102,8 +108,9 @@ def run_iverilog(arguments: list[str], supervisor: Supervisor) -> None:
     violations = include_faults(lines) if checked else []
     unknown: list[str] = []
     if checked and not code and supervisor.settings.get("testbench", True):
-        reached, unknown = _beyond_ports(lines, arguments)
+        reached, unknown = icarus_beyond_ports(lines, arguments)
         violations += reached
+        unknown += driven if mixed(lines) else []
     supervisor.report(tool="iverilog", code=code, said=first, violations=violations, unknown=unknown)
     if violations or unknown:
         for option, value in zip(arguments, arguments[1:]):  # noqa: B905, RUF007
@@ -119,24 +126,28 @@ def run_verilator(arguments: list[str], supervisor: Supervisor) -> None:
         os.execv(f"{REAL}/verilator", ["verilator", *arguments])
     import subprocess
 
-    from verilated import check_preprocessed
+    from verilated import check_preprocessed, unjudged
 
     if supervisor.settings.get("simulation", True):
         # Modes that do not go together with -E. Without the text nothing can be judged, and so nothing is built.
         kept = [word for word in arguments if word.lstrip("-") not in MODES]
         done = subprocess.run([f"{REAL}/verilator", *kept, "-E"], capture_output=True)
-        if done.returncode or not done.stdout.strip():
-            os.write(2, done.stderr)
-            said = done.stderr[:4096].decode("utf-8", errors="replace")
-            supervisor.report(tool="verilator", code=done.returncode or REFUSED, said=said, violations=[])
-            refuse(["Verilator's preprocessor does not end well on these sources, so nothing is built from them"])
-        violations, unknown = check_preprocessed(done.stdout.decode("utf-8", errors="surrogateescape"), arguments), []
+        read = _read_by_verilator(kept) if not done.returncode else b""
+        if done.returncode or not done.stdout.strip() or isinstance(read, bytes):
+            said = done.stderr + (read if isinstance(read, bytes) else b"")
+            os.write(2, said)
+            first = said[:4096].decode("utf-8", errors="replace")
+            supervisor.report(tool="verilator", code=done.returncode or REFUSED, said=first, violations=[])
+            refuse(["Verilator does not end well on these sources, so nothing is built from them"])
+        text = done.stdout.decode("utf-8", errors="surrogateescape")
+        violations, unknown = check_preprocessed(text, arguments)
+        unknown += unjudged(text, read, arguments)
         if supervisor.settings.get("testbench", True):
             named = [word for word in kept if word.endswith((".v", ".sv")) and os.path.isfile(word)]
             others = [word for word in kept if word not in named]
             tops = [word for option, word in zip(others, others[1:]) if option.lstrip("-") == "top-module"]  # noqa: B905, RUF007
-            reached, unknown = beyond_ports([f"{REAL}/verilator", "-E", *others], named, tops)
-            violations += reached
+            reached, apart = beyond_ports([f"{REAL}/verilator", "-E", *others], named, tops)
+            violations, unknown = violations + reached, unknown + apart
         if violations or unknown:
             supervisor.report(tool="verilator", violations=violations, unknown=unknown)
             refuse(violations + unknown)
@@ -145,6 +156,26 @@ def run_verilator(arguments: list[str], supervisor: Supervisor) -> None:
     said = built.stderr[:4096].decode("utf-8", errors="replace")
     supervisor.report(tool="verilator", code=built.returncode, said=said, violations=[])
     sys.exit(built.returncode if built.returncode >= 0 else 128 - built.returncode)
+
+
+def _read_by_verilator(kept: list[str]) -> list[str] | bytes:
+    """Every file that Verilator reads for these arguments, also those that it looks up; what it says where it fails."""
+    import subprocess
+
+    folder = _own_folder()
+    timing = [] if any(word.lstrip("-") in ("timing", "no-timing") for word in kept) else ["--timing"]
+    outputs = ["--json-only", "--json-only-output", f"{folder}/tree", "--json-only-meta-output", f"{folder}/meta"]
+    done = subprocess.run([f"{REAL}/verilator", *kept, *timing, *outputs, "--Mdir", folder], capture_output=True)
+    try:
+        with open(f"{folder}/meta", "rb") as stream:
+            files = json.loads(stream.read().decode("utf-8", errors="surrogateescape"))["files"]
+    except (OSError, ValueError, KeyError):
+        return done.stderr or b"no list of files"
+    finally:
+        for name in os.listdir(folder):
+            os.unlink(f"{folder}/{name}")
+        os.rmdir(folder)
+    return done.stderr if done.returncode else [file["filename"] for file in files.values()]
 
 
 def _own_folder() -> str:
@@ -168,14 +199,15 @@ def _run(command: list[str], outputs: dict[int, str]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _pass_on(path: str) -> str:
-    """Copy a file to stderr; return its beginning."""
+def _pass_on(path: str) -> tuple[str, list[str]]:
+    """Copy a file to stderr; return its beginning, and what it says of inputs that a design drives from inside."""
     with open(path, "rb") as stream:
         first = b""
         while piece := stream.read(1 << 16):
             first = first or piece[:4096]
             os.write(2, piece)
-    return first.decode("utf-8", errors="replace")
+        stream.seek(0)
+        return first.decode("utf-8", errors="replace"), driven_inputs(stream)
 
 
 def _read_lines(path: str) -> list[str]:
@@ -185,123 +217,6 @@ def _read_lines(path: str) -> list[str]:
             return [os.fsdecode(line) for line in stream.read().split(b"\n") if line]
     except FileNotFoundError:
         return []
-
-
-def _without_output(arguments: list[str]) -> list[str]:
-    kept, skip = [], False
-    for word in arguments:
-        if not skip and word != "-o":
-            kept.append(word)
-        skip = word == "-o"
-    return kept
-
-
-def include_faults(lines: list[str]) -> list[str]:
-    """Included files that are none of the problem's.
-
-    The list is in the order of reading: behind each source (``M``) come the files that it includes (``I``).
-    What the harness compiles of its own may include what it likes, unless a file of the candidate's on that way may
-    have done it.
-    """
-    odd = [f"?: the compiler's list of files has the line {line!r}" for line in lines if line[:2] not in ("M ", "I ")]
-    read = list(dict.fromkeys(os.path.realpath(line[2:]) for line in lines))
-    theirs, wrong = True, set()
-    for line in lines:
-        path = os.path.realpath(line[2:])
-        if line.startswith("M "):
-            theirs = below(path, READABLE)
-        elif not below(path, READABLE):
-            wrong |= {path} if theirs else set()
-        elif not theirs:
-            theirs = _could_include(path)
-    return odd + [
-        f"{_including(path, read)}: `include reads {path!r}, which is none of the problem's files"
-        for path in sorted(wrong)
-    ]
-
-
-def _could_include(path: str) -> bool:
-    """Whether a file that a source of the harness's includes may itself include what is none of the problem's."""
-    with open(path, "rb") as stream:
-        text = stream.read()
-    plain = re.sub(rb'`include\s+"(/code/(?:rtl|verif|docs)/(?:[\w-][\w.-]*/)*[\w-][\w.-]*)"', b"", text)
-    return b"include" in plain or b"``" in plain
-
-
-def _beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[str], list[str]]:
-    """`beyond_ports` for Icarus, by its list of files."""
-    sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
-    named = [word for word in arguments if os.path.realpath(word) in sources]
-    others = [word for word in _without_output(arguments) if word not in named]
-    tops = [word for option, word in zip(others, others[1:]) if option == "-s"]  # noqa: B905, RUF007
-    tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
-    named += _libraries(others)
-    if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
-        return [], [APART]  # a file of options names sources
-    return beyond_ports([f"{REAL}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
-
-
-def _libraries(arguments: list[str]) -> list[str]:
-    """Files that the compiler may read when it misses a module."""
-    found: list[str] = []
-    for at, word in enumerate(arguments):
-        if word[:2] in ("-y", "-l"):
-            place = word[2:] or "".join(arguments[at + 1 : at + 2])
-            names = sorted(os.listdir(place)) if os.path.isdir(place) else []
-            found += [f"{place}/{name}" for name in names if name.endswith((".v", ".sv", ".vl"))]
-            found += [place] if os.path.isfile(place) else []
-    return found
-
-
-def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> tuple[list[str], list[str]]:
-    """Where a design reaches into a testbench that it is compiled with: (violations, why it cannot be judged)."""
-    hidden = [not below(os.path.realpath(word), READABLE) for word in sources]
-    if all(hidden) or not any(hidden):
-        return [], []
-    texts = _texts(command, sources)
-    if texts is None:
-        return [], [APART]
-    from testbench import Names, reach_faults
-
-    names = Names([text for text, own in zip(texts, hidden) if own], tops)  # noqa: B905
-    return [
-        fault
-        for word, text, own in zip(sources, texts, hidden)  # noqa: B905
-        if not own
-        for fault in reach_faults(text, os.path.realpath(word), names, short)
-    ], []
-
-
-def _texts(command: list[str], sources: list[str]) -> list[str] | None:
-    """What the preprocessor makes of each source behind those before it; None where that cannot be said.
-
-    It reads one source after the other, so its text of the first few is how its text of one more begins.
-    """
-    import subprocess
-
-    texts, before = [], b""
-    for count in range(1, len(sources) + 1):
-        done = subprocess.run([*command, *sources[:count]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        if done.returncode or not done.stdout.startswith(before):
-            return None
-        texts.append(os.fsdecode(done.stdout[len(before) :]))
-        before = done.stdout
-    return texts
-
-
-def _including(path: str, read: list[str]) -> str:
-    """Where `path` is included, as ``file:line``; through a macro, the first inclusion through one."""
-    name, macro = os.path.basename(path).encode(errors="surrogateescape"), ""
-    for file in read:
-        if file == path or not os.path.isfile(file) or not below(file, READABLE):
-            continue
-        with open(file, "rb") as stream:
-            for number, line in enumerate(stream, 1):
-                if b"`include" in line and name in line:
-                    return f"{short(file)}:{number}"
-                if not macro and (b"`include" in line or name in line):
-                    macro = f"{short(file)}:{number}"
-    return macro or "?"
 
 
 def main() -> None:

@@ -13,6 +13,10 @@ for path in /usr/local/bin/iverilog /usr/local/bin/vvp /usr/bin/verilator; do
     ln -s "$here/tool" "$path"
 done
 
+# What decides which files a design opens. A loader that cannot load it says so, and then there is no image.
+gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$here/wall.so" "$here/wall.c"
+test -z "$(LD_PRELOAD="$here/wall.so" RTL_GYM_WALL='||' "$real/vvp" -h 2>&1 | grep -i preload)"
+
 # Python's share: cocotb 1 names on cocotb 2, and the reports of what the tests did.
 packages="$(/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 cp "$here"/site/rtl_gym_*.py "$here/site/rtl_gym.pth" "$packages/"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 READS = {"$readmemb", "$readmemh", "$sdf_annotate", "$fopenr"}
 """Calls whose first argument names a file to read."""
-WRITES = {"$fopenw", "$fopena", "$writememb", "$writememh", "$ivlh_file_open"}
+WRITES = {"$fopen", "$fopenw", "$fopena", "$writememb", "$writememh", "$ivlh_file_open"}
 """Calls that open a file for writing, or for what their arguments say at run time."""
 HOSTILE = {"$system", "$exec", "$shell", "$popen", "$readmempath", "$vpi_tree", "$input", "$key", "$log", "$save"}
 HOSTILE |= {"$restart", "$incsave", "$table_model"}
@@ -29,6 +29,6 @@ sync$or$plane delete pop_back pop_front ivlh_attribute_event ivlh_falling_edge i
 ivlh_rising_edge ivlh_shift_left ivlh_shift_right ivlh_write ivlh_writeline
 """
 HARMLESS = {f"${name}" for name in _KNOWN.split()}
-"""Calls that open nothing. Those on descriptors can only reach stdout and stderr where nothing can be opened."""
+"""Calls that open nothing. Those on descriptors reach stdout, stderr, and what the wall has opened."""
 METHODS = ("$ivl_",)
 """The compiler's own names for methods of strings, enumerations, queues and arrays."""

@@ -25,6 +25,11 @@ BORDERS = {"module", "macromodule", "endmodule", "interface", "endinterface", "p
 """Words between which a module stands: an odd number of them has been read inside of one."""
 DEPTHS = {"begin": 1, "fork": 1, "class": 1, "end": -1, "join": -1, "join_any": -1, "join_none": -1, "endclass": -1}
 """Words of inner scopes, where a declaration counts for that scope alone."""
+OVERRIDES = {"force", "release", "$deposit"}
+SWITCHES = {"tran", "tranif0", "tranif1", "rtran", "rtranif0", "rtranif1"}
+"""What acts on a signal from both of its sides, and so on the testbench's behind a port."""
+COMPLETE = {";", "end", "endfunction", "endtask", "endgenerate", "generate"}
+"""Words behind which a declaration is the module's own. Under a condition it belongs to a scope that may be absent."""
 
 # The hidden text is trusted, so patterns do for it.
 _DESIGN = re.compile(r"\b(?:module|macromodule|interface|program|package|class)\s+(?:automatic\s+|static\s+)?(\w+)")
@@ -74,6 +79,7 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
     """
     tokens = _tokens(text, file, show)
     own = _own_routines(tokens)
+    blocks = _blocks_around(tokens)
     found = []
     for at, token in enumerate(tokens):
         if token.kind != "name" or (at and tokens[at - 1].kind == "."):
@@ -86,6 +92,11 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
             found.append(f"{token.place}: {word!r} leads into the hidden testbench")
         elif word in names.used and (before in ("extends", "bind") or (after and (after.kind in ("name", "#")))):
             found.append(f"{token.place}: {word!r} is a part of the hidden testbench")
+        elif word in OVERRIDES | SWITCHES:
+            found.append(f"{token.place}: {word!r} reaches through ports into the hidden testbench")
+        elif word == "disable" and after and after.word in names.scopes and after.word not in blocks[at]:
+            if (after.word, token.module) not in own:
+                found.append(f"{token.place}: 'disable' ends {after.word!r}, which is the hidden testbench's")
         elif word in names.routines and after and after.word in "(;" and (word, token.module) not in own:
             found.append(f"{token.place}: {word!r} is a routine of the hidden testbench")
     return list(dict.fromkeys(found))
@@ -114,11 +125,34 @@ def _own_routines(tokens: Sequence[Token]) -> set[tuple[str, int]]:
     depth = 0
     for at, token in enumerate(tokens):
         depth = 0 if token.word in BORDERS else depth + DEPTHS.get(token.word, 0)
-        if token.word in ("function", "task") and depth == 0 and token.module % 2:
+        behind = tokens[at - 1].word if at else ""
+        if token.word in ("function", "task") and depth == 0 and token.module % 2 and behind in COMPLETE:
             head = at + 1
             while head < len(tokens) and tokens[head].word not in ("(", ";"):
                 head += 1
             found.add((tokens[head - 1].word, token.module))
+    return found
+
+
+def _blocks_around(tokens: Sequence[Token]) -> dict[int, set[str]]:
+    """The names of the blocks around each ``disable``."""
+    found: dict[int, set[str]] = {}
+    open_: list[tuple[str, str]] = []
+    for at, token in enumerate(tokens):
+        before = tokens[at - 1].word if at else ""
+        if token.kind != "name" or before == ".":
+            continue
+        if token.word in BORDERS:
+            open_ = []
+        elif token.word == "begin" or (token.word == "fork" and before not in ("disable", "wait")):
+            named = at + 2 < len(tokens) and tokens[at + 1].word == ":"
+            open_.append((token.word, tokens[at + 2].word if named else ""))
+        elif token.word == "end" or token.word in ("join", "join_any", "join_none"):
+            kind = "begin" if token.word == "end" else "fork"
+            while open_ and open_.pop()[0] != kind:
+                pass
+        elif token.word == "disable":
+            found[at] = {name for _, name in open_}
     return found
 
 

@@ -2,7 +2,8 @@
 
 Verilator leaves no list of calls behind, but its own preprocessor can be asked for the text that its compiler will
 read, with every macro, include and condition resolved. In that text the words that reach outside are few, and all are
-fixed by its lexer: none can be made at run time. Names of files must stand there as literal text.
+fixed by its lexer: none can be made at run time. Nothing watches the program while it runs, so names of files must
+stand there as literal text, and what writes a file is not built at all.
 """
 
 from __future__ import annotations
@@ -10,76 +11,124 @@ from __future__ import annotations
 import os
 import re
 
-from compiled import DUMPS, READABLE, below, read_fault, short
+from compiled import LOADED, READABLE, SECRET, WORK, below, short
 from tasks import HOSTILE, READS, WRITES
 
 TOKEN = re.compile(
     r'(?P<block>""")|(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<escaped>\\\S+)'
-    r"|(?P<task>\$[A-Za-z_0-9$]+)|(?P<directive>`[A-Za-z_]\w*)|(?P<dpi>\b(?:import|export)\s*(?=\"))|(?P<end>\n)",
+    r"|(?P<task>\$[A-Za-z_0-9$]+)|(?P<directive>`[A-Za-z_]\w*)|(?P<dpi>\b(?:import|export)\b)|(?P<end>\n)|(?P<stop>;)",
     re.DOTALL,
 )
 LINE = re.compile(r'[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"[ \t]*(\d?)[^\n]*')
+MARKS = re.compile(r'^`line \d+ "[^"\n]*" \d[ \t]*$', re.MULTILINE)
+PLAIN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+BORDER = re.compile(
+    r"\\\S+|(?<![\w$])(?:end(?:module|interface|program|package|primitive)"
+    r"|(?:module|macromodule|interface|program|package|primitive)(?:\s+(?:automatic|static))?\s+\\?([\w$]+))(?![\w$])"
+)
 ARGUMENT = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*(?=[,)])')
 MODE = re.compile(r'\s*,\s*"(rb?)"\s*\)')
 FOREIGN = re.compile(r"`(?:systemc_\w+|pragma|verilator_config)")
 RAW = re.compile(r"\$c(?:\d+|pure)?")
+DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
 
 
-def check_preprocessed(text: str, arguments: list[str]) -> list[str]:
-    """What a design would do, from the output of Verilator's preprocessor.
+def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What a design would do, from the output of Verilator's preprocessor: (violations, why it is not built).
 
     Args:
         text: That output.
         arguments: Verilator's own, which name the sources.
     """
     allowed = READABLE + tuple(os.path.realpath(word) for word in arguments if os.path.isfile(word))
-    found, file, number, at = [], "?", 1, 0
+    violations: list[str] = []
+    refused: list[str] = []
+    file, number, at, foreign = "?", 1, 0, ""
     while match := TOKEN.search(text, at):
         at = match.end()
-        word, place = match.group(), f"{short(file)}:{number}"
+        kind, word, place = match.lastgroup, match.group(), f"{short(file)}:{number}"
         if word == "`line":
             where = LINE.match(text, at)
             if where:
                 if where[3] == "1" and not below(os.path.realpath(where[2]), allowed):
-                    found.append(f"{place}: `include reads {where[2]!r}, which is none of the problem's files")
+                    violations.append(f"{place}: `include reads {where[2]!r}, which is none of the problem's files")
                 file, number, at = where[2], int(where[1]) - 1, where.end()
-            continue
-        reason = _fault(match.lastgroup or "", word, text, at)
-        if reason:
-            found.append(f"{place}: {reason}")
+                continue
+        if kind == "dpi" or kind == "stop":
+            foreign = f"{place}: {word}" if kind == "dpi" else ""
+        elif foreign and kind in ("string", "block", "directive"):
+            # A name of a language makes it a foreign one, whatever stands before that name; so does what may hide one.
+            violations.append(f"{foreign} of a foreign function reaches out of the simulation")
+            foreign = ""
+        if kind == "block":
+            violations.append(f'{place}: a """ string, behind which this check cannot follow')
+        elif kind == "directive" and FOREIGN.fullmatch(word):
+            violations.append(f"{place}: {word} puts text of its own into the simulator")
+        elif kind == "task":
+            reached, reason = _task_fault(word, text, at)
+            (violations if reached else refused).extend([f"{place}: {reason}"] if reason else [])
         number += word.count("\n")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(violations)), list(dict.fromkeys(refused))
 
 
-def _fault(kind: str, word: str, text: str, at: int) -> str | None:
-    """What is wrong with a word of the text, or None."""
-    if kind == "block":
-        return 'a """ string, behind which this check cannot follow'
-    if kind == "dpi":
-        return f"{word.strip()} of a foreign function reaches out of the simulation"
-    if kind == "directive" and FOREIGN.fullmatch(word):
-        return f"{word} puts text of its own into the simulator"
-    if kind == "task":
-        return _task_fault(word, text, at)
-    return None
+def unjudged(text: str, read: list[str], arguments: list[str]) -> list[str]:
+    """Files of the candidate's that Verilator looked up by the name of a module, and so past its preprocessor.
+
+    Args:
+        text: The preprocessor's output, of what the arguments name.
+        read: Every file that the compiler read.
+        arguments: Verilator's own.
+    """
+    named = {os.path.realpath(word) for word in arguments if os.path.isfile(word)}
+    plain = PLAIN.sub(" ", MARKS.sub("", text))
+    declared = _declared(plain)
+    found = []
+    for path in read:
+        if not below(os.path.realpath(path), READABLE) or os.path.realpath(path) in named:
+            continue
+        # What is not named is included, or else its module is named in what is: its file is called like it, and more.
+        # What is declared is not looked up.
+        parts = os.path.basename(path).split(".")
+        stems = [".".join(parts[: count + 1]) for count in range(len(parts))]
+        if any(re.search(rf"(?<!\w){re.escape(stem)}(?!\w)", plain) for stem in stems if stem not in declared):
+            found.append(f"{short(path)}: a module that is looked up in a folder cannot be judged; nothing is built")
+    return found
 
 
-def _task_fault(name: str, text: str, at: int) -> str | None:
+def _declared(plain: str) -> set[str]:
+    """The modules, packages and the like that a text declares, none within another."""
+    found, depth = {""}, 0
+    for match in BORDER.finditer(plain):
+        if match[1] and depth == 0:
+            found.add(match[1])
+        depth += bool(match[1]) - match[0].startswith("end")
+    return found
+
+
+def _task_fault(name: str, text: str, at: int) -> tuple[bool, str | None]:
+    """Whether a task reaches for the checker, and what is wrong with it; None where nothing is."""
     if RAW.fullmatch(name):
-        return f"{name} puts C++ of its own into the simulator"
+        return True, f"{name} puts C++ of its own into the simulator"
     if name in HOSTILE:
-        return f"{name} reaches out of the simulation"
-    if name in WRITES:
-        return f"{name} writes a file"
-    if name not in READS and name not in ("$fopen", "$dumpfile"):
-        return None
+        return True, f"{name} reaches out of the simulation"
+    if name not in READS | WRITES and name != "$dumpfile":
+        return False, None
     open_ = re.compile(r"\s*\(").match(text, at)
     first = ARGUMENT.match(text, open_.end()) if open_ else None
-    if first is None:
-        return f"{name} opens a file whose name is no literal text"
+    if first is None or "\\" in first[1]:
+        return False, f"{name} opens a file whose name is no plain literal text; that cannot be watched"
+    path, shown = first[1], repr(first[1])
+    places = {os.path.normpath(os.path.join(os.getcwd(), path)), os.path.realpath(path)}
+    secret = any(below(place, SECRET) for place in places)
+    if name in READS or (name == "$fopen" and MODE.match(text, first.end())):
+        here = os.getcwd()
+        work = (*WORK, *([here] if here != "/" and not os.path.isabs(path) else []))
+        if secret or not all(below(place, work) for place in places):
+            return secret, f"{name} reads {shown}, which is none of the problem's files"
+        return False, None
+    if secret or path.endswith(LOADED):
+        return True, f"{name} opens {shown} for writing, which only the checker may"
     if name == "$dumpfile":
-        return None if first[1].endswith(DUMPS) else f"$dumpfile writes {first[1]!r}, which is no waveform file"
-    if name == "$fopen" and not MODE.match(text, first.end()):
-        return f"$fopen opens {first[1]!r} for writing"
-    reason = "names a file with a backslash in it" if "\\" in first[1] else read_fault(first[1])
-    return f"{name} {reason}" if reason else None
+        waves = path.endswith(DUMPS) or "." not in os.path.basename(path)
+        return False, None if waves else f"$dumpfile writes {shown}, which is no waveform file; it cannot be watched"
+    return False, f"{name} opens {shown} for writing; in a program of Verilator's that cannot be watched"

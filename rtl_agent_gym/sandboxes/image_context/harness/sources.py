@@ -1,0 +1,148 @@
+"""Judges what a simulator's compiler reads: which files a design includes, and how it meets a hidden testbench."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from compiled import READABLE, below, short
+
+REAL = "/opt/rtl-agent-gym/real"
+APART = "?: what the hidden testbench and the design say cannot be told apart, so nothing is simulated"
+DRIVEN = re.compile(rb"(.+):\d+: warning: input port (\S+) is coerced to inout")
+
+
+def without_output(arguments: list[str]) -> list[str]:
+    """A compiler's arguments but for the file it writes."""
+    kept, skip = [], False
+    for word in arguments:
+        if not skip and word != "-o":
+            kept.append(word)
+        skip = word == "-o"
+    return kept
+
+
+def include_faults(lines: list[str]) -> list[str]:
+    """Included files that are none of the problem's.
+
+    The list is in the order of reading: behind each source (``M``) come the files that it includes (``I``).
+    What the harness compiles of its own may include what it likes, unless a file of the candidate's on that way may
+    have done it.
+    """
+    odd = [f"?: the compiler's list of files has the line {line!r}" for line in lines if line[:2] not in ("M ", "I ")]
+    read = list(dict.fromkeys(os.path.realpath(line[2:]) for line in lines))
+    theirs, wrong = True, set()
+    for line in lines:
+        path = os.path.realpath(line[2:])
+        if line.startswith("M "):
+            theirs = below(path, READABLE)
+        elif not below(path, READABLE):
+            wrong |= {path} if theirs else set()
+        elif not theirs:
+            theirs = _could_include(path)
+    return odd + [
+        f"{_including(path, read)}: `include reads {path!r}, which is none of the problem's files"
+        for path in sorted(wrong)
+    ]
+
+
+def _could_include(path: str) -> bool:
+    """Whether a file that a source of the harness's includes may itself include what is none of the problem's."""
+    with open(path, "rb") as stream:
+        text = stream.read()
+    plain = re.sub(rb'`include\s+"(/code/(?:rtl|verif|docs)/(?:[\w-][\w.-]*/)*[\w-][\w.-]*)"', b"", text)
+    return b"include" in plain or b"``" in plain
+
+
+def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[str], list[str]]:
+    """`beyond_ports` for Icarus, by its list of files."""
+    sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
+    named = [word for word in arguments if os.path.realpath(word) in sources]
+    others = [word for word in without_output(arguments) if word not in named]
+    tops = [word for option, word in zip(others, others[1:]) if option == "-s"]  # noqa: B905, RUF007
+    tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
+    named += _libraries(others)
+    if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
+        return [], [APART]  # a file of options names sources
+    return beyond_ports([f"{REAL}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
+
+
+def _libraries(arguments: list[str]) -> list[str]:
+    """Files that the compiler may read when it misses a module."""
+    found: list[str] = []
+    for at, word in enumerate(arguments):
+        if word[:2] in ("-y", "-l"):
+            place = word[2:] or "".join(arguments[at + 1 : at + 2])
+            names = sorted(os.listdir(place)) if os.path.isdir(place) else []
+            found += [f"{place}/{name}" for name in names if name.endswith((".v", ".sv", ".vl"))]
+            found += [place] if os.path.isfile(place) else []
+    return found
+
+
+def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> tuple[list[str], list[str]]:
+    """Where a design reaches into a testbench that it is compiled with: (violations, why it cannot be judged)."""
+    hidden = [not below(os.path.realpath(word), READABLE) for word in sources]
+    if all(hidden) or not any(hidden):
+        return [], []
+    texts = _texts(command, sources)
+    if texts is None:
+        return [], [APART]
+    from testbench import Names, reach_faults
+
+    names = Names([text for text, own in zip(texts, hidden) if own], tops)  # noqa: B905
+    return [
+        fault
+        for word, text, own in zip(sources, texts, hidden)  # noqa: B905
+        if not own
+        for fault in reach_faults(text, os.path.realpath(word), names, short)
+    ], []
+
+
+def _texts(command: list[str], sources: list[str]) -> list[str] | None:
+    """What the preprocessor makes of each source behind those before it; None where that cannot be said.
+
+    It reads one source after the other, so its text of the first few is how its text of one more begins.
+    """
+    import subprocess
+
+    texts, before = [], b""
+    for count in range(1, len(sources) + 1):
+        done = subprocess.run([*command, *sources[:count]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if done.returncode or not done.stdout.startswith(before):
+            return None
+        texts.append(os.fsdecode(done.stdout[len(before) :]))
+        before = done.stdout
+    return texts
+
+
+def _including(path: str, read: list[str]) -> str:
+    """Where `path` is included, as ``file:line``; through a macro, the first inclusion through one."""
+    name, macro = os.path.basename(path).encode(errors="surrogateescape"), ""
+    for file in read:
+        if file == path or not os.path.isfile(file) or not below(file, READABLE):
+            continue
+        with open(file, "rb") as stream:
+            for number, line in enumerate(stream, 1):
+                if b"`include" in line and name in line:
+                    return f"{short(file)}:{number}"
+                if not macro and (b"`include" in line or name in line):
+                    macro = f"{short(file)}:{number}"
+    return macro or "?"
+
+
+def mixed(lines: list[str]) -> bool:
+    """Whether files of the candidate's are compiled with others, by the compiler's list."""
+    own = [below(os.path.realpath(line[2:]), READABLE) for line in lines]
+    return any(own) and not all(own)
+
+
+def driven_inputs(said: Iterable[bytes]) -> list[str]:
+    """Inputs that a design drives from inside, and so the signals of whoever connected them, by Icarus's warnings."""
+    driven = []
+    for line in said:
+        match = DRIVEN.match(line)
+        if match and not below(os.path.realpath(os.fsdecode(match[1])), READABLE):
+            name = match[2].decode("utf-8", errors="replace")
+            driven.append(f"?: input port {name} is driven from inside, and so would be the hidden testbench's signal")
+    return driven
