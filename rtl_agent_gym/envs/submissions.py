@@ -18,8 +18,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..errors import SandboxBroken
 from ..problems import Problem
-from ..sandboxes import CommandResult, Sandbox
+from ..sandboxes import CommandResult, FoundFiles, Sandbox
 from ..sandboxes.observation import cut
 from ..scoring import RewardWeights
 from ..scoring.score import Score
@@ -30,6 +31,8 @@ MISPLACED = f"{COMMAND} must be a command of its own: nothing before it, nothing
 """Told where the shell was asked for it."""
 
 _LONGEST_NAME = 80
+_MOST_NAMED = 5
+"""Files that a reason names of those that were left out."""
 _IN_A_LINE = re.compile(
     rf"(?:^|[;&|({{]|\b(?:then|do|else|time|exec|command)\b)[ \t]*{COMMAND}(?=$|[\s;&|)}}<>])", re.MULTILINE
 )
@@ -107,18 +110,36 @@ class Submissions:
     async def grade(self, sandbox: Sandbox) -> tuple[Score, dict[str, str | bytes]]:
         """The score of the files as they stand, and the files. Files that were graded before are not graded again.
 
+        Where the agent's commands have ended the sandbox, there are none. What was left out is said in the reason.
+
         Raises:
             SandboxError: The machine failed; there is no score.
         """
-        files: dict[str, str | bytes] = dict(await sandbox.read_files(FOLDERS))
+        files, notes = await self._read(sandbox)
         name = _digest(files)
-        known = self._graded.get(name)
-        if known is not None:
-            return known.model_copy(update={"cached": True, "seconds": 0.0, "retries": 0}), files
-        score = await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout)
-        if score.seconds < self._config.scoring_timeout:  # where the clock decided, it might decide otherwise
-            self._graded[name] = score
+        score = self._graded.get(name)
+        if score is not None:
+            score = score.model_copy(update={"cached": True, "seconds": 0.0, "retries": 0})
+        else:
+            score = await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout)
+            if score.seconds < self._config.scoring_timeout:  # where the clock decided, it might decide otherwise
+                self._graded[name] = score
+        if notes:
+            score = score.model_copy(update={"reason": "; ".join(part for part in (score.reason, notes) if part)})
         return score, files
+
+    async def _read(self, sandbox: Sandbox) -> tuple[dict[str, str | bytes], str]:
+        """The files to be graded, and what has to be said of those that are not.
+
+        The problem's own files come first: whatever else an agent leaves, they are graded.
+        """
+        given = [path for path in self._problem.context if path not in self._problem.targets]
+        try:
+            found = await sandbox.read_files(FOLDERS, first=[*self._problem.targets, *given])
+        except SandboxBroken as error:
+            return {}, f"nothing was left to grade: {error}"
+        lines = found.left_out_lines(_MOST_NAMED) if isinstance(found, FoundFiles) else []
+        return dict(found), f"left out: {', '.join(lines)}" if lines else ""
 
     @property
     def _tested(self) -> bool:
