@@ -74,6 +74,8 @@ class Channel(asyncio.Protocol):
         self._lost: str | None = None
         self.broken: str | None = None
         """Why the warden could not go on, in its own words; None where it has said nothing of the kind."""
+        self.memory_full = False
+        """Whether the warden has last said that the sandbox's own memory is full."""
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._closed = asyncio.Event()
@@ -202,6 +204,9 @@ class Channel(asyncio.Protocol):
     def _take(self, kind: bytes, header: dict[str, Any], body: bytes) -> None:
         if kind == b"b":
             self.broken = str(header["message"])
+            return
+        if kind == b"m":
+            self.memory_full = bool(header["full"])
             return
         pending = self._pending.get(header["id"])
         if pending is None or pending.future.done():

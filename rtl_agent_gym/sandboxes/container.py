@@ -160,11 +160,10 @@ class DockerSandbox:
 
     async def _judge(self, lost: SandboxLost) -> RTLGymError:
         """What a loss is, once commands have been run: theirs where there is evidence, the machine's otherwise."""
-        container, broken = self._container, self._channel.broken if self._channel is not None else None
+        channel, client, container = self._channel, self._provider.client, self._container or ""
+        broken, full = (channel.broken, channel.memory_full) if channel is not None else (None, False)
         try:
-            why = await self._provider.call(
-                lambda: own_doing(self._provider.client(), container or "", self._spec, broken)
-            )
+            why = await self._provider.call(lambda: own_doing(client(), container, self._spec, broken, full))
         except SandboxError:  # the daemon does not say
             why = ""
         self._give_up(lost)

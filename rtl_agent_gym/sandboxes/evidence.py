@@ -4,7 +4,8 @@ The kernel keeps every signal of a container's own processes from its process 1,
 its limits. So a sandbox ends in few ways, and the daemon and the warden tell them apart:
 
 - The warden said that it could not go on: it met something that the commands had left for it.
-- The kernel's out-of-memory killer took it: the commands had filled the container's memory.
+- The kernel's out-of-memory killer took it, after the warden had said that the container's own memory was full: the
+  commands had filled it. Otherwise the machine had no more.
 - Somebody outside killed, stopped or paused the container, the daemon is gone, or the client's line to it: the machine.
 - The warden is silent while the container uses all that it may of processors or memory: the commands starve it. Silent
   in an idle container, it is starved or frozen from outside.
@@ -28,7 +29,7 @@ _BUSY, _FULL = 0.85, 0.97
 """Share of its processors, and of its memory, from which on a container starves its own warden."""
 
 
-def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None) -> str:
+def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None, memory_full: bool) -> str:
     """Why the sandbox's own commands ended it; empty where they did not, or nobody can say. Blocks for seconds.
 
     Args:
@@ -36,6 +37,7 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None) -
         container: Its id.
         spec: What it was made of.
         broken: What its warden said when it could not go on.
+        memory_full: Whether its warden has last said that its own memory was full.
 
     Raises:
         docker.errors.DockerException: The daemon does not say; the errors of `requests` likewise.
@@ -45,7 +47,7 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None) -
     state = _state(api, container)
     if state is not None and state["Running"]:
         return "" if state.get("Paused") else _starving(api, container, spec)
-    return _ending(api, container)
+    return _ending(api, container) if memory_full else ""
 
 
 def _state(api: Any, container: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from importlib import resources
 
-MODULES = ("confine", "processes", "files", "shell", "relay", "users", "loop")
+MODULES = ("confine", "processes", "files", "shell", "relay", "users", "memory", "loop")
 
 _BOOTSTRAP = """\
 import sys, types

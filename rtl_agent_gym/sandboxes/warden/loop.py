@@ -8,7 +8,8 @@ Frames go both ways on stdin and stdout: kind (1 byte), header length and body l
 (JSON), body. Requests: ``R`` a command for the shell, ``X`` a process, ``I`` a process's stdin, from when on its time
 runs, ``W`` write files, ``G`` get files, ``P`` ping.
 Each carries an ``id``, and so do its replies: ``o`` a piece of output or of files, ``d`` done, ``e`` an error. The
-warden begins with a ``d`` of id 0. Where it cannot go on, ``b`` says why, and it ends with status `BROKEN`.
+warden begins with a ``d`` of id 0. Two kinds answer nothing: ``m`` says whether the sandbox's memory is full, ``b`` why
+the warden cannot go on, after which it ends with status `BROKEN`.
 
 With ``keeper=UID worker=UID`` among the arguments there are two wardens, each of another user (`relay.py`): requests
 whose header says ``worker`` are the second one's.
@@ -30,6 +31,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .files import read_files, write_files
+from .memory import PERIOD, MemoryWatch
 from .processes import PIPE_SIZE, Output, Stream, processes, signal_all, spawn
 from .relay import HEADER, Relay, divide, frame_size
 from .shell import Shell
@@ -169,6 +171,7 @@ class Warden:
         self.running: dict[int, Process] = {}
         self.shell = Shell(self) if has_shell else None
         self.relay = Relay(line, self) if line is not None else None
+        self.memory = MemoryWatch()
 
     def watch(self, fd: int, callback: Callback, *, write: bool = False) -> None:
         """Call back whenever `fd` can be read (or written). Watching twice is watching once."""
@@ -242,6 +245,8 @@ class Warden:
         times = [process.job.deadline for process in self.running.values()]
         if self.shell is not None and (due := self.shell.next_time()) is not None:
             times.append(due)
+        if self.shell is not None and self.shell.busy:
+            times.append(time.monotonic() + PERIOD)
         return max(0.0, min(min(times) - time.monotonic(), LONGEST_SLEEP)) if times else None
 
     def loop(self) -> None:
@@ -265,6 +270,8 @@ class Warden:
                 process.check_time(now)
             if self.shell is not None:
                 self.shell.check_time(now)
+                if self.shell.busy and self.memory.look(now):
+                    reply(b"m", {"id": 0, "full": self.memory.full})
 
 
 def main() -> None:

@@ -108,6 +108,11 @@ class Shell:
         self.send(_BEGIN)
         self.send_marker()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs, or something that an earlier one has left running."""
+        return self.job is not None or len(self.survivors) > 1
+
     def close(self) -> None:
         """Give up the ways to a bash that is gone."""
         for fd in (self.commands, self.status, self.output.read_fd):
