@@ -231,7 +231,7 @@ async def test_large_files_push_no_target_out(episode: Episode) -> None:
     turn = await episode.step("Done.")
     assert turn.score is not None
     assert (turn.score.format, turn.score.syntax) == (1.0, 1.0)
-    assert "left out: docs/x: 17000000 bytes; at most 16777216 a file are read" in turn.score.reason
+    assert "docs/x: 17000000 bytes; at most 16777216 a file are read" in turn.score.reason
     assert "rtl/a5.bin: 14000000 bytes; at most 67108864 are read in all" in turn.score.reason
     assert "rtl/a4.bin" not in turn.score.reason
     assert episode.transcript_path is not None

@@ -297,10 +297,7 @@ def test_what_is_no_report_is_none(report: bytes) -> None:
     begun = time.monotonic()
     assert read_report(report.replace(b"W", word), word) is None
     assert time.monotonic() - begun < 1.0
-    assert (
-        read_report(report.replace(b"W", word) + b"\0" + word + b" 7 /tmp\0", word) == (7, b"/tmp")
-        or report[-1:] == b"/"
-    )
+    assert read_report(word + b" 7 /tmp\0" + report.replace(b"W", word), word) == (7, b"/tmp")
 
 
 async def test_a_fork_bomb_is_over_with_its_time(sandbox: DockerSandbox) -> None:
