@@ -14,13 +14,15 @@
     │       └── ServiceError  a training service failed one request: a fault of that episode or step
     │           ├── RequestRefused  it will not do what was asked, and would refuse it again
     │           └── ServiceDown     it cannot be used at all: the run ends, and can be resumed
+    ├── SandboxBroken         an agent's own commands ended its sandbox: data, never a machine's fault
     └── TranscriptError       a recorded episode cannot be read              (also a ValueError)
 
 Who classifies: the module at whose edge a foreign exception appears (Docker, the operating system, JSON) turns it into
 one of these, with the cause chained. Above that edge nobody catches ``Exception``.
 
 What an agent or a design does wrong is data (an observation, a `Score` with its reason), never an exception.
-`SandboxError` is the opposite: it says nothing about the agent, so no caller may turn it into a reward.
+`SandboxError` is the opposite: it says nothing about the agent, so no caller may turn it into a reward. `SandboxBroken`
+is an exception for its way through the code alone: an episode takes it for its end, and is graded.
 """
 
 from __future__ import annotations
@@ -99,6 +101,13 @@ class ImageError(SandboxError):
 
 class SandboxLost(SandboxError):
     """A container, or the channel into it, went away while it was in use."""
+
+
+class SandboxBroken(RTLGymError, RuntimeError):
+    """An agent's own commands ended its sandbox, by the evidence of the daemon and of what ran in it.
+
+    No machine's fault: the episode is over and graded, and nothing is tried again.
+    """
 
 
 class HarnessError(SandboxError):

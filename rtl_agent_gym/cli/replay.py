@@ -24,7 +24,6 @@ from ..evaluation.replay import Replay, recorded_weights, replay, replayed_to
 from ..problems import Problem, load_problems
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import DockerSandboxes, Sandbox
-from ..sandboxes.container import AGENT_UID
 from ..scoring import Scorer
 from ..transcripts import Transcript, read_transcript
 from .options import JsonOption, ProblemsOption
@@ -125,7 +124,7 @@ async def _state_of(sandbox: Sandbox) -> str:
 def _terminal(container: str, state: str) -> None:
     size = shutil.get_terminal_size()
     command = ["bash", "-c", f"exec bash --rcfile {shlex.quote(state)} -i"]
-    arguments = ["exec", "-it", "-u", str(AGENT_UID), "-w", "/code", "-e", "TERM=xterm-256color", container, *command]
+    arguments = ["exec", "-it", "-w", "/code", "-e", "TERM=xterm-256color", container, *command]
     with _spawned(arguments, (size.lines, size.columns)) as child:
         child.interact(escape_character=None)
 

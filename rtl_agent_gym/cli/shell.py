@@ -13,7 +13,6 @@ from rich.console import Console
 from ..errors import DaemonError, UsageError
 from ..problems import Problem
 from ..sandboxes import DockerSandboxes
-from ..sandboxes.container import AGENT_UID
 from ..scoring import RewardWeights, Scorer
 from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_score
@@ -49,7 +48,7 @@ async def _visit(problem: Problem, console: Console) -> None:
 
 def _terminal(container: str) -> None:
     size = shutil.get_terminal_size()
-    arguments = ["exec", "-it", "-u", str(AGENT_UID), "-w", "/code", "-e", "TERM=xterm-256color", container, "bash"]
+    arguments = ["exec", "-it", "-w", "/code", "-e", "TERM=xterm-256color", container, "bash"]
     child = pexpect.spawn("docker", arguments, dimensions=(size.lines, size.columns))
     child.interact(escape_character=None)
     child.close()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from ..errors import SandboxError, UsageError
+from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem
 from ..prompts import build_prompt
@@ -27,7 +27,7 @@ from ..renderers.native import read_native
 from ..renderers.protocol import with_notes
 from ..sandboxes import CommandResult, Sandbox, SandboxProvider
 from ..scoring.score import Score
-from .outputs import describe
+from .outputs import BROKEN, describe
 from .recording import Recording
 from .rules import FOLDERS, EpisodeConfig, Grader
 from .submissions import MISPLACED, Submissions
@@ -69,6 +69,7 @@ class Episode:
         self._submissions = Submissions(problem, grader, self.config, self._seed)
         self._begun = time.monotonic()
         self._malformed = 0
+        self._broken = False
         self.turns: list[Turn] = []
         self.over = False
 
@@ -134,7 +135,13 @@ class Episode:
                 sandbox = await self._provider.create(self.config.sandbox)
                 try:
                     await sandbox.write_files(self.problem.context)
-                    await sandbox.run(f"mkdir -p rtl verif docs rundir; RANDOM={self._seed & 0x7FFFFFFF}", timeout=30.0)
+                    folders = f"mkdir -p rtl verif docs rundir && RANDOM={self._seed & 0x7FFFFFFF}"
+                    made = await sandbox.run(folders, timeout=30.0)
+                    if made.exit_code != 0:
+                        raise SandboxLost(f"sandbox {sandbox.id} cannot make folders: {made.output.strip()[-400:]}")
+                except SandboxBroken as error:  # before an agent has had a word
+                    await asyncio.shield(sandbox.close())
+                    raise SandboxLost(str(error)) from error
                 except BaseException:
                     await asyncio.shield(sandbox.close())
                     raise
@@ -186,7 +193,10 @@ class Episode:
         results: list[CommandResult] = []
         outputs: list[str] = []
         for command in action.commands:
-            result = await self._run(command)
+            try:
+                result = BROKEN if self._broken else await self._run(command)
+            except SandboxBroken:
+                self._broken, result = True, BROKEN
             notes = [MISPLACED] if self._submissions.misplaced(command, result) else []
             results.append(result)
             outputs += with_notes([describe(result, self.config.command_timeout)], notes)
@@ -213,6 +223,8 @@ class Episode:
             return "completed"
         if self._malformed >= self.config.max_malformed:
             return "parse_error"
+        if self._broken:
+            return "sandbox_broken"
         if out_of_tokens:
             return "max_tokens"
         return "max_turns" if number >= self.config.max_turns else None

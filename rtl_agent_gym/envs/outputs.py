@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ..sandboxes import CommandResult
 
+BROKEN = CommandResult("", None, restarted="the commands have ended the machine")
+"""The end of a command under which the agent's machine broke, and of those behind it."""
+
 
 def describe(result: CommandResult, timeout: float) -> str:
     """The output, and below it in brackets whatever the output alone does not say.
@@ -12,6 +15,8 @@ def describe(result: CommandResult, timeout: float) -> str:
         result: The command's end.
         timeout: Its time-out in seconds.
     """
+    if result is BROKEN:
+        return "[the commands have ended this machine; its files are lost and the episode is over]"
     remarks = []
     if result.timed_out:
         remarks.append(f"timed out after {timeout:g} s; the command's processes were ended")

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .. import __version__
+from ..errors import SandboxBroken
 from ..policies.protocol import Completion
 from ..problems import Problem
-from ..sandboxes import CommandResult, Sandbox
+from ..sandboxes import CommandResult, FoundFiles, Sandbox
 from ..scoring import RewardWeights
 from ..scoring.score import Score
 from ..transcripts import (
@@ -96,6 +97,7 @@ class Recording:
         """Write a turn, with what it did to the work folder."""
         if self._writer is None:
             return
+        files, left_out = await self._changes(turn, sandbox)
         self._write(
             TurnRecord(
                 turn=turn.number,
@@ -107,22 +109,36 @@ class Recording:
                 action=turn.action.kind,
                 commands=[_command(*pair) for pair in zip(turn.action.commands, turn.results, strict=True)],
                 observation=turn.observation,
-                files=await self._changes(turn, sandbox),
+                files=files,
+                left_out=left_out,
                 seconds=seconds,
             )
         )
 
-    async def _changes(self, turn: Turn, sandbox: Sandbox) -> dict[str, str | None]:
-        """What the turn's commands did to the text files of the graded folders."""
+    async def _changes(self, turn: Turn, sandbox: Sandbox) -> tuple[dict[str, str | None], list[str]]:
+        """What the turn's commands did to the text files of the graded folders, and what is not followed of them."""
         if not self._config.record_files or not turn.results:
-            return {}
-        found = await sandbox.read_files(FOLDERS, max_file=MAX_RECORDED_FILE, max_total=MAX_RECORDED_TOTAL)
+            return {}, []
+        try:
+            found = await sandbox.read_files(
+                FOLDERS, first=self._problem.targets, max_file=MAX_RECORDED_FILE, max_total=MAX_RECORDED_TOTAL
+            )
+        except SandboxBroken:  # the turn's result says so
+            return {}, []
         before, self._files = self._files, {}
         for path, data in found.items():
             with contextlib.suppress(UnicodeDecodeError):  # binary files are no text to look at
                 self._files[path] = data.decode()
         changes: dict[str, str | None] = {path: text for path, text in self._files.items() if before.get(path) != text}
-        return changes | {path: None for path in before if path not in self._files}
+        left_out = found.left_out if isinstance(found, FoundFiles) else ()
+        unknown = len(left_out) < getattr(found, "left_out_count", 0)  # not all of them are named
+        named = {path for path, _ in left_out}
+        for path in before.keys() - self._files.keys():
+            if unknown or path in named:  # it may be there still
+                self._files[path] = before[path]
+            else:
+                changes[path] = None
+        return changes, found.left_out_lines() if left_out else []
 
     def score(self, score: Score, files: Mapping[str, str | bytes]) -> None:
         """Write the last grading, with those of the graded files that are not as the problem gives them."""

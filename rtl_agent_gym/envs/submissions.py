@@ -23,8 +23,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
+from ..errors import SandboxBroken
 from ..problems import Problem
-from ..sandboxes import CommandResult, Sandbox
+from ..sandboxes import CommandResult, FoundFiles, Sandbox
 from ..sandboxes.observation import cut
 from ..scoring import RewardWeights
 from ..scoring.score import Score
@@ -38,6 +39,8 @@ FIRST_ANSWER = 1.0
 """Seconds after which the first submission's answer may come; after each of them, the next wait is twice as long."""
 
 _LONGEST_NAME = 80
+_MOST_NAMED = 5
+"""Files that a reason names of those that were left out."""
 _IN_A_LINE = re.compile(
     rf"(?:^|[;&|({{]|\b(?:then|do|else|time|exec|command)\b)[ \t]*{COMMAND}(?=$|[\s;&|)}}<>])", re.MULTILINE
 )
@@ -120,12 +123,30 @@ class Submissions:
             sandbox: Where they are.
             seed: Of the tests' random stimuli; None for the official grading.
 
+        Where the agent's commands have ended the sandbox, there are none. What was left out is said in the reason.
+
         Raises:
             SandboxError: The machine failed; there is no score.
         """
-        files: dict[str, str | bytes] = dict(await sandbox.read_files(FOLDERS))
+        files, notes = await self._read(sandbox)
         options = {} if seed is None else {"seed": seed}
-        return await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout, **options), files
+        score = await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout, **options)
+        if notes:
+            score = score.model_copy(update={"reason": "; ".join(part for part in (score.reason, notes) if part)})
+        return score, files
+
+    async def _read(self, sandbox: Sandbox) -> tuple[dict[str, str | bytes], str]:
+        """The files to be graded, and what has to be said of those that are not.
+
+        The problem's own files come first: whatever else an agent leaves, they are graded.
+        """
+        given = [path for path in self._problem.context if path not in self._problem.targets]
+        try:
+            found = await sandbox.read_files(FOLDERS, first=[*self._problem.targets, *given])
+        except SandboxBroken as error:
+            return {}, f"nothing was left to grade: {error}"
+        lines = found.left_out_lines(_MOST_NAMED) if isinstance(found, FoundFiles) else []
+        return dict(found), f"left out: {', '.join(lines)}" if lines else ""
 
     @property
     def _tested(self) -> bool:

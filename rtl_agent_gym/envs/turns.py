@@ -11,8 +11,8 @@ from ..sandboxes import CommandResult
 from ..scoring.score import Score
 from .submissions import Submission, Submitted
 
-StopReason = Literal["completed", "max_turns", "max_tokens", "parse_error"]
-"""Why an episode ended, in tinker-cookbook's words."""
+StopReason = Literal["completed", "max_turns", "max_tokens", "parse_error", "sandbox_broken"]
+"""Why an episode ended, in tinker-cookbook's words; ``sandbox_broken``: the agent's commands ended its sandbox."""
 
 NO_EXIT_CODE = -1
 """In ``info["exit_code"]``: the command timed out, and has none."""

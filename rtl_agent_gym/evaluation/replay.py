@@ -32,7 +32,7 @@ from ..scoring.score import Score
 from ..transcripts import Transcript, TurnRecord
 from .volatile import settle
 
-_STOPS: tuple[StopReason, ...] = ("completed", "max_turns", "max_tokens", "parse_error")
+_STOPS: tuple[StopReason, ...] = ("completed", "max_turns", "max_tokens", "parse_error", "sandbox_broken")
 
 
 @dataclass(frozen=True)

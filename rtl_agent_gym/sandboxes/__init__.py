@@ -3,13 +3,14 @@
 from .container import DockerSandbox
 from .docker import DockerSandboxes
 from .pool import WaitingSandboxes
-from .protocol import WORK_DIR, CommandResult, OutputSink, Sandbox, SandboxProvider, SandboxSpec
+from .protocol import WORK_DIR, CommandResult, FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
 
 __all__ = [
     "WORK_DIR",
     "CommandResult",
     "DockerSandbox",
     "DockerSandboxes",
+    "FoundFiles",
     "OutputSink",
     "Sandbox",
     "SandboxProvider",

@@ -76,6 +76,10 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
         self._lost: str | None = None
+        self.broken: str | None = None
+        """Why the warden could not go on, in its own words; None where it has said nothing of the kind."""
+        self.memory_full = False
+        """Whether the warden has last said that the sandbox's own memory is full."""
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._closed = asyncio.Event()
@@ -115,7 +119,7 @@ class Channel(asyncio.Protocol):
             on_piece: Told of each piece of output as it comes.
 
         Raises:
-            SandboxLost: The warden is gone, or does not answer.
+            SandboxLost: The warden is gone, or is silent. After its silence the channel is still open: see `give_up`.
             OSError: The warden could not do it; the errno is the one from inside.
         """
         return await self.wait(self.send(kind, header, body, on_piece), patience)
@@ -136,8 +140,7 @@ class Channel(asyncio.Protocol):
         try:
             reply = await asyncio.wait_for(pending.future, patience)
         except TimeoutError:
-            self._lose(f"sandbox {self.name} has not answered for {patience:g} s")
-            raise SandboxLost(self._lost or "") from None
+            raise SandboxLost(f"sandbox {self.name} has not answered for {patience:g} s") from None
         finally:
             self._pending.pop(pending.number, None)
         if pending.pieces:
@@ -146,7 +149,11 @@ class Channel(asyncio.Protocol):
 
     def close(self) -> None:
         """End the channel, and with it the warden. Idempotent."""
-        self._lose(f"sandbox {self.name} is closed")
+        self.give_up(f"sandbox {self.name} is closed")
+
+    def give_up(self, reason: str) -> None:
+        """The same for a reason, which every later request is refused with."""
+        self._lose(reason)
 
     def abandon(self) -> None:
         """End it when its event loop cannot any more."""
@@ -199,6 +206,12 @@ class Channel(asyncio.Protocol):
         del self._frames[:start]
 
     def _take(self, kind: bytes, header: dict[str, Any], body: bytes) -> None:
+        if kind == b"b":
+            self.broken = str(header["message"])
+            return
+        if kind == b"m":
+            self.memory_full = bool(header["full"])
+            return
         pending = self._pending.get(header["id"])
         if pending is None or pending.future.done():
             return

@@ -10,23 +10,24 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import docker
 import docker.errors
 
-from ..errors import SandboxError, SandboxLost
+from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
 from .channel import Channel, Pending, Reply
+from .evidence import own_doing
 from .hijack import hijack
+from .hosting import environment, host_config
 from .observation import cut
-from .protocol import WORK_DIR, CommandResult, OutputSink, SandboxSpec
+from .protocol import MAX_COUNT, WORK_DIR, CommandResult, FoundFiles, OutputSink, SandboxSpec
 from .warden import program
 
 if TYPE_CHECKING:
     from .docker import DockerSandboxes
 
-AGENT_UID, KEEPER_UID = 1000, 1001
 OWNER_LABEL = "io.rtl-agent-gym.owner"
 START_PATIENCE = 60.0
 GRACE = 15.0
@@ -50,7 +51,13 @@ class DockerSandbox:
         self._raw: socket.socket | None = None
         """A connection that no channel has taken over yet."""
         self._closing: asyncio.Task[None] | None = None
+        self._verdict: asyncio.Task[RTLGymError] | None = None
+        """Why it was lost, and by whose doing."""
+        self._used = False
+        """Whether a command has been run in it."""
         self.image_id = ""
+        self.uid = -1
+        """The user of its commands, on the daemon's machine too; the keeper's is the next. No other sandbox has it."""
 
     @property
     def id(self) -> str:
@@ -94,21 +101,21 @@ class DockerSandbox:
         self.image_id = api.inspect_image(image)["Id"]
         # A scoring sandbox has two users. Its process 1 starts as root, with the right to change users and no other,
         # and gives it up before it says that it is there.
-        agent = spec.role == "agent"
-        words = ["shell"] if agent else [f"keeper={KEEPER_UID}", f"worker={AGENT_UID}"]
+        agent, self.uid = spec.role == "agent", self._provider.new_uid()
+        words = ["shell"] if agent else [f"keeper={self.uid + 1}", f"worker={self.uid}"]
         created = api.create_container(
             image,
             name=self._name,
             command=["/usr/bin/python3", "-ISBc", program(), *words],
             entrypoint=[],
-            user=str(AGENT_UID) if agent else "0",
-            environment=_environment(spec),
+            user=f"{self.uid}:{self.uid}" if agent else "0:0",
+            environment=environment(spec),
             working_dir="/",
             hostname="rtl",
             stdin_open=True,
             tty=False,
             labels={OWNER_LABEL: f"{socket.gethostname()}:{os.getpid()}"},
-            host_config=_host_config(api, spec),
+            host_config=host_config(api, spec, self.uid),
         )
         self._container = created["Id"]
         self._raw = hijack(f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1")
@@ -123,13 +130,44 @@ class DockerSandbox:
         """To the warden whose user is not the keeper."""
         return {**header, "worker": True} if self._spec.role == "scoring" else header
 
-    @contextlib.contextmanager
-    def _classifying(self) -> Iterator[None]:
-        """What a warden could not do is a lost sandbox too, as it would be asked for nothing impossible."""
+    @contextlib.asynccontextmanager
+    async def _classifying(self) -> AsyncIterator[None]:
+        """Tell what a command has broken from what the machine has. Callers ask for nothing impossible, so what the
+        warden could not do is one of the two as well.
+        """
+        if self._verdict is not None:
+            raise await asyncio.shield(self._verdict)
         try:
             yield
-        except OSError as error:
-            raise SandboxLost(f"sandbox {self._name} could not do it: {error.strerror or error}") from error
+        except (SandboxLost, OSError) as error:
+            said = error if isinstance(error, SandboxLost) else None
+            lost = said or SandboxLost(
+                f"sandbox {self._name} could not do it: {getattr(error, 'strerror', '') or error}"
+            )
+            by_commands = self._used and self._spec.role == "agent" and self._closing is None
+            if said is None:
+                raise SandboxBroken(str(lost)) if by_commands else lost from error
+            if not by_commands or self._channel is None:
+                self._give_up(lost)
+                raise
+            if self._verdict is None:
+                self._verdict = asyncio.ensure_future(self._judge(lost))
+            raise (await asyncio.shield(self._verdict)) from None
+
+    def _give_up(self, error: SandboxLost) -> None:
+        if self._channel is not None:
+            self._channel.give_up(str(error))
+
+    async def _judge(self, lost: SandboxLost) -> RTLGymError:
+        """What a loss is, once commands have been run: theirs where there is evidence, the machine's otherwise."""
+        channel, client, container = self._channel, self._provider.client, self._container or ""
+        broken, full = (channel.broken, channel.memory_full) if channel is not None else (None, False)
+        try:
+            why = await self._provider.call(lambda: own_doing(client(), container, self._spec, broken, full))
+        except SandboxError:  # the daemon does not say
+            why = ""
+        self._give_up(lost)
+        return SandboxBroken(f"the commands of sandbox {self._name} ended it: {why}") if why else lost
 
     async def _ask(
         self,
@@ -143,13 +181,14 @@ class DockerSandbox:
     ) -> Reply:
         """Ask a warden for something."""
         header = header if keeper else self._addressed(header)
-        with self._classifying():
+        async with self._classifying():
             return await self._open_channel().request(kind, header, body, patience=patience, on_piece=on_piece)
 
     async def run(
         self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
     ) -> CommandResult:
         """Run a command in the persistent shell. See `Sandbox.run`."""
+        self._used = True
         header = {"timeout": timeout, "limit": 8 * max_output}
         body = command.encode("utf-8", errors="replace")
         reply = await self._ask(b"R", header, body, patience=timeout + GRACE, on_piece=on_output)
@@ -175,10 +214,11 @@ class DockerSandbox:
             or max_output > STANDBY_OUTPUT
         ):
             self._standby = ready
-            ready = self._begin(argv, cwd, dict(env or {}), timeout, max_output, stdin=stdin is not None)
+            async with self._classifying():
+                ready = self._begin(argv, cwd, dict(env or {}), timeout, max_output, stdin=stdin is not None)
         if stdin is not None:
             await self._ask(b"I", {"process": ready.number, "timeout": timeout}, stdin, patience=GRACE)
-        with self._classifying():
+        async with self._classifying():
             reply = await ready.reply(timeout + GRACE)
         return _result(reply.header, reply.body, max_output)
 
@@ -187,8 +227,7 @@ class DockerSandbox:
     ) -> Pending:
         """Start a process, without waiting for anything."""
         header = {"argv": list(argv), "cwd": cwd, "env": env, "timeout": timeout, "limit": 8 * max_output}
-        with self._classifying():
-            return self._open_channel().send(b"X", self._addressed({**header, "stdin": stdin}))
+        return self._open_channel().send(b"X", self._addressed({**header, "stdin": stdin}))
 
     async def write_files(
         self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
@@ -207,16 +246,27 @@ class DockerSandbox:
         await self._ask(b"W", header, b"".join(contents.values()), patience=60.0, keeper=keeper)
 
     async def read_files(
-        self, paths: Sequence[str], *, root: str = WORK_DIR, max_file: int = 16 << 20, max_total: int = 64 << 20
-    ) -> dict[str, bytes]:
+        self,
+        paths: Sequence[str],
+        *,
+        root: str = WORK_DIR,
+        first: Sequence[str] = (),
+        max_file: int = 16 << 20,
+        max_total: int = 64 << 20,
+        max_count: int = MAX_COUNT,
+    ) -> FoundFiles:
         """Regular files at or below `paths`. See `Sandbox.read_files`."""
-        header = {"root": root, "paths": list(paths), "max_file": max_file, "max_total": max_total}
-        reply = await self._ask(b"G", header, patience=60.0)
-        files, offset = {}, 0
+        limits = {"max_file": max_file, "max_total": max_total, "max_count": max_count}
+        reply = await self._ask(
+            b"G", {"root": root, "paths": list(paths), "first": list(first), **limits}, patience=60.0
+        )
+        found: dict[str, bytes] = {}
+        offset = 0
         for path, size in reply.header["files"]:
-            files[path] = reply.body[offset : offset + size]
+            found[path] = reply.body[offset : offset + size]
             offset += size
-        return files
+        left_out = [(str(path), str(reason)) for path, reason in reply.header["left_out"]]
+        return FoundFiles(dict(sorted(found.items())), left_out, reply.header["left_out_count"])
 
     async def ping(self) -> None:
         """Return when every warden answers. See `Sandbox.ping`."""
@@ -265,42 +315,4 @@ def _result(header: Mapping[str, Any], body: bytes, max_output: int) -> CommandR
         seconds=header["seconds"],
         restarted=header.get("restarted"),
         cwd=header["cwd"],
-    )
-
-
-def _environment(spec: SandboxSpec) -> dict[str, str]:
-    plain = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
-    return plain | dict(spec.env)
-
-
-def _host_config(api: Any, spec: SandboxSpec) -> Any:
-    agent, keeper = f"uid={AGENT_UID},gid={AGENT_UID}", f"uid={KEEPER_UID},gid={KEEPER_UID}"
-    flags = "rw,exec,nosuid,nodev,mode=755"
-    tmpfs = {
-        WORK_DIR: f"{flags},{agent},size={spec.disk}",
-        "/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={spec.disk}",
-        "/home/agent": f"{flags},{agent},size={64 << 20}",
-        "/rundir": f"{flags},{agent},size={spec.disk}",
-    }
-    if spec.role == "scoring":
-        tmpfs |= dict.fromkeys(("/src", f"{WORK_DIR}/src"), f"{flags},{keeper},size={64 << 20}")
-    return api.create_host_config(
-        network_mode="none",
-        cap_drop=["ALL"],
-        cap_add=["SETUID", "SETGID"] if spec.role == "scoring" else None,
-        security_opt=["no-new-privileges:true"],
-        read_only=True,
-        auto_remove=True,
-        tmpfs=tmpfs,
-        mem_limit=spec.memory,
-        memswap_limit=spec.memory,
-        shm_size=64 << 20,
-        nano_cpus=int(spec.cpus * 1e9),
-        pids_limit=spec.pids,
-        ulimits=[
-            docker.types.Ulimit(name="fsize", soft=spec.file_size, hard=spec.file_size),
-            docker.types.Ulimit(name="core", soft=0, hard=0),
-            docker.types.Ulimit(name="nofile", soft=4096, hard=4096),
-        ],
-        log_config=docker.types.LogConfig(type="none"),
     )

@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ import requests.exceptions
 from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
 from .container import OWNER_LABEL, DockerSandbox
 from .daemon import connect
+from .hosting import UIDS, draw_uid, uid_range
 from .protocol import SandboxSpec
 
 START_LIMIT = 4
@@ -51,6 +52,7 @@ class DockerSandboxes:
         self._enders = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker-end")
         self._sandboxes: set[DockerSandbox] = set()
         self._opening: set[asyncio.Future[None]] = set()
+        self._uids: Sequence[int] = UIDS
         self._closed = False
 
     async def __aenter__(self) -> DockerSandboxes:
@@ -114,8 +116,13 @@ class DockerSandboxes:
             if self._client is None:
                 client = connect(timeout=120)
                 self._client = client
+                self._uids = uid_range(client.api.info())
                 _sweep(client.api)
         return self._client.api
+
+    def new_uid(self) -> int:
+        """A user id for a sandbox that no other has; see `hosting.UIDS`."""
+        return draw_uid(self._uids, {sandbox.uid for sandbox in list(self._sandboxes)})
 
     def image(self, spec: SandboxSpec) -> str:
         """The image's name or id for a spec."""

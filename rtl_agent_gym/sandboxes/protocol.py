@@ -13,6 +13,9 @@ from typing import Literal, Protocol
 WORK_DIR = "/code"
 """The work folder of a problem inside every sandbox; paths of problems are relative to it."""
 
+MAX_COUNT = 5000
+"""Files, and folders on the way to them, that one reading returns."""
+
 OutputSink = Callable[[bytes], None]
 """Called with raw output as it comes, for live display. Only what the observation will keep is passed on."""
 
@@ -38,6 +41,29 @@ class CommandResult:
     """Why the shell had to be replaced by a new one, or None. Files last; variables, functions and jobs do not."""
     cwd: str = WORK_DIR
     """The shell's working folder after the command (for a process: where it ran)."""
+
+
+class FoundFiles(dict[str, bytes]):
+    """Files of a sandbox: contents by path.
+
+    Args:
+        files: The files.
+        left_out: Some of those that were not read for a limit, each with the reason.
+        left_out_count: How many were not read.
+    """
+
+    def __init__(
+        self, files: Mapping[str, bytes], left_out: Sequence[tuple[str, str]] = (), left_out_count: int = 0
+    ) -> None:
+        super().__init__(files)
+        self.left_out = tuple(left_out)
+        self.left_out_count = left_out_count
+
+    def left_out_lines(self, most: int = 20) -> list[str]:
+        """What was not read, as ``path: reason`` in printable characters; a last line gives the number of the rest."""
+        lines = [f"{path if path.isprintable() else ascii(path)}: {reason}" for path, reason in self.left_out[:most]]
+        more = self.left_out_count - len(lines)
+        return [*lines, f"and {more} more"] if more > 0 else lines
 
 
 @dataclass(frozen=True)
@@ -69,7 +95,8 @@ class SandboxSpec:
 class Sandbox(Protocol):
     """One isolated machine. Not safe for two concurrent `run` calls; `exec` may run beside anything.
 
-    Every method raises `SandboxLost` when the machine is gone, and nothing else on its account.
+    Every method raises `SandboxLost` when the machine is gone, or `SandboxBroken` where the commands that were run in
+    it have ended it, and nothing else on its account.
     """
 
     @property
@@ -120,12 +147,27 @@ class Sandbox(Protocol):
         ...
 
     async def read_files(
-        self, paths: Sequence[str], *, root: str = WORK_DIR, max_file: int = 16 << 20, max_total: int = 64 << 20
-    ) -> dict[str, bytes]:
+        self,
+        paths: Sequence[str],
+        *,
+        root: str = WORK_DIR,
+        first: Sequence[str] = (),
+        max_file: int = 16 << 20,
+        max_total: int = 64 << 20,
+        max_count: int = MAX_COUNT,
+    ) -> FoundFiles:
         """Regular files at or below `paths`, by their path relative to `root`.
 
         Links, devices, sockets and pipes are left out, and so is everything behind a linked folder; what is missing is
-        missing. Files over `max_file` bytes are left out, and reading stops at `max_total` bytes in path order.
+        missing. What is left out for a limit is named in the result.
+
+        Args:
+            paths: Files and folders.
+            root: An absolute folder in the sandbox.
+            first: Files that are read before all others, in this order; the others follow by size.
+            max_file: Bytes of a file.
+            max_total: Bytes in all.
+            max_count: Files, and folders on the way to them.
         """
         ...
 

@@ -106,6 +106,8 @@ class TurnRecord(_Event):
     """What the model read of it, in its dialect."""
     files: dict[str, str | None] = {}
     """Text files of the graded folders that this turn wrote or changed; None for one that it removed."""
+    left_out: list[str] = []
+    """Files that are not followed as they are too large or too many, ``path: reason`` each; the first few."""
     seconds: float = 0.0
     """Wall time of the turn's commands, without the waiting for the model."""
 
@@ -125,7 +127,8 @@ class End(_Event):
 
     event: Literal["end"] = "end"
     stop_reason: str
-    """``completed``, ``max_turns``, ``max_tokens`` or ``parse_error``; ``error`` where the machine failed."""
+    """``completed``, ``max_turns``, ``max_tokens``, ``parse_error`` or ``sandbox_broken``; ``error`` where the machine
+    failed."""
     turns: int
     seconds: float
     """Wall time from the episode's beginning."""

@@ -13,8 +13,9 @@ import time
 import docker
 import pytest
 
-from rtl_agent_gym.errors import DaemonError, ImageError, SandboxError, SandboxLost
+from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec
+from rtl_agent_gym.sandboxes.hosting import MAPPED_UIDS, MAX_INODES, UIDS, draw_uid, uid_range
 
 pytestmark = pytest.mark.docker
 
@@ -52,13 +53,25 @@ async def test_the_container_is_hardened(sandbox: DockerSandbox) -> None:
     assert host["Memory"] == 2 << 30
     assert not host["Privileged"]
     assert not found["Mounts"]
-    assert found["Config"]["User"] == "1000"
+    assert found["Config"]["User"] == f"{sandbox.uid}:{sandbox.uid}"
+    assert sandbox.uid in UIDS
 
 
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("id -u", "1000"),
+        (
+            "whoami; id -un; id -gn; echo $USER ~ ~agent; stat -c %U /code",
+            "agent\nagent\nagent\nagent /home/agent /home/agent\nagent",
+        ),
+        ("python3 -c 'import getpass, pathlib; print(getpass.getuser(), pathlib.Path.home())'", "agent /home/agent"),
+        (
+            "for words in 'prlimit --pid 1 --cpu=1' 'renice 5 1' 'chrt -i -p 0 1' 'taskset -p 1 1'; do $words; done "
+            "2>&1 | grep -c 'not permitted'",
+            "4",
+        ),
+        ("nice -n 5 true && taskset 1 true && prlimit --nofile=9 true; echo $?", "0"),
+        ("df -i /code | awk 'END { print $2 }'", str(MAX_INODES)),
         ("grep CapEff /proc/self/status | cut -f2", "0" * 16),
         ("grep NoNewPrivs /proc/self/status | cut -f2", "1"),
         ("ls /sys/class/net", "lo"),
@@ -145,7 +158,7 @@ async def test_the_scoring_roles_processes_cannot_touch_the_keepers_files(provid
     script = "id -u; cat /src/test_x.py; echo y > /src/test_x.py; rm -f /src/test_x.py; touch /src/new"
     script += "; kill -9 1; cat /src/*"
     result = await sandbox.exec(["bash", "-c", script + " 2>&1"])
-    assert result.output.startswith("1000\nhidden")
+    assert result.output.startswith(f"{sandbox.uid}\nhidden")
     assert result.output.endswith("hidden")
     assert "Permission denied" in result.output
     assert "not permitted" in result.output
@@ -163,9 +176,10 @@ async def test_no_process_of_a_scoring_sandbox_has_a_right_when_work_begins(prov
     who = [line.removesuffix(rights).split() for line in lines]
     assert all(line.endswith(rights) for line in lines), lines
     assert all(len(set(words[1:5])) == 1 and words[1:5] == words[6:10] for words in who), lines
-    assert {words[1] for words in who} == {"1000", "1001"}
+    assert {words[1] for words in who} == {str(sandbox.uid), str(sandbox.uid + 1)}
     assert all(words[10:] == ["Groups:"] for words in who), lines
-    for program in ("import os; os.setuid(0)", "import os; os.setgid(1001)", "import os; os.setuid(1001)"):
+    keeper = sandbox.uid + 1
+    for program in ("import os; os.setuid(0)", f"import os; os.setgid({keeper})", f"import os; os.setuid({keeper})"):
         result = await sandbox.exec(["python3", "-c", program])
         assert "Operation not permitted" in result.output
 
@@ -284,6 +298,59 @@ async def test_cancelled_while_starting_leaves_nothing() -> None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
     assert await gone(f"rtl-gym-agent-{os.getpid()}-", 5)
+
+
+INOTIFY = "python3 -c 'import ctypes; c = ctypes.CDLL(None); print(sum(c.inotify_init() >= 0 for _ in range({0})))'"
+
+
+async def test_what_one_container_uses_up_the_others_still_have(
+    provider: DockerSandboxes, sandbox: DockerSandbox
+) -> None:
+    """The kernel grants each user so many inotify instances, in all containers together."""
+    other = await provider.create(SandboxSpec(role="scoring"))
+    assert len({sandbox.uid, sandbox.uid + 1, other.uid, other.uid + 1}) == 4
+    hold = (
+        INOTIFY.format(3000).replace("print(", "print(").replace("range(3000)))", "range(3000)), flush=True); input()")
+    )
+    taken = await sandbox.run(f"mkfifo f; ({hold} < f > n &) ; exec 9> f; until test -s n; do sleep 0.05; done; cat n")
+    assert 0 < int(taken.output) < 3000
+    assert (await sandbox.run(INOTIFY.format(1))).output == "0\n"
+    assert (await other.exec(["sh", "-c", INOTIFY.format(1)])).output == "1\n"
+    assert (await other.exec(["whoami"])).output == "agent\n"
+
+
+def test_user_ids_are_drawn_from_what_the_daemon_can_give() -> None:
+    assert uid_range({"SecurityOptions": ["name=seccomp,profile=default"]}) == UIDS
+    assert uid_range({}) == UIDS
+    for option in ("name=rootless", "name=userns"):
+        assert uid_range({"SecurityOptions": [option]}) == MAPPED_UIDS
+    assert max(MAPPED_UIDS) + 1 < 65_536
+    assert draw_uid(range(2, 8, 2), {2, 6}) == 4
+
+
+async def test_a_paused_container_is_a_machine_fault(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.container.GRACE", 0.5)
+    await sandbox.run("true")
+    client = docker.from_env()
+    try:
+        client.api.pause(sandbox.id)
+        with pytest.raises(SandboxLost, match="has not answered"):
+            await sandbox.run("true", timeout=0.5)
+        client.api.unpause(sandbox.id)
+    finally:
+        client.close()
+    with pytest.raises(SandboxLost):
+        await sandbox.read_files(["."])
+
+
+async def test_a_warden_that_says_it_cannot_go_on_was_broken_by_the_commands(provider: DockerSandboxes) -> None:
+    for used, expected in ((False, SandboxLost), (True, SandboxBroken)):
+        sandbox = await provider.create()
+        if used:
+            await sandbox.run("true")
+        for _ in range(2):
+            with pytest.raises(expected):
+                await sandbox._ask(b"R", {}, patience=5.0)  # no client asks like this
 
 
 async def test_a_container_killed_from_outside_is_a_machine_fault(sandbox: DockerSandbox) -> None:

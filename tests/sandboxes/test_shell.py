@@ -8,6 +8,7 @@ import time
 import pytest
 
 from rtl_agent_gym.sandboxes import CommandResult, DockerSandbox
+from rtl_agent_gym.sandboxes.warden.shell import read_report
 
 pytestmark = pytest.mark.docker
 
@@ -275,8 +276,28 @@ async def test_output_without_a_last_newline(sandbox: DockerSandbox) -> None:
 
 async def test_a_command_cannot_fake_the_end_marker(sandbox: DockerSandbox) -> None:
     forged = "0" * 32 + " 0 /tmp"
-    result = await sandbox.run(f"printf '{forged}\\0' >&201; echo shown; (exit 9)")
-    assert (result.output, result.exit_code) == ("shown\n", 9)
+    for number in (10, 11, 12, 13, 201):  # 13 is where bash keeps the descriptor meanwhile
+        result = await sandbox.run(f"printf '{forged}\\0' 2>/dev/null >&{number}; echo shown; (exit 9)")
+        assert result.output.endswith("shown\n")
+        assert result.exit_code == 9
+
+
+async def test_commands_inherit_nothing_of_the_wardens(sandbox: DockerSandbox) -> None:
+    result = await sandbox.run("python3 -c 'import os; print(*sorted(os.listdir(\"/proc/self/fd\")))'")
+    assert result.output == "0 1 2 3\n"  # 3 is the folder that is listed
+    opened = await sandbox.run("for fd in /proc/$$/fd/*; do : 2>/dev/null >$fd && readlink $fd; done | grep -c socket")
+    assert opened.output == "0\n"
+
+
+@pytest.mark.parametrize(
+    "report", [b"", b"\0" * 1_000_000, b"W x /\0" * 50_000, b"W 99999 /\0W -1 /\0", b"W 1 " + b"/" * 99_999]
+)
+def test_what_is_no_report_is_none(report: bytes) -> None:
+    word = b"f" * 32
+    begun = time.monotonic()
+    assert read_report(report.replace(b"W", word), word) is None
+    assert time.monotonic() - begun < 1.0
+    assert read_report(word + b" 7 /tmp\0" + report.replace(b"W", word), word) == (7, b"/tmp")
 
 
 async def test_a_fork_bomb_is_over_with_its_time(sandbox: DockerSandbox) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from importlib import resources
 
-MODULES = ("processes", "files", "shell", "relay", "loop")
+MODULES = ("confine", "processes", "files", "shell", "relay", "users", "memory", "loop")
 
 _BOOTSTRAP = """\
 import sys, types

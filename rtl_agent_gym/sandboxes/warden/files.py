@@ -1,6 +1,8 @@
 """Files in and out of a sandbox. Runs inside it; standard library only.
 
-Every path is walked one component at a time by folder descriptors, so that no link on the way is ever followed.
+Every path is walked one component at a time by folder descriptors, so that no link on the way is ever followed. An
+agent has left what lies in the folders: so reading takes linear time, opens no more than `DEPTH` folders at once, and
+reports what cannot be read instead of raising.
 """
 
 from __future__ import annotations
@@ -8,21 +10,44 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+DEPTH = 64
+"""Folders on the way to a file, at most; below lies nothing that would be graded."""
+LONGEST_PATH = 4096
+MOST_ENTRIES = 100_000
+"""Entries of folders that are looked at in one reading."""
+MOST_NAMED = 20
+"""Files that are reported by name among those that were left out."""
+_PIECE = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def _open_folder(root: str, parts: list[str], make: bool) -> int:
+def _open(name: str, flags: int, fd: int | None = None) -> int:
+    """Open what its owner may have closed to himself, as with ``chmod 000``. He is given the rights back."""
+    try:
+        opened = os.open(name, flags, dir_fd=fd)
+    except PermissionError:
+        os.chmod(name, os.stat(name, dir_fd=fd).st_mode & 0o777 | stat.S_IRWXU, dir_fd=fd)
+        opened = os.open(name, flags, dir_fd=fd)
+    mode = os.fstat(opened).st_mode
+    if stat.S_ISDIR(mode) and not mode & stat.S_IXUSR:  # it could be listed, but nothing in it opened
+        with contextlib.suppress(PermissionError):
+            os.fchmod(opened, mode & 0o777 | stat.S_IRWXU)
+    return opened
+
+
+def _open_folder(root: str, parts: Sequence[str], make: bool) -> int:
     """A descriptor of root/parts. With `make`, what is in the way is replaced by a folder."""
-    fd = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
+    fd = _open(root, _FOLDER & ~os.O_NOFOLLOW)
     for part in parts:
         try:
             try:
-                below = os.open(part, _FOLDER, dir_fd=fd)
+                below = _open(part, _FOLDER, fd)
             except OSError:
                 if not make:
                     raise
@@ -37,20 +62,30 @@ def _open_folder(root: str, parts: list[str], make: bool) -> int:
 
 
 def _remove(name: str, fd: int) -> None:
-    """Remove the entry `name` of an open folder, whatever it is."""
-    try:
-        os.unlink(name, dir_fd=fd)
-        return
-    except FileNotFoundError:
-        return
-    except IsADirectoryError:
-        below = os.open(name, _FOLDER, dir_fd=fd)
-    try:
-        for entry in os.listdir(below):
-            _remove(entry, below)
-    finally:
-        os.close(below)
-    os.rmdir(name, dir_fd=fd)
+    """Remove the entry `name` of an open folder, whatever it is and however deep."""
+    waiting = [name]
+    moved = 0
+    while waiting:
+        name = waiting.pop()
+        try:
+            os.unlink(name, dir_fd=fd)
+            continue
+        except FileNotFoundError:
+            continue
+        except IsADirectoryError:
+            below = _open(name, _FOLDER, fd)
+        try:
+            os.fchmod(below, 0o700)
+            for entry in os.listdir(below):
+                try:
+                    os.unlink(entry, dir_fd=below)
+                except IsADirectoryError:  # up to this level, so that one descriptor will do for any depth
+                    moved += 1
+                    waiting.append(f".{os.getpid()}-{moved}.removed")
+                    os.rename(entry, waiting[-1], src_dir_fd=below, dst_dir_fd=fd)
+        finally:
+            os.close(below)
+        os.rmdir(name, dir_fd=fd)
 
 
 def write_files(header: Mapping[str, Any], body: bytes) -> None:
@@ -69,49 +104,156 @@ def write_files(header: Mapping[str, Any], body: bytes) -> None:
         offset += size
 
 
-def read_files(header: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bytes]:
-    """Regular files at or below ``header["paths"]``: ([(path, size)], contents one after another)."""
-    found, pieces, total = [], [], 0
-    for path, data in _walk(header):
-        if total + len(data) > header["max_total"]:
-            break
-        total += len(data)
-        found.append((path, len(data)))
-        pieces.append(data)
-    return found, b"".join(pieces)
+class LeftOut:
+    """What was not read, and why: the first few by name, the others by number."""
+
+    def __init__(self) -> None:
+        self.named: list[tuple[str, str]] = []
+        self.count = 0
+
+    def add(self, path: str, reason: str) -> None:
+        """One more."""
+        self.count += 1
+        if len(self.named) < MOST_NAMED:
+            self.named.append((path[:200], reason))
 
 
-def _walk(header: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    seen = set()
-    for path in sorted(header["paths"]):
-        *parts, name = [part for part in path.split("/") if part not in ("", ".")] or ["."]
-        try:
-            fd = _open_folder(header["root"], parts, make=False)
-        except OSError:
+@dataclass(frozen=True)
+class _File:
+    """A regular file that was found."""
+
+    path: str
+    size: int
+    rank: int
+    """Its place among those that were asked for first; else their number."""
+
+
+def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict[str, Any]:
+    """Send the contents of the regular files at or below ``header["paths"]``, one after another.
+
+    The paths ``header["first"]`` come before all others, and these by size, so that what is large finds no room rather
+    than what is small.
+
+    Returns:
+        ``files``: (path, size) of each that was sent, in order; ``left_out`` and ``left_out_count``: see `LeftOut`.
+    """
+    left_out = LeftOut()
+    found = sorted(_find(header, left_out), key=lambda file: (file.rank, file.size, file.path))
+    sent: list[tuple[str, int]] = []
+    folders: set[str] = set()
+    total = 0
+    for file in found:
+        needed = set(_folders(file.path)) - folders
+        if file.size > header["max_file"]:
+            left_out.add(file.path, f"{file.size} bytes; at most {header['max_file']} a file are read")
+        elif total + file.size > header["max_total"]:
+            left_out.add(file.path, f"{file.size} bytes; at most {header['max_total']} are read in all")
+        elif len(sent) >= header["max_count"] or len(folders) + len(needed) > header["max_count"]:
+            left_out.add(file.path, f"at most {header['max_count']} files and folders are read")
+        else:
+            try:
+                size = _send(header["root"], file, send)
+            except OSError as error:
+                left_out.add(file.path, f"it cannot be read: {error.strerror}")
+                continue
+            sent.append((file.path, size))
+            folders |= needed
+            total += size
+    return {"files": sent, "left_out": left_out.named, "left_out_count": left_out.count}
+
+
+def _folders(path: str) -> Iterator[str]:
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+
+
+def _send(root: str, file: _File, send: Callable[[bytes], None]) -> int:
+    """Send a file's bytes, as many as it had when it was found at most. Returns how many there were."""
+    *parts, name = file.path.split("/")
+    fd = _open_folder(root, parts, make=False)
+    try:
+        source = _open(name, _LOOK, fd)
+    finally:
+        os.close(fd)
+    try:
+        if not stat.S_ISREG(os.fstat(source).st_mode):
+            raise OSError(0, "it is no longer a plain file")
+        left = file.size
+        while left and (data := os.read(source, min(left, _PIECE))):
+            left -= len(data)
+            send(data)
+        return file.size - left
+    finally:
+        os.close(source)
+
+
+def _find(header: Mapping[str, Any], left_out: LeftOut) -> Iterator[_File]:
+    """The files at or below the paths, each once."""
+    ranks = {path: rank for rank, path in reversed(list(enumerate(header["first"])))}
+    seen: set[str] = set()
+    look = [MOST_ENTRIES]
+    for path in [*header["first"], *sorted(header["paths"])]:
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        if path in ranks and not any(_is_below(path, top) for top in header["paths"]):
             continue
         try:
-            for found, data in _below(name, "/".join([*parts, name]), fd, header["max_file"]):
-                if found not in seen:
-                    seen.add(found)
-                    yield found, data
+            fd = _open_folder(header["root"], parts[:-1], make=False)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if path in ranks:
+                left_out.add(path, f"it cannot be reached: {error.strerror}")
+            continue
+        try:
+            for found, size, reason in _below(parts[-1] if parts else ".", parts[:-1], fd, look):
+                name = found or path
+                if name in seen:
+                    continue
+                seen.add(name)
+                if reason and (reason != _SPECIAL or name in ranks):
+                    left_out.add(name, reason)
+                elif not reason:
+                    yield _File(name, size, ranks.get(name, len(ranks)))
         finally:
             os.close(fd)
 
 
-def _below(name: str, path: str, fd: int, most: int) -> Iterator[tuple[str, bytes]]:
-    try:
-        file = os.open(name, _LOOK, dir_fd=fd)
-    except OSError:  # a link, gone, or closed to us
+def _is_below(path: str, top: str) -> bool:
+    return top in ("", ".") or path == top or path.startswith(f"{top.rstrip('/')}/")
+
+
+_SPECIAL = "it is no plain file, and links are not followed"
+
+
+def _below(name: str, parts: list[str], fd: int, look: list[int]) -> Iterator[tuple[str, int, str]]:
+    """(path, size, why not) of each file at or below the entry `name` of an open folder."""
+    here = parts if name == "." else [*parts, name]
+    path = "/".join(here)
+    look[0] -= 1
+    if look[0] < 0:
+        if look[0] == -1:
+            yield path, 0, f"nothing is read from here on: there are more than {MOST_ENTRIES} entries"
         return
     try:
-        info = os.fstat(file)
-        if stat.S_ISDIR(info.st_mode):
-            for entry in sorted(os.listdir(file)):
-                yield from _below(entry, entry if path == "." else f"{path}/{entry}", file, most)
-        elif stat.S_ISREG(info.st_mode) and info.st_size <= most:
-            with os.fdopen(os.dup(file), "rb") as stream:
-                data = stream.read(most + 1)
-            if len(data) <= most:
-                yield path, data
+        info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if not stat.S_ISDIR(info.st_mode):
+            too_long = len(os.fsencode(path)) > LONGEST_PATH
+            special = "" if stat.S_ISREG(info.st_mode) else _SPECIAL
+            yield path, info.st_size, f"its path is longer than {LONGEST_PATH} bytes" if too_long else special
+            return
+        if len(here) > DEPTH:
+            yield path, 0, f"a folder more than {DEPTH} folders deep"
+            return
+        folder = _open(name, _FOLDER, fd)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield path, 0, f"it cannot be read: {error.strerror}"
+        return
+    try:
+        for entry in sorted(os.listdir(folder)):
+            yield from _below(entry, here, folder, look)
     finally:
-        os.close(file)
+        os.close(folder)

@@ -7,8 +7,9 @@ It ends when its stdin does, which is when the client closed the sandbox or died
 Frames go both ways on stdin and stdout: kind (1 byte), header length and body length (4 bytes each, big-endian), header
 (JSON), body. Requests: ``R`` a command for the shell, ``X`` a process, ``I`` a process's stdin, from when on its time
 runs, ``W`` write files, ``G`` get files, ``P`` ping.
-Each carries an ``id``, and so do its replies: ``o`` a piece of output, ``d`` done, ``e`` an error. The warden begins
-with a ``d`` of id 0.
+Each carries an ``id``, and so do its replies: ``o`` a piece of output or of files, ``d`` done, ``e`` an error. The
+warden begins with a ``d`` of id 0. Two kinds answer nothing: ``m`` says whether the sandbox's memory is full, ``b`` why
+the warden cannot go on, after which it ends with status `BROKEN`.
 
 With ``keeper=UID worker=UID`` among the arguments there are two wardens, each of another user (`relay.py`): requests
 whose header says ``worker`` are the second one's.
@@ -30,19 +31,27 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .files import read_files, write_files
-from .processes import Output, Stream, processes, signal_all, spawn
+from .memory import PERIOD, MemoryWatch
+from .processes import PIPE_SIZE, Output, Stream, processes, signal_all, spawn
 from .relay import HEADER, Relay, divide, frame_size
 from .shell import Shell
+from .users import name_users
 
 Callback = Callable[[], None]
+
+BROKEN = 70
+"""Exit status of a warden that met what it was not made for."""
+LONGEST_SLEEP = 3600.0
 
 
 def reply(kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> None:
     """Send one frame to the client."""
     text = json.dumps(header).encode()
-    data = memoryview(struct.pack(HEADER, kind, len(text), len(body)) + text + body)
-    while data:
-        data = data[os.write(1, data) :]
+    head = struct.pack(HEADER, kind, len(text), len(body)) + text
+    for part in [head + body] if len(body) <= PIPE_SIZE else [head, body]:
+        data = memoryview(part)
+        while data:
+            data = data[os.write(1, data) :]
 
 
 class Job:
@@ -156,11 +165,13 @@ class Warden:
     """Everything the loop knows."""
 
     def __init__(self, has_shell: bool, line: socket.socket | None = None) -> None:
-        self.selector = selectors.DefaultSelector()
+        # Not epoll, of which the kernel grants each user so much and no more: the commands could use it all up.
+        self.selector = selectors.PollSelector()
         self.received = bytearray()
         self.running: dict[int, Process] = {}
         self.shell = Shell(self) if has_shell else None
         self.relay = Relay(line, self) if line is not None else None
+        self.memory = MemoryWatch()
 
     def watch(self, fd: int, callback: Callback, *, write: bool = False) -> None:
         """Call back whenever `fd` can be read (or written). Watching twice is watching once."""
@@ -207,8 +218,8 @@ class Warden:
             write_files(header, body)
             reply(b"d", {"id": header["id"]})
         elif kind == b"G":
-            found, data = read_files(header)
-            reply(b"d", {"id": header["id"], "files": found}, data)
+            found = read_files(header, lambda piece: reply(b"o", {"id": header["id"]}, piece))
+            reply(b"d", {"id": header["id"], **found})
         elif kind == b"P":
             reply(b"d", {"id": header["id"], "pid": os.getpid()})
 
@@ -234,7 +245,9 @@ class Warden:
         times = [process.job.deadline for process in self.running.values()]
         if self.shell is not None and (due := self.shell.next_time()) is not None:
             times.append(due)
-        return max(0.0, min(times) - time.monotonic()) if times else None
+        if self.shell is not None and self.shell.busy:
+            times.append(time.monotonic() + PERIOD)
+        return max(0.0, min(min(times) - time.monotonic(), LONGEST_SLEEP)) if times else None
 
     def loop(self) -> None:
         """Serve until the client is gone."""
@@ -246,7 +259,7 @@ class Warden:
         self.watch(0, self.on_input)
         self.watch(self.wake, self.on_child)
         if self.shell is not None:
-            self.shell.start()
+            self.shell.restart()
         reply(b"d", {"id": 0, "pid": os.getpid()})
         while True:
             for key, _ in self.selector.select(self.wait_seconds()):
@@ -257,6 +270,8 @@ class Warden:
                 process.check_time(now)
             if self.shell is not None:
                 self.shell.check_time(now)
+                if self.shell.busy and self.memory.look(now):
+                    reply(b"m", {"id": 0, "full": self.memory.full})
 
 
 def main() -> None:
@@ -268,4 +283,12 @@ def main() -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: processes of the same user cannot trace or open it
     os.umask(0o022)
-    Warden("shell" in words, line).loop()
+    if line is not None:
+        name_users(int(words["worker"]), int(words["keeper"]))
+    elif "keeper" not in words:
+        name_users(os.getuid(), None)
+    try:
+        Warden("shell" in words, line).loop()
+    except Exception as error:  # said, so that nobody takes it for the machine's fault
+        reply(b"b", {"id": 0, "message": f"{type(error).__name__}: {error}"})
+        os._exit(BROKEN)

@@ -8,7 +8,10 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from .confine import build, confine
+
 STATUS_FD = 201
+"""Where bash reports to the warden. Closed while a command runs."""
 PIPE_SIZE = 1 << 20
 _F_SETPIPE_SZ = 1031
 _CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character
@@ -26,6 +29,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[in
 
     Raises OSError when no process can be had; a program that cannot be run ends with status 127 and says why.
     """
+    filter_program = build(os.getpid())
     pid = os.fork()
     if pid:
         return pid
@@ -50,6 +54,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[in
                 break
             except OSError:
                 continue
+        confine(filter_program)
         os.execvpe(argv[0], list(argv), dict(env))
     except BaseException as error:  # the child must never return into its parent's loop
         with contextlib.suppress(OSError):

@@ -1,9 +1,12 @@
 """The persistent bash of a sandbox. Runs inside it; standard library only.
 
 It is an interactive bash without a terminal, as that is the one kind which abandons a running loop on SIGINT and lives
-on. A command reaches it through a pipe as one ``eval`` with /dev/null for stdin. The line behind it reports status and
-folder on a pipe of its own, together with a word that bash first reads when the command is over, so that no command can
-print it.
+on. A command reaches it as one ``eval`` with /dev/null for stdin. The line behind it reports status and folder on a
+descriptor of its own, together with a word that bash first reads when the command is over, so that no command can print
+it. While a command runs, that descriptor is closed; both ways are sockets, which nobody can open anew through /proc.
+
+A command that reaches into bash itself can still say anything there. It deceives only its own agent: what comes is read
+in linear time and taken for nothing but a status and a folder.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import time
 from typing import TYPE_CHECKING
 
-from .processes import STATUS_FD, Stream, processes, signal_all, spawn, widen_pipe
+from .processes import STATUS_FD, Stream, processes, signal_all, spawn
 
 if TYPE_CHECKING:
     from .loop import Job, Warden
@@ -23,8 +27,14 @@ INTERRUPT_STEPS = (0.0, 0.1, 0.25, 0.4, 0.55)
 """Seconds after the time-out at which the command is interrupted, more firmly each time."""
 GIVE_UP = 0.7
 """Seconds after the time-out at which the shell itself is replaced."""
+PURGE = 0.85
+"""Seconds after the time-out at which everything is killed, as something keeps the shell from being replaced."""
 MANY = 64
 """More processes than can be caught one by one."""
+FEW_STARTS, MOST_STARTS = 2, 6
+"""Shells in a row that may end before their first answer: until everything is killed, and until the command fails."""
+LONGEST_REPORT = 1 << 14
+LONGEST_FOLDER = 4096
 
 _BEGIN = b"PS1= PS2= PS4='+ '; set +o history +o histexpand; unset HISTFILE\n"
 # A plain assignment cannot be redefined, and it switches POSIX mode on, where special builtins are found before
@@ -42,36 +52,72 @@ def quote(command: bytes) -> bytes:
     return b"$'" + text.replace(b"\n", b"\\n").replace(b"\r", b"\\r") + b"'"
 
 
+def read_report(data: bytes, word: bytes) -> tuple[int, bytes] | None:
+    """The status and the folder that bash has reported behind a word; None while there is no such report."""
+    at = data.find(word + b" ")
+    while at >= 0:
+        begin = at + len(word) + 1
+        end = data.find(b"\0", begin)
+        if end < 0:
+            return None
+        code, _, folder = data[begin : min(end, begin + LONGEST_REPORT)].partition(b" ")
+        if code.isdigit() and len(code) <= 3:
+            return int(code), folder
+        at = data.find(word + b" ", end)
+    return None
+
+
 class Shell:
     """bash, the command it runs at the moment, and its replacement when it dies."""
 
     def __init__(self, warden: Warden) -> None:
         self.warden = warden
         self.pid = 0
+        """0 while there is no bash."""
         self.cwd = os.environ.get("RTL_GYM_CWD", "/code")
         self.job: Job | None = None
         self.waiting: bytes | None = None
         """The command of `job` while bash is still starting."""
         self.reason: str | None = None
         self.failures = 0
+        self.proven = False
+        """Whether a bash has ever answered here."""
         self.survivors: set[tuple[int, tuple[int, int]]] = set()
 
     def start(self) -> None:
         """Start bash. It is ready when it answers its first marker."""
-        read_end, self.commands = os.pipe()
-        widen_pipe(self.commands)
+        self.output = Stream()
+        commands, script = socket.socketpair()
+        status, reports = socket.socketpair()
+        self.commands, self.status = commands.detach(), status.detach()
         os.set_blocking(self.commands, False)
-        self.output, self.status = Stream(), Stream()
+        os.set_blocking(self.status, False)
         out = self.output.write_fd
-        self.pid = self.spawn({0: read_end, 1: out, 2: out, STATUS_FD: self.status.write_fd})
-        os.close(read_end)
-        self.output.close_writer()
-        self.status.close_writer()
+        try:
+            self.pid = self.spawn({0: script.fileno(), 1: out, 2: out, STATUS_FD: reports.fileno()})
+        except OSError:
+            self.close()
+            raise
+        finally:
+            script.close()
+            reports.close()
+            self.output.close_writer()
         self.unsent, self.report = bytearray(), b""
         self.starting = True
-        self.warden.watch(self.status.read_fd, self.on_status)
+        self.warden.watch(self.status, self.on_status)
         self.send(_BEGIN)
         self.send_marker()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs, or something that an earlier one has left running."""
+        return self.job is not None or len(self.survivors) > 1
+
+    def close(self) -> None:
+        """Give up the ways to a bash that is gone."""
+        for fd in (self.commands, self.status, self.output.read_fd):
+            self.warden.unwatch(fd)
+            os.close(fd)
 
     def spawn(self, fds: dict[int, int]) -> int:
         argv = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
@@ -82,6 +128,7 @@ class Shell:
             except OSError:  # no process to be had: a fork bomb has them all
                 signal_all([-1], signal.SIGKILL)
                 time.sleep(0.05)
+                self.warden.on_child()  # the dead count until they are reaped
         return spawn(argv, env, self.cwd, fds)
 
     def send(self, data: bytes) -> None:
@@ -97,7 +144,7 @@ class Shell:
         except BlockingIOError:
             self.warden.watch(self.commands, self.flush, write=True)
             return
-        except BrokenPipeError:  # bash is gone; that is dealt with when it is reaped
+        except OSError:  # bash is gone; that is dealt with when it is reaped
             self.unsent.clear()
         self.warden.unwatch(self.commands)
 
@@ -109,7 +156,10 @@ class Shell:
     def run(self, job: Job, command: bytes) -> None:
         """Take a command; at once, or when bash has started."""
         self.job, self.waiting = job, command
-        if not self.starting:
+        if not self.pid:
+            self.failures = 0
+            self.restart()
+        elif not self.starting:
             self.begin()
 
     def begin(self) -> None:
@@ -118,8 +168,8 @@ class Shell:
         self.output.drain(self.job.output.feed)  # what background jobs have said since
         self.warden.watch(self.output.read_fd, self.on_output)
         command, self.waiting = self.waiting, None
-        # Both redirections change nothing, but they make bash put stdout and stderr back after an `exec >file`.
-        self.send(b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1\n")
+        # The first redirections change nothing, but they make bash put stdout and stderr back after an `exec >file`.
+        self.send(b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1 %d>&-\n" % STATUS_FD)
         self.send_marker()
 
     def on_output(self) -> None:
@@ -128,22 +178,30 @@ class Shell:
             self.warden.unwatch(self.output.read_fd)
 
     def on_status(self) -> None:
-        if not self.status.drain(self.take_report):
-            self.warden.unwatch(self.status.read_fd)
-
-    def take_report(self, data: bytes) -> None:
-        self.report = (self.report + data)[-(1 << 16) :]
-        while b"\0" in self.report:
-            line, self.report = self.report.split(b"\0", 1)
-            word, _, rest = line.partition(b" ")
-            if word[-32:] == self.word:
-                code, _, cwd = rest.partition(b" ")
-                self.cwd = os.fsdecode(cwd) or "/"
-                self.answered(int(code))
+        """Look for a report. Once in a turn of the loop, as somebody may write there for ever."""
+        try:
+            data = os.read(self.status, 1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.warden.unwatch(self.status)
+        self.report += data
+        found = read_report(self.report, self.word)
+        if found is None:
+            self.report = self.report[-LONGEST_REPORT:]
+            return
+        self.report = b""
+        code, folder = found
+        if folder.startswith(b"/") and len(folder) <= LONGEST_FOLDER:
+            self.cwd = os.fsdecode(folder)
+        self.answered(code)
 
     def answered(self, code: int) -> None:
         """bash has come back to its prompt."""
         self.failures = 0
+        self.proven = True
         if self.starting:
             self.starting = False
             self.output.drain(lambda data: None)  # its greeting
@@ -167,16 +225,17 @@ class Shell:
     def victims(self) -> list[int]:
         """The running command's processes: all that came since it began, but for the offspring of older ones."""
         now = processes()
-        old = {pid for pid, entry in now.items() if (pid, entry) in self.survivors} | set(self.warden.running)
-        old.discard(self.pid)
-        victims = []
+        spared = {pid for pid, entry in now.items() if (pid, entry) in self.survivors} | set(self.warden.running)
+        spared.discard(self.pid)
+        known = dict.fromkeys(spared, False) | {self.pid: True}
         for pid in now:
-            line = pid
-            while line in now and line not in old and line != self.pid:
-                line = now[line][0]
-            if line not in old and pid != self.pid:
-                victims.append(pid)
-        return victims
+            line = []
+            while pid in now and pid not in known:
+                line.append(pid)
+                known[pid] = True  # until more is known; ids that were used again could make it a circle
+                pid = now[pid][0]
+            known.update(dict.fromkeys(line, known.get(pid, True)))
+        return [pid for pid in now if known[pid] and pid != self.pid]
 
     def end_victims(self) -> None:
         """Kill what is left of the command, and see it die: 50 ms at most, as only the kernel is waited for."""
@@ -192,7 +251,10 @@ class Shell:
         if self.job is None:
             return None
         step, deadline = self.job.step, float(self.job.deadline)
-        return deadline + (INTERRUPT_STEPS[step] if step < len(INTERRUPT_STEPS) else GIVE_UP)
+        if step < len(INTERRUPT_STEPS):
+            return deadline + INTERRUPT_STEPS[step]
+        purges = step - len(INTERRUPT_STEPS)
+        return deadline + (PURGE * purges or GIVE_UP)
 
     def check_time(self, now: float) -> None:
         """Interrupt a command whose time is over."""
@@ -200,10 +262,8 @@ class Shell:
         if job is None or due is None or now < due:
             return
         job.timed_out = True
-        if job.step >= len(INTERRUPT_STEPS):
-            self.reason = "it did not come back from the interrupted command"
-            signal_all([*self.victims(), self.pid], signal.SIGKILL)
-            job.deadline = now + 3600  # its end, reaped in a moment, ends the job
+        if job.step >= len(INTERRUPT_STEPS) or self.waiting is not None:
+            self.replace(job)
             return
         victims = self.victims()
         if len(victims) > MANY:
@@ -222,23 +282,49 @@ class Shell:
         signal_all([self.pid, *victims], signal.SIGINT)
         job.step += 1
 
+    def replace(self, job: Job) -> None:
+        """Kill bash, which does not come back or never came up; its end, reaped in a moment, ends the job."""
+        first = job.step <= len(INTERRUPT_STEPS) and self.waiting is None
+        self.reason = "it did not come back from the interrupted command"
+        # Whoever traces a process has its end reported first, and could keep it from us: so nobody is spared then.
+        signal_all([*self.victims(), self.pid] if first else [-1], signal.SIGKILL)
+        job.step = max(job.step, len(INTERRUPT_STEPS)) + 1
+
     def on_death(self, code: int) -> None:
         """bash has ended, by the command's own doing or killed. A new one takes its place."""
         job = self.job
-        begun = job is not None and self.waiting is None
+        over = job is not None and (self.waiting is None or job.timed_out)
         if job is not None:
             self.output.drain(job.output.feed)
-        for fd in (self.commands, self.status.read_fd, self.output.read_fd):
-            self.warden.unwatch(fd)
-            os.close(fd)
-        if self.starting:
-            self.failures += 1
-            if self.failures > 5:
-                os.write(2, b"bash does not start\n")
-                os._exit(3)
+        self.pid = 0
+        self.close()
         died = f"it exited with status {code}" if code < 128 else f"signal {code - 128} ended it"
         self.reason = self.reason or died
-        self.start()
-        if job is not None and begun:
-            self.job = None
+        if self.starting:
+            self.failures += 1
+            if self.failures >= FEW_STARTS:
+                signal_all([-1], signal.SIGKILL)
+            if self.failures >= MOST_STARTS:
+                self.fail("each new one was ended at once, too")
+                return
+        self.restart()
+        if job is not None and over and self.job is job:
+            self.job = self.waiting = None
             self.finish(job, code)
+
+    def restart(self) -> None:
+        """Start another bash, or say that none can be had."""
+        try:
+            self.start()
+        except OSError as error:
+            self.fail(f"no new one can be started: {error.strerror}")
+
+    def fail(self, reason: str) -> None:
+        """There is no bash. The next command tries again; a sandbox that never had one is of no use."""
+        if not self.proven:
+            os.write(2, f"bash does not start: {self.reason}; {reason}\n".encode())
+            os._exit(3)
+        self.reason = f"{self.reason}; {reason}" if self.reason else reason
+        job, self.job, self.waiting = self.job, None, None
+        if job is not None:
+            self.finish(job, 126)
