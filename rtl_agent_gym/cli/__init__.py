@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     app: typer.Typer
 
-__all__ = ["app", "main"]
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit. Errors of ours are one line on stderr, without a traceback."""

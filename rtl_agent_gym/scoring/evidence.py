@@ -99,7 +99,7 @@ class Waits:
 
 def standing(pids: Iterable[int]) -> dict[str, Any]:
     """Of processes that still run: ``stopped``, whether a signal or a tracer holds one; ``waited``, the seconds that
-    they were ready to run and got no processor.
+    one of them was ready to run and got no processor: the most of all, as a design could add processes.
     """
     stopped, waited = False, 0.0
     for pid in pids:
@@ -107,7 +107,7 @@ def standing(pids: Iterable[int]) -> dict[str, Any]:
             with open(f"/proc/{pid}/stat") as stream:
                 stopped = stopped or stream.read().rsplit(")", 1)[1].split()[0] in "Tt"
             with open(f"/proc/{pid}/schedstat") as stream:
-                waited += int(stream.read().split()[1]) / 1e9
+                waited = max(waited, int(stream.read().split()[1]) / 1e9)
     return {"stopped": stopped, "waited": waited}
 
 

@@ -41,7 +41,7 @@ class Complaints:
         return kept
 
     def _new(self, found: list[str]) -> list[str]:
-        new = [text for text in dict.fromkeys(found) if text not in self.known]
+        new = [text for text in dict.fromkeys(map(in_characters, found)) if text not in self.known]
         kept = [text for text in new if self._room(text)]
         self.known.update(kept)
         if len(kept) < len(new) and MORE not in self.known:
@@ -55,6 +55,14 @@ class Complaints:
             return False
         self.left -= size
         return True
+
+
+def in_characters(text: str) -> str:
+    """A text in which bytes may stand as surrogates (PEP 383), as text that can be written anywhere."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # other surrogates
+        return text.encode("utf-8", "replace").decode()
 
 
 def encoded_size(text: str) -> int:

@@ -445,7 +445,7 @@ async def test_small_steps_move_weights_that_are_kept_in_half_precision(
         await trainer.forward_backward(data, "cross_entropy")
         await trainer.optim_step(tinker.AdamParams(learning_rate=1e-5))
     after = library.from_pretrained((await trainer.save_state("after")).path, dtype=torch.bfloat16)
-    weight = after.model.layers[0].mlp.down_proj.weight
+    weight = after.model.layers[0].mlp.down_proj.weight.detach()
     moved = (weight.float() - torch.tensor(0.02, dtype=torch.bfloat16).float()).abs()
     assert float((moved > 0).float().mean()) > 0.5  # 30 steps of 1e-5 are more than two of the steps that 0.02 has
     assert float(moved.max()) < 1e-3

@@ -52,6 +52,7 @@ def test_the_loop_learns() -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_the_careful_policy_passes_more_and_leaves_a_run_to_look_at(tmp_path: Path) -> None:
     shown = run("custom_policy.py", "--out", str(tmp_path))
     rows = {

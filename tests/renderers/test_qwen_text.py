@@ -298,7 +298,7 @@ OPENED = '<tool_call>\n{"name": "execute_bash", "arguments": {"command": "'
 def test_thousands_of_calls_are_read_in_linear_time(piece: str, frame: str) -> None:
     begun = time.process_time()
     action = parse(frame.replace("@", piece * 20_000))
-    assert time.process_time() - begun < 0.5
+    assert time.process_time() - begun < 1.5
     told(action, "tool calls. Send at most 8 a turn" if frame == "@" else "inside your thinking")
 
 

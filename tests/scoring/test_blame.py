@@ -243,7 +243,7 @@ async def test_a_hungry_design_is_kept_for_the_limit_that_all_gradings_have_and_
         assert (await scorer.score(adder, {TARGET: HUNGRY}, timeout=60)).cached
         monkeypatch.setattr(scorer_module, "scoring_limits", lambda: spec)
         assert scorer._cache is not None
-        assert scorer._cache.get(await scorer._key(_sifted(adder), 60, scorer_module.Retries())) is None
+        assert scorer._cache.get(await scorer._key(_sifted(adder), 60, None, scorer_module.Retries())) is None
 
 
 def _sifted(problem: Problem) -> Any:

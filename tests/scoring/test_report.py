@@ -54,6 +54,14 @@ def test_logs_share_their_room() -> None:
     assert short == [{"log": "as it was"}]
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("plain", "plain"), ("\udcf0\udc9f\udc98\udc80", "😀"), ("a\udcff", "a\ufffd"), ("a\ud83d\udcff", "a??")],
+)
+def test_bytes_in_complaints_become_characters(text: str, shown: str) -> None:
+    assert Complaints().fit({"notes": [text]}) == {"notes": [shown]}
+
+
 @pytest.mark.parametrize("text", ["", "a" * 1000, WIDE * 1000, "a" * 500 + WIDE * 500])
 def test_what_is_shortened_fits(text: str) -> None:
     for room in (100, 1000, 100_000):
@@ -88,7 +96,7 @@ def test_more_events_than_can_be_are_a_fault_and_not_forgotten(monkeypatch: pyte
 @pytest.mark.docker
 async def test_many_simulations_with_long_complaints_are_a_score(scorer: Scorer) -> None:
     path = "rtl/" + "/".join([WIDE * 60] * 6) + "/thief.sv"
-    lines = "\n".join('initial $fopen("x", "w");' for _ in range(25))
+    lines = "\n".join('initial $fopen("/src/x", "w");' for _ in range(25))
     run = f"iverilog -g2012 -o t.vvp /code/{path}; for n in $$(seq 60); do vvp t.vvp; done; exit 1"
     text = f"services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: ['sh', '-c', {run!r}]\n"
     thief = f"module thief;\n{lines}\nendmodule\n"

@@ -28,7 +28,7 @@ import atexit, gc, json, locale, os, random, resource, signal, sys, threading, w
 
 def status(*names):
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
-    return {name: lines[name].strip() for name in names}
+    return {name: lines[name].strip().replace(str(os.getuid()), "own") for name in names}
 
 def test_show(capsys):
     numbers = set(os.listdir("/proc/self/fd"))

@@ -30,6 +30,7 @@ def command(folder: Path, *options: str) -> list[str]:
     return [sys.executable, str(SCRIPT), f"log_path={folder}", *options]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_student_learns_from_its_teacher(tmp_path: Path, environment: dict[str, str]) -> None:
     options = ("num_steps=12", "warmup_steps=0", "lr_schedule=constant", "eval_every=0")

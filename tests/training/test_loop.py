@@ -104,7 +104,7 @@ async def test_a_machines_fault_is_retried_and_a_lost_group_counted(toy: Any, ho
     assert row["env/all/total_episodes"] == 1
 
 
-@pytest.mark.parametrize("pipeline", ["false", "true"])
+@pytest.mark.parametrize("pipeline", [pytest.param("false", marks=pytest.mark.slow), "true"])
 async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, home: Path, pipeline: str) -> None:
     arguments = ("num_steps=12", "group_size=4", "reward_coef=1", "baseline=running", f"pipeline={pipeline}")
     whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")

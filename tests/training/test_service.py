@@ -41,7 +41,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def options(url: str, folder: Path, *, model: str = "Qwen/Qwen3-8B", wait: int = 3) -> list[str]:
     return [
-        "engine=tinker", f"base_url={url}", f"student_model={model}", f"log_path={folder / 'run'}",
+        "engine=tinker", "baseline=running", f"base_url={url}", f"student_model={model}", f"log_path={folder / 'run'}",
         f"service_wait_seconds={wait}",
     ]  # fmt: skip
 
@@ -147,8 +147,15 @@ def test_the_script_says_so_of_a_closed_port_and_of_a_wrong_key(run_script: Any,
     assert len(said_of_port) <= 3
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("where", ["client/config", "create_session"])
+@pytest.mark.parametrize(
+    ("where", "sent"),
+    [
+        ("client/config", signal.SIGINT),
+        ("create_session", signal.SIGTERM),
+        pytest.param("client/config", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("create_session", signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_that_is_connecting_can_be_stopped(
     run_script: Any, sent: signal.Signals, where: str, tmp_path: Path
 ) -> None:

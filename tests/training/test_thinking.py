@@ -36,7 +36,7 @@ def test_an_opening_in_the_prompt_counts(said: str, thinking: list[str], text: l
     contents = DIALECT.contents(ids)
     assert [one.data.decode() for one in contents if one.kind == "thinking"] == thinking
     assert [one.data.decode() for one in contents if one.kind == "text"] == text
-    assert sum(one.kind == "arguments" for one in contents) == calls
+    assert sum(one.kind == "call" for one in contents) == calls
     data = b"".join(map(DIALECT.token_bytes, ids))
     assert all(data[one.place :].startswith(one.data) for one in contents)
     assert RENDERER.parse_ids(ids).thinking == "\n".join(thinking)

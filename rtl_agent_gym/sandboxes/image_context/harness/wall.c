@@ -166,8 +166,8 @@ static void tell(int violation, const char *task, const char *place, int number,
         }
         const char *from = parts[part];
         for (size_t count = 0; *from && count < 300; from++, count++)
-            if (*from < ' ' || *from > '~' || *from == '"' || *from == '\\')
-                at += sprintf(at, "\\u%04x", (unsigned char)*from);
+            if (*from < ' ' || *from > '~' || *from == '"' || *from == '\\') /* other bytes as PEP 383 */
+                at += sprintf(at, "\\u%04x", (unsigned char)*from + (*from & 0x80 ? 0xdc00 : 0));
             else
                 *at++ = *from;
         if (*from)
