@@ -23,7 +23,7 @@ MAX_TOTAL = 64 << 20
 MAX_COUNT = 5000
 """Files, bytes a file and bytes in all that one submission may have."""
 MAX_FOLDERS, MAX_DEPTH = 5000, 64
-"""Folders that they may need, and of which a path may name so many: it has room for thousands."""
+"""Upper bound on the directories that one submission may create."""
 
 _LOADED_UNASKED = re.compile(
     r"(?:conftest|sitecustomize|usercustomize|cocotb\w*|pytest\w*|_pytest|harness_library)\.py[cod]?"
