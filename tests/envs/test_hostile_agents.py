@@ -142,7 +142,10 @@ async def played(episode: Episode, attack: str) -> Turn:
     """Write the right design, attack, see whether a command still runs, and end."""
     await episode.step(golden_call(episode.problem))
     await episode.step(call(attack))
-    turn = await episode.step(call("echo still here"))
+    for _ in range(5):  # an attacker in the background may cost a command or two before the warden has ended it
+        turn = await episode.step(call("echo still here"))
+        if "still here" in turn.observation:
+            break
     assert "still here" in turn.observation
     return await episode.step("Done.")
 
