@@ -8,9 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+import docker.errors
 import pytest
 
 from rtl_agent_gym.cli import checks
@@ -87,11 +88,15 @@ class TestDoctor:
         gone.wait()
         owner = {OWNER_LABEL: f"{socket.gethostname()}:{gone.pid}"}
         with closing(connect()) as client:
-            container = client.api.create_container(image.ensure_image(), ["true"], labels=owner)["Id"]
-            try:
-                left = next(check for check in checks.run_checks() if check.part == "containers left behind")
-            finally:
-                client.api.remove_container(container)
+            for _ in range(5):  # tests that run beside this one sweep such containers away, as they should
+                container = client.api.create_container(image.ensure_image(), ["true"], labels=owner)["Id"]
+                try:
+                    left = next(check for check in checks.run_checks() if check.part == "containers left behind")
+                finally:
+                    with suppress(docker.errors.NotFound):
+                        client.api.remove_container(container)
+                if container[:12] in left.todo:
+                    break
         assert left.state == "optional"
         assert container[:12] in left.todo
 

@@ -140,6 +140,7 @@ BUSY += [
 async def test_what_may_pass_is_tried_again_and_said(
     policies: MakePolicy, fault: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)  # as on the command line; a training run in this process may have set another
     with ChatServer([call("ls")], faults=[fault]) as server:
         await said(opened(policies(server, attempts=2)))
         assert len(server.requests) == 1
