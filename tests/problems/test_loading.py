@@ -171,7 +171,7 @@ def test_plain_text_that_is_called_gzip(rows: list[Row], tmp_path: Path) -> None
         load_problems(path)
 
 
-@pytest.mark.parametrize("data", [b"", b"\n \n", gzip.compress(b"")])
+@pytest.mark.parametrize("data", [b"", b"\n \n", gzip.compress(b"", mtime=0)], ids=["empty", "blank", "empty-gzip"])
 def test_a_file_without_problems(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(data)
