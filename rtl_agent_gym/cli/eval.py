@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from .. import __version__
-from ..envs.episode import EpisodeConfig
+from ..episodes.episode import EpisodeConfig
 from ..errors import SandboxError, UsageError
 from ..evaluation.official import write_official
 from ..evaluation.play import rules_for

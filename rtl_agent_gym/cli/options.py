@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..envs.rules import LONGEST_TIMEOUT
+from ..episodes.rules import LONGEST_TIMEOUT
 from ..errors import UsageError
 from ..policies import POLICIES
 from ..problems import Problem, load_problems

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..envs.episode import Episode, EpisodeConfig
+from ..episodes.episode import Episode, EpisodeConfig
 from ..evaluation import Played, Watcher, play, rules_for
 from ..evaluation.results import episode_seed
 from ..policies import Closable, ModelOptions, Policy, make_policy

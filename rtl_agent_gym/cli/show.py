@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..envs.episode import Opening, Turn
+from ..episodes.episode import Opening, Turn
 from ..errors import UsageError
 from ..policies import Completion
 from ..scoring import RewardWeights

@@ -1,9 +1,9 @@
 """Episodes, and the faces that drive them."""
 
+from ..episodes.episode import Episode, EpisodeConfig, Opening, Turn
+from ..episodes.submissions import Submission
 from ..policies.protocol import Completion
-from .episode import Episode, EpisodeConfig, Opening, Turn
 from .gym_env import CVDPAgenticEnv
 from .spaces import UnicodeText
-from .submissions import Submission
 
 __all__ = ["CVDPAgenticEnv", "Completion", "Episode", "EpisodeConfig", "Opening", "Submission", "Turn", "UnicodeText"]

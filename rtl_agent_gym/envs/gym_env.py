@@ -9,14 +9,14 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
+from ..episodes import runtime
+from ..episodes.background import run_sync
+from ..episodes.episode import Episode, EpisodeConfig, Opening, Turn
+from ..episodes.rewards import FunctionGrader, Reward, read_reward
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Renderer
-from . import runtime
-from .background import run_sync
-from .episode import Episode, EpisodeConfig, Opening, Turn
 from .gym_options import Caller, check_render_mode, read_folder, read_problems, read_renderer
-from .rewards import FunctionGrader, Reward, read_reward
 from .spaces import UnicodeText
 
 

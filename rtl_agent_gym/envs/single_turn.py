@@ -9,15 +9,15 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
+from ..episodes import runtime
+from ..episodes.background import run_sync
+from ..episodes.rewards import FunctionGrader, Reward, read_reward
+from ..episodes.rules import EpisodeConfig
+from ..episodes.single_turn_episode import SingleTurnEpisode
 from ..errors import UsageError
 from ..problems import Problem, find_problem
 from ..renderers import Renderer
-from . import runtime
-from .background import run_sync
 from .gym_options import Caller, check_render_mode, read_folder, read_problems, read_renderer
-from .rewards import FunctionGrader, Reward, read_reward
-from .rules import EpisodeConfig
-from .single_turn_episode import SingleTurnEpisode
 from .spaces import UnicodeText
 
 

@@ -10,13 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..episodes.rules import SINGLE_TURN_FEEDBACK, EpisodeConfig
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES, Renderer, get_renderer
 from ..renderers.calls import printable
 from ..renderers.pieces import PieceRenderer
 from ..renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from ..scoring import RewardWeights
-from .rules import SINGLE_TURN_FEEDBACK, EpisodeConfig
 
 _QWEN3 = re.compile(r"Qwen/Qwen3-\d.*")
 """Models of the one vocabulary that can be had without the hub."""

@@ -13,10 +13,10 @@ import chz
 import numpy as np
 from tinker_cookbook.rl.types import RLDataset, RLDatasetBuilder
 
+from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..problems import Problem, load_problems, order_by_difficulty, split_problems
 from ..scoring import RewardWeights
-from .rules import EpisodeConfig
 from .tinker_config import TinkerEnvConfig
 from .tinker_env import CVDPEnvGroupBuilder
 from .tinker_tokenizers import register_tokenizers

@@ -29,15 +29,15 @@ from tinker_cookbook.rl.types import (
     StepResult,
 )
 
+from ..episodes.episode import Episode, Grader, StopReason, Turn
+from ..episodes.loop_runtime import Lease, acquire
+from ..episodes.single_turn_episode import SingleTurnEpisode
 from ..errors import SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem, category_name
 from ..renderers.transcript import TokenTranscript
 from ..sandboxes import SandboxProvider
 from ..scoring.score import Score
-from .episode import Episode, Grader, StopReason, Turn
-from .loop_runtime import Lease, acquire
-from .single_turn_episode import SingleTurnEpisode
 from .tinker_config import Dialect, TinkerEnvConfig, load_dialect
 from .tinker_prompt import Opened, open_prompt
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..episodes.prompt_budget import fit_passages
+from ..episodes.rules import EpisodeConfig
 from ..problems import Problem
 from ..prompts import build_prompt
 from ..prompts.single_turn import build_single_turn_prompt, file_order
 from ..renderers import Renderer
 from ..renderers.plain import plain_ids
-from .prompt_budget import fit_passages
-from .rules import EpisodeConfig
 from .tinker_config import TinkerEnvConfig
 
 

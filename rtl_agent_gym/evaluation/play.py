@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..envs.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
+from ..episodes.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
 from ..errors import SandboxError, UsageError
 from ..policies import Completion, Listener, Policy
 from ..problems import Problem

@@ -17,11 +17,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..envs.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
-from ..envs.recording import submission_record
-from ..envs.rules import RECORDED_RULES
-from ..envs.single_turn_episode import SingleTurnEpisode
-from ..envs.submissions import COMMAND
+from ..episodes.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
+from ..episodes.recording import submission_record
+from ..episodes.rules import RECORDED_RULES
+from ..episodes.single_turn_episode import SingleTurnEpisode
+from ..episodes.submissions import COMMAND
 from ..errors import TranscriptError, UsageError
 from ..policies import Completion
 from ..problems import Problem

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..envs.episode import Episode, EpisodeConfig, Grader
+from ..episodes.episode import Episode, EpisodeConfig, Grader
 from ..errors import SandboxError, UsageError
 from ..policies import Policy
 from ..problems import Problem

@@ -114,7 +114,7 @@ def describe_options() -> str:
 
 
 async def _train(plan: Plan, folder: RunFolder, progress: Progress) -> Outcome:
-    from ..envs.loop_runtime import acquire
+    from ..episodes.loop_runtime import acquire
 
     _quiet()
     task = asyncio.current_task()
@@ -205,8 +205,8 @@ async def _steps(
 
 def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig:
     """What the environments of a run are made of."""
-    from ..envs.episode import EpisodeConfig
     from ..envs.tinker_config import TinkerEnvConfig
+    from ..episodes.episode import EpisodeConfig
     from ..scoring.cache import default_cache_dir
 
     o = plan.options
@@ -261,7 +261,7 @@ async def _models(plan: Plan, progress: Progress) -> Models:
     system, user = o.text_of("system_prompt"), o.text_of("user_prompt")
     if TINY not in (o.student_model, o.teacher_model):
         return Models(o.student_model, o.teacher_model, o.student_model, plan.renderer, system, user)
-    from ..engines import tiny, tiny_episode
+    from ..demo import tiny, tiny_episode
 
     progress.say("making the tiny student and teacher, or taking them from the cache …")
     made = await asyncio.to_thread(tiny.make_tiny, o.seed)

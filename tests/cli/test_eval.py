@@ -19,7 +19,7 @@ from rich.console import Console
 from rtl_agent_gym.cli import main
 from rtl_agent_gym.cli.eval import _sampling, prompts_digest
 from rtl_agent_gym.cli.eval_views import EvaluationProgress
-from rtl_agent_gym.envs.episode import EpisodeConfig
+from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.errors import DaemonError
 from rtl_agent_gym.evaluation import EpisodeResult, read_config, read_results, rules_for
 from rtl_agent_gym.policies import ModelOptions

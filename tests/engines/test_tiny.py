@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import tinker
 
-from rtl_agent_gym.engines import tiny
-from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
-from rtl_agent_gym.engines.tiny_episode import (
+from rtl_agent_gym.demo import tiny
+from rtl_agent_gym.demo.tiny_episode import (
     DESIGN,
     PROBLEM_ID,
     RENDERER,
@@ -20,7 +19,8 @@ from rtl_agent_gym.engines.tiny_episode import (
     WRONG_DESIGN,
     script,
 )
-from rtl_agent_gym.envs.episode import Episode, EpisodeConfig, Turn
+from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
+from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
 from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer

@@ -10,7 +10,7 @@ import docker
 import pytest
 
 from rtl_agent_gym.envs import Episode, EpisodeConfig
-from rtl_agent_gym.envs.turns import Turn
+from rtl_agent_gym.episodes.turns import Turn
 from rtl_agent_gym.errors import SandboxBroken, SandboxLost
 from rtl_agent_gym.policies.wording import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems

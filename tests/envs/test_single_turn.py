@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
 from rtl_agent_gym.envs.single_turn import CVDPSingleTurnEnv
-from rtl_agent_gym.envs.single_turn_episode import SingleTurnEpisode
+from rtl_agent_gym.episodes.single_turn_episode import SingleTurnEpisode
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.prompts.single_turn import build_single_turn_prompt, file_order

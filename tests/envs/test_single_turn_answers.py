@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtl_agent_gym.envs.answers import read_answer, read_blocks
+from rtl_agent_gym.episodes.answers import read_answer, read_blocks
 from rtl_agent_gym.problems import Problem, load_problems
 
 

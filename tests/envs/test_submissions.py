@@ -12,9 +12,10 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from rtl_agent_gym.envs import Episode, EpisodeConfig, submissions
-from rtl_agent_gym.envs.single_turn_episode import SingleTurnEpisode
-from rtl_agent_gym.envs.submissions import (
+from rtl_agent_gym.envs import Episode, EpisodeConfig
+from rtl_agent_gym.episodes import submissions
+from rtl_agent_gym.episodes.single_turn_episode import SingleTurnEpisode
+from rtl_agent_gym.episodes.submissions import (
     Submissions,
     all_pass,
     answer_time,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtl_agent_gym.envs.prompt_budget import MARKER, fit_passages, split_pieces
+from rtl_agent_gym.episodes.prompt_budget import MARKER, fit_passages, split_pieces
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 
@@ -118,9 +118,9 @@ def test_long_problems_of_the_benchmark_fit(cvdp_data: Path) -> None:
 @pytest.mark.parametrize("single_turn", [False, True])
 def test_the_callers_own_words_are_used_and_shortened_too(single_turn: bool) -> None:
     pytest.importorskip("tinker_cookbook")
-    from rtl_agent_gym.envs.episode import EpisodeConfig
     from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
     from rtl_agent_gym.envs.tinker_prompt import open_prompt
+    from rtl_agent_gym.episodes.episode import EpisodeConfig
     from rtl_agent_gym.renderers import get_renderer
     from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.envs.episode import Episode, EpisodeConfig
+from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import TranscriptError, UsageError
 from rtl_agent_gym.evaluation import Replay, play, replay
 from rtl_agent_gym.evaluation.replay import recorded_weights, replayed_to
@@ -248,7 +248,7 @@ async def test_the_sandbox_is_handed_over_before_a_turn(
 
 
 async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:
-    from rtl_agent_gym.envs.single_turn_episode import SingleTurnEpisode
+    from rtl_agent_gym.episodes.single_turn_episode import SingleTurnEpisode
 
     renderer = get_renderer("qwen3")
     episode = SingleTurnEpisode(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.envs.episode import EpisodeConfig
+from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
 from rtl_agent_gym.evaluation import Evaluation, Limits, Observer, summarise
 from rtl_agent_gym.evaluation.results import (
@@ -255,14 +255,14 @@ async def test_a_full_context_ends_the_episode_with_a_grade(tmp_path: Path, prov
 
 def tiny(folder: Path) -> Path:
     """A model that has learned next to nothing."""
-    from rtl_agent_gym.engines.tiny import Phase, TinyRecipe, make_tiny
+    from rtl_agent_gym.demo.tiny import Phase, TinyRecipe, make_tiny
 
     lesson = (Phase(1, 1e-3, 1e-3, right=1.0, noise=0.0),)
     return make_tiny(0, TinyRecipe(hidden=32, layers=1, student=lesson, teacher=lesson), folder).student_path
 
 
 async def evaluate_local(path: Path, folder: Path, provider: DockerSandboxes, **options: Any) -> EpisodeResult:
-    from rtl_agent_gym.engines.tiny_episode import RENDERER, SYSTEM_PROMPT, USER_PROMPT
+    from rtl_agent_gym.demo.tiny_episode import RENDERER, SYSTEM_PROMPT, USER_PROMPT
     from rtl_agent_gym.policies import make_policy
 
     policy: Any = make_policy(f"local:{path}", ModelOptions(max_tokens=600, **options))
@@ -301,7 +301,7 @@ async def test_local_weights_play_token_by_token(tmp_path: Path, provider: Docke
 
 @pytest.mark.slow
 async def test_the_tiny_teacher_solves_its_problem(tmp_path: Path, provider: DockerSandboxes) -> None:
-    from rtl_agent_gym.engines.tiny import make_tiny
+    from rtl_agent_gym.demo.tiny import make_tiny
 
     models = await asyncio.to_thread(make_tiny)
     result = await evaluate_local(models.teacher_path, tmp_path, provider, temperature=0.0)

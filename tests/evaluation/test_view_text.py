@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from rtl_agent_gym.cli import app
-from rtl_agent_gym.envs.episode import Episode, EpisodeConfig
+from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation import play
 from rtl_agent_gym.evaluation.viewer import ViewerServer, print_episode, print_list, read_all, serving, transcript_files

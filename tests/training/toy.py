@@ -96,7 +96,7 @@ def make_models(folder: Path) -> tuple[Path, Path]:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from rtl_agent_gym.engines.tiny import make_tokenizer
+    from rtl_agent_gym.demo.tiny import make_tokenizer
 
     for name, seed in (("student", 1), ("teacher", 2)):
         torch.manual_seed(seed)

@@ -13,15 +13,7 @@ from ..problems import Problem
 from ..sandboxes import CommandResult, FoundFiles, Sandbox
 from ..scoring import RewardWeights
 from ..scoring.score import Score
-from ..transcripts import (
-    CommandRecord,
-    End,
-    Header,
-    ScoreRecord,
-    SubmissionRecord,
-    TranscriptWriter,
-    TurnRecord,
-)
+from ..transcripts import CommandRecord, End, Header, ScoreRecord, SubmissionRecord, TranscriptWriter, TurnRecord
 from .rules import FOLDERS, RECORDED_RULES, EpisodeConfig
 from .submissions import Submission, Submitted
 from .turns import Turn

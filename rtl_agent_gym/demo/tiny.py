@@ -197,8 +197,8 @@ def _without_controls(text: str) -> list[str]:
 
 
 def _make(folder: Path, recipe: TinyRecipe, seed: int) -> None:
+    from ..engines.models import quiet
     from . import tiny_training
-    from .models import quiet
 
     tokenizer = make_tokenizer(recipe.vocabulary)
     tokenizer.save_pretrained(folder / "tokenizer")

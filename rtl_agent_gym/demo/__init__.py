@@ -1,0 +1,1 @@
+"""The demonstration without a key: the tiny models and the job that trains them."""

@@ -1,0 +1,1 @@
+"""Episodes: the state machine that every interface drives, its rules and its record."""
