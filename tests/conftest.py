@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ settings.register_profile("default", derandomize=True)
 settings.register_profile("search", derandomize=False, print_blob=True)
 settings.load_profile("default")
 
+
+# A shell that starts a command in the background has it ignore Ctrl-C, and its children too; tests send it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = ("tests/training", "tests/examples", "tests/problems", "tests/engines")
 """Folders whose files take longest: several processes end sooner when they begin with these."""
