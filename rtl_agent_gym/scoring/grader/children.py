@@ -1,6 +1,4 @@
-"""The children of a supervisor: their start, their output, and their end with everything they left. Runs inside a
-scoring sandbox; standard library only.
-"""
+"""The processes that a supervisor runs: their start, their output, and their end with everything they left."""
 
 from __future__ import annotations
 
@@ -8,26 +6,18 @@ import contextlib
 import os
 import selectors
 import signal
-import subprocess
 import time
-from typing import Any, Protocol
+from collections.abc import Callable, Collection
+from typing import NoReturn
 
-from .evidence import session, standing
+from . import warm
+from .measures import hindrance
+from .messages import ProcessReport, StartFault
 
 HEAD, TAIL = 16_000, 48_000
 """Bytes kept of a service's output."""
-
-
-class Owner(Protocol):
-    """What a child needs of its supervisor."""
-
-    limited: bool
-    selector: selectors.BaseSelector
-    warm: Any
-    spared: set[int]
-
-    def let_go(self) -> None:
-        """In a fork: give up every connection."""
+_BY_PYTHON_ALONE = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores, and no other program expects to be ignored."""
 
 
 class Log:
@@ -43,9 +33,9 @@ class Log:
     def feed(self, data: bytes) -> None:
         """Take more of it."""
         self.size += len(data)
-        room = HEAD - len(self.head) if self.limited else len(data)
-        self.head += data[:room]
-        self.tail = (self.tail + data[room:])[-TAIL:]
+        free = HEAD - len(self.head) if self.limited else len(data)
+        self.head += data[:free]
+        self.tail = (self.tail + data[free:])[-TAIL:]
 
     def text(self) -> str:
         """What was kept, with a line about what was not."""
@@ -54,73 +44,47 @@ class Log:
         return (self.head + gap + self.tail).decode("utf-8", errors="replace")
 
 
-class Fork:
-    """A child that is a fork of this process, with what is used of `subprocess.Popen`."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid, self.returncode = pid, 0
-        self._ended = False
-
-    def poll(self) -> int | None:
-        """Its exit status, or None while it runs."""
-        return self.returncode if self._ended or self._reap(os.WNOHANG) else None
-
-    def wait(self) -> int:
-        """Its exit status, once it has ended."""
-        if not self._ended:
-            self._reap(0)
-        return self.returncode
-
-    def kill(self) -> None:
-        """End it, unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-    def _reap(self, options: int) -> bool:
-        pid, status = os.waitpid(self.pid, options)
-        if pid:
-            self.returncode, self._ended = os.waitstatus_to_exitcode(status), True
-        return self._ended
-
-
 class Process:
-    """A child with its output in a pipe. The kernel's out-of-memory killer takes it before the supervisor."""
+    """A child with its output in a pipe. The kernel's out-of-memory killer takes it before the supervisor.
 
-    def __init__(self, supervisor: Owner, argv: list[str], env: dict[str, str], cwd: str) -> None:
-        self.supervisor, self.log = supervisor, Log(supervisor.limited)
+    Args:
+        selector: Of the loop that serves it.
+        release: Called in the child, to let go of what holds a descriptor that is not the child's business.
+        limited: Whether its output is cut.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+        *,
+        release: Callable[[], None],
+        limited: bool = True,
+    ) -> None:
+        self.selector, self.log = selector, Log(limited)
         self.code: int | None = None
         self.timed_out = False
-        self.fault: dict[str, Any] | None = None
-        self.standing: dict[str, Any] = {}
+        self.fault: StartFault | None = None
+        self.stopped, self.waited = False, 0.0
         self.begun, self.seconds = time.monotonic(), 0.0
-        self.child: subprocess.Popen[bytes] | Fork | None = None
+        self.pid = 0
         self.read_fd, write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)
-        supervisor.selector.register(self.read_fd, selectors.EVENT_READ, self.read)
+        selector.register(self.read_fd, selectors.EVENT_READ, self.read)
         try:
             os.makedirs(cwd, exist_ok=True)
-            if supervisor.warm is not None and supervisor.warm.can_start(argv, env, cwd):
-                self.child = Fork(supervisor.warm.start(argv, env, cwd, write_fd, supervisor.let_go))
-            else:
-                self.child = subprocess.Popen(
-                    argv,
-                    env={**os.environ, **env},
-                    cwd=cwd,
-                    stdin=subprocess.DEVNULL,
-                    stdout=write_fd,
-                    stderr=write_fd,
-                    start_new_session=True,
-                    preexec_fn=_come_first,
-                )
+            self.pid = start(argv, env, cwd, write_fd, release)
         except OSError as error:
             self.code = 127
-            self.fault = {"program": argv[0], "cwd": cwd, "errno": error.errno, "said": error.strerror}
+            self.fault = {"program": argv[0], "cwd": cwd, "errno": error.errno or 0, "text": error.strerror or ""}
         finally:
             os.close(write_fd)
         # A pidfd wakes the loop the moment the child ends, whoever still holds the pipe.
-        self.pid_fd = os.pidfd_open(self.child.pid) if self.child else -1
-        if self.child:
-            supervisor.selector.register(self.pid_fd, selectors.EVENT_READ, self.poll)
+        self.pid_fd = os.pidfd_open(self.pid) if self.pid else -1
+        if self.pid:
+            selector.register(self.pid_fd, selectors.EVENT_READ, self.poll)
 
     def read(self) -> None:
         """Take what has been written."""
@@ -133,55 +97,105 @@ class Process:
         else:
             self._close("read_fd")
 
-    def poll(self) -> None:
+    def poll(self, options: int = os.WNOHANG) -> None:
         """Note the end of the child."""
-        if self.code is None and self.child is not None and self.child.poll() is not None:
-            code = self.child.returncode
+        if self.code is not None:
+            return
+        pid, status = os.waitpid(self.pid, options)
+        if pid:
+            code = os.waitstatus_to_exitcode(status)
             self.code = 128 - code if code < 0 else code
             self.seconds = self.seconds or time.monotonic() - self.begun
             self._close("pid_fd")
 
-    def end(self) -> None:
-        """End it and everything it started."""
-        if self.child is not None and self.code is None:
-            self.standing = standing(session(self.child.pid))
+    def end(self, spared: Collection[int]) -> None:
+        """End it and everything it started, but for other children and what these started."""
+        if self.code is None:
+            self.stopped, self.waited = hindrance(self.pid)
             self.seconds = time.monotonic() - self.begun
-            self.child.kill()
-            self.child.wait()
-            self.poll()
-        if self.child is not None:
-            kill_session(self.child.pid, self.supervisor.spared - {self.child.pid})
+            os.kill(self.pid, signal.SIGKILL)
+            self.poll(0)
+        if self.pid:
+            kill_session(self.pid, spared)
         if self.read_fd >= 0:
             self.read()
         self._close("read_fd")
-        self._close("pid_fd")
 
     def _close(self, name: str) -> None:
         fd = getattr(self, name)
         if fd >= 0:
-            self.supervisor.selector.unregister(fd)
+            self.selector.unregister(fd)
             os.close(fd)
             setattr(self, name, -1)
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> ProcessReport:
         """What it did."""
-        code = None if self.timed_out else self.code
         return {
-            "code": code,
-            "timed_out": self.timed_out,
+            "code": None if self.timed_out else self.code,
             "seconds": self.seconds,
             "log": self.log.text(),
             "fault": self.fault,
-            **self.standing,
+            "stopped": self.stopped,
+            "waited": self.waited,
         }
 
 
-def _come_first() -> None:
-    with open("/proc/self/oom_score_adj", "w") as stream:
-        stream.write("1000")
+def start(argv: list[str], env: dict[str, str], cwd: str, output: int, release: Callable[[], None]) -> int:
+    """Fork, and run a command in the child: pytest at once where this process has it loaded (`warm`), anything else as a
+    new program. Returns the child's process id. For the arguments, see `Process`.
+
+    Raises:
+        OSError: There is no child, or its program cannot be run; nothing of it has run then.
+    """
+    loaded = warm.can_start(argv, env, cwd)
+    reading, writing = os.pipe()
+    try:
+        pid = os.fork()
+        if not pid:
+            _be_child(argv, env, cwd, output, release, writing, loaded)
+    finally:
+        os.close(writing)
+    try:
+        number = b"".join(iter(lambda: os.read(reading, 64), b""))
+    finally:
+        os.close(reading)
+    if number:
+        os.waitpid(pid, 0)
+        raise OSError(int(number), os.strerror(int(number)))
+    return pid
 
 
-def kill_session(leader: int, spared: set[int]) -> None:
+def _be_child(
+    argv: list[str],
+    env: dict[str, str],
+    cwd: str,
+    output: int,
+    release: Callable[[], None],
+    writing: int,
+    loaded: bool,
+) -> NoReturn:
+    """In the child. The pipe `writing` gets the number of an error; where there is none it is closed."""
+    try:
+        os.setsid()
+        with open("/proc/self/oom_score_adj", "w") as stream:
+            stream.write("1000")
+        release()
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(cwd)
+        if not loaded:
+            for number in _BY_PYTHON_ALONE:
+                signal.signal(number, signal.SIG_DFL)
+            os.execvpe(argv[0], argv, {**os.environ, **env})
+    except BaseException as error:
+        os.write(writing, str(getattr(error, "errno", None) or 5).encode())
+        os._exit(127)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the pipe, too, which tells that all is well
+    warm.run(argv, env, cwd)
+
+
+def kill_session(leader: int, spared: Collection[int]) -> None:
     """Kill whoever is left of a service: its session, and orphans, which come to this process as their reaper."""
     for _ in range(100):
         left = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _belongs(pid, leader, spared)]
@@ -195,7 +209,7 @@ def kill_session(leader: int, spared: set[int]) -> None:
         time.sleep(0.01)
 
 
-def _belongs(pid: int, leader: int, spared: set[int]) -> bool:
+def _belongs(pid: int, leader: int, spared: Collection[int]) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as stream:
             state, parent, _, session = stream.read().rsplit(")", 1)[1].split()[:4]

@@ -1,15 +1,9 @@
-"""Runs the services of a harness inside a scoring sandbox. Standard library only; sent there as text, with its modules
-``children.py``, ``evidence.py`` and ``report.py``.
+"""Runs the services of a harness inside a scoring sandbox, and is the parent of everything that runs there.
 
-It is the parent of everything that runs. What it prints is one JSON document; what the services print goes into a pipe
-that ends here, so no text of a design ever stands where the client reads. It listens on an abstract socket to the guard
-in front of the simulators (``image_context/harness/guard.py``) and to the witnesses in pytest and cocotb: a design
-cannot connect to a socket, not even one that may open files.
-
-The first line on each connection is the settings; then each message, one JSON document a line, is answered with ``ok``.
-
-It is started before there is a submission, loads what the services will want (``image_context/harness/warm.py``) and
-then waits for its request on stdin.
+What it prints is one `Report`; what the services print goes into a pipe that ends here, so no text of a design ever
+stands where the client reads. It listens to the guards in front of the simulators and to the witnesses in pytest and
+cocotb (`messages`). It is started before there is a submission, loads what the services will want (`warm`), and then
+waits for its `Request` on stdin.
 """
 
 from __future__ import annotations
@@ -24,67 +18,64 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
+from . import warm
+from .bounds import Complaints, encode_report, fit_logs
 from .children import Process
-from .evidence import Waits, memory, memory_since
-from .report import Complaints, encode, fit_logs
+from .measures import Waits, memory
+from .messages import OK, SOCKET, Message, Report, Request, ServiceReport, ServiceRequest, decode, encode
 
-SOCKET = "\0rtl-agent-gym"
 MOST_MESSAGES = 200_000
 """Messages of one grading. There are a few of each test and each simulation; how many those are, the harness says."""
 SCRATCH = ("/tmp", "/rundir")
 """Folders that services of one harness do not share: each has its own in the official runner."""
 FOLDERS = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
 """Folders that every harness finds, empty or not."""
-SUPPORT = "/opt/rtl-agent-gym"
-"""Where the image has its modules for gradings."""
 _SET_CHILD_SUBREAPER = 36
 
 
-class Line:
-    """One connection of a guard or a witness."""
+class Caller:
+    """The supervisor's end of a `Line`."""
 
-    def __init__(self, connection: socket.socket, settings: dict[str, Any]) -> None:
-        self.connection, self.received = connection, b""
+    def __init__(self, supervisor: Supervisor, connection: socket.socket) -> None:
+        self.supervisor, self.connection, self.received = supervisor, connection, b""
+        self._send(encode(supervisor.request["settings"]))
+        supervisor.selector.register(connection, selectors.EVENT_READ, self.read)
+
+    def _send(self, data: bytes) -> None:
         with contextlib.suppress(ConnectionError):  # it may have been killed while it waited
-            connection.sendall(json.dumps(settings).encode() + b"\n")
+            self.connection.sendall(data)
 
-    def messages(self) -> list[dict[str, Any]] | None:
-        """What has come since, each answered; None when the other side is gone."""
-        try:
+    def read(self) -> None:
+        """Note what has come since, and answer it."""
+        data = b""
+        with contextlib.suppress(ConnectionError):
             data = self.connection.recv(1 << 20)
-        except ConnectionError:
-            return None
         if not data:
-            return None
+            self.supervisor.selector.unregister(self.connection)
+            self.connection.close()
+            return
         *lines, self.received = (self.received + data).split(b"\n")
-        for _ in lines:
-            with contextlib.suppress(ConnectionError):
-                self.connection.sendall(b"ok\n")
-        return [json.loads(line) for line in lines]
+        for line in lines:
+            self.supervisor.note(decode(line))
+            self._send(OK)
 
 
 class Supervisor:
-    """Everything the loop knows.
+    """Everything the loop knows."""
 
-    Args:
-        request: ``services`` (name, argv, env, cwd each), ``seconds`` for all of them, ``settings`` for the guards, and
-            ``lint``: the command that lints the design beside the first service, or None.
-        warm: The module that forks pytest; None where every command gets an interpreter of its own.
-    """
-
-    def __init__(self, request: dict[str, Any], warm: Any = None) -> None:
-        self.request, self.warm = request, warm
-        self.limited: bool = request["settings"].get("limits", True)
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.limited = request["settings"]["limits"]
         self.deadline = time.monotonic() + (request["seconds"] if self.limited else 1e9)
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
-        self.messages: list[dict[str, Any]] = []
+        self.messages: list[Message] = []
+        """Of the service that runs."""
+        self.heard = 0
         self.complaints = Complaints()
         self.faults: list[str] = []
         """Why what was heard is not everything."""
-        self.memory, self.waits = memory(), Waits()
-        self.service = ""
+        self.waits = Waits()
         self.spared: set[int] = set()
         """Children that outlive a service."""
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -94,67 +85,56 @@ class Supervisor:
 
     def accept(self) -> None:
         """A guard or a witness has called."""
-        connection, _ = self.listener.accept()
-        line = Line(connection, self.request["settings"])
+        Caller(self, self.listener.accept()[0])
 
-        def hear() -> None:
-            messages = line.messages()
-            if messages is None:
-                self.selector.unregister(connection)
-                connection.close()
-            else:
-                for message in messages:
-                    self.note(message)
-
-        self.selector.register(connection, selectors.EVENT_READ, hear)
-
-    def note(self, message: dict[str, Any]) -> None:
+    def note(self, message: Message) -> None:
         """Keep what a guard or a witness has said."""
-        if "fault" in message:
-            self.faults.append(str(message["fault"]))
-        elif len(self.messages) >= MOST_MESSAGES:
+        self.heard += 1
+        if message["kind"] == "fault":
+            self.faults.append(message["text"])
+        elif self.heard > MOST_MESSAGES:
             self.faults.append(f"the harness reports more than {MOST_MESSAGES} events")
         else:
-            kept = self.complaints.fit(message) if self.limited else message
-            self.messages.append({**kept, "service": self.service})
+            self.messages.append(self.complaints.fit(message) if self.limited else message)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """In a child that has not become another program: give up every connection, without a word on it."""
         for key in list(self.selector.get_map().values()):
             if isinstance(key.fileobj, socket.socket):
                 key.fileobj.detach()
         self.selector.close()
 
-    def run(self) -> dict[str, Any]:
-        """Run everything and say what happened."""
-        lint = Process(self, self.request["lint"], {}, "/code/rundir") if self.request["lint"] else None
-        if lint is not None and lint.child is not None:
-            self.spared.add(lint.child.pid)
-        services = [self.run_service(service) for service in self.request["services"]]
-        linted = None
-        if lint is not None:
-            self.wait(lint)
-            linted = lint.report()
-        if self.limited:
-            fit_logs([part for part in (*services, linted) if part])
-        return {
-            "services": services,
-            "lint": linted,
-            "messages": self.messages,
-            "faults": self.faults[:5],
-            "memory": memory_since(self.memory),
-            "lost": self.waits.lost,
-        }
+    def start(self, argv: list[str], env: dict[str, str], cwd: str) -> Process:
+        """Start a process."""
+        return Process(self.selector, argv, env, cwd, release=self.release, limited=self.limited)
 
-    def run_service(self, service: dict[str, Any]) -> dict[str, Any]:
+    def run(self) -> Report:
+        """Run everything and say what happened."""
+        before = memory()
+        lint = self.start(self.request["lint"], {}, "/code/rundir") if self.request["lint"] else None
+        if lint is not None:
+            self.spared.add(lint.pid)
+        services = [self.run_service(service) for service in self.request["services"]]
+        if lint is not None:
+            self.spared.clear()
+            self.wait(lint)
+        linted = lint.report() if lint is not None else None
+        if self.limited:
+            fit_logs([*services, *([linted] if linted else [])])
+        now = memory()
+        now["kills"] -= before["kills"]
+        faults = self.faults[:5]
+        return {"services": services, "lint": linted, "faults": faults, "memory": now, "lost": self.waits.lost}
+
+    def run_service(self, service: ServiceRequest) -> ServiceReport:
         """Run one service to its end, and end what it left behind."""
-        self.service = service["name"]
-        process = Process(self, service["argv"], service["env"], service["cwd"])
+        process = self.start(service["argv"], service["env"], service["cwd"])
         self.wait(process)
         if len(self.request["services"]) > 1:
             for folder in SCRATCH:
                 empty(folder)
-        return {"name": service["name"], **process.report()}
+        messages, self.messages = self.messages, []
+        return {"name": service["name"], "messages": messages, **process.report()}
 
     def wait(self, process: Process) -> None:
         """Serve until a process has ended or its time is over. Time in which nothing here could run is not its own."""
@@ -165,7 +145,7 @@ class Supervisor:
                 break
             self.turn(min(left, 0.5))
             process.poll()
-        process.end()
+        process.end(self.spared)
         while self.turn(0):  # what was said last
             pass
 
@@ -192,28 +172,14 @@ def empty(folder: str) -> None:
                     os.unlink(entry.path)
 
 
-def load() -> Any:
-    """The module that forks pytest, with everything loaded that it needs; None where the image cannot have it."""
-    sys.path[:] = [folder for folder in sys.path if folder]  # not the working folder, whatever it is
-    sys.path.append(SUPPORT)
-    try:
-        import warm  # type: ignore[import-not-found,unused-ignore]
-
-        warm.preload()
-    except ImportError:
-        return None
-    finally:
-        sys.path.remove(SUPPORT)
-    return warm
-
-
 def main() -> None:
     """Serve the request on stdin."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    warm = load()
-    request = json.loads(sys.stdin.buffer.read())
+    with contextlib.suppress(ImportError):  # an image without pytest
+        warm.preload()
+    request: Request = json.loads(sys.stdin.buffer.read())
     for folder in FOLDERS:
         os.makedirs(folder, exist_ok=True)
-    supervisor = Supervisor(request, warm)
-    sys.stdout.write(encode(supervisor.run(), supervisor.limited))
+    supervisor = Supervisor(request)
+    sys.stdout.write(encode_report(supervisor.run(), supervisor.limited))

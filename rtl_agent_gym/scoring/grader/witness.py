@@ -1,98 +1,94 @@
-"""Tells the supervisor of a grading what the tests did, over a socket that no design can write to.
+"""Tells the supervisor of a grading what the tests did. Outside a grading, where nobody listens, it says nothing.
 
-Outside a grading, where nobody listens, it says nothing.
+Completed by `rtl_gym_site` (in the image) are cocotb's regression manager, which reports each test as it is judged, and
+its runner, which reports what it reads from a results file.
 """
 
-import contextlib
+from __future__ import annotations
+
 import functools
-import json
 import os
-import socket
 import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
-SOCKET = "\0rtl-agent-gym"
+from .line import Line
+from .messages import SOCKET, Message
+
 GRADED = "RTL_GYM_SEED"
-"""A variable that the supervisor gives to every service."""
+"""A variable that each service of a grading has."""
 
 
-class _Line:
-    """The line to the supervisor, opened at the first word.
+class _Witness:
+    """The line to the supervisor, opened at the first message."""
 
-    It has no time limit. A container that is frozen, or gets no processor, answers late, and a witness that went silent
-    for that would make an honest result look forged. The supervisor's own clock ends a grading that takes too long.
-    """
+    line: Line | None = None
+    tried = False
 
-    def __init__(self):
-        self.stream = None
-        self.tried = False
-
-    def open(self):
-        """The open line, or None where there is no supervisor."""
+    def tell(self, message: Message) -> None:
         if not self.tried:
             self.tried = True
-            self.stream = _connect(patient=GRADED in os.environ)
-        return self.stream
-
-    def exchange(self, text):
-        """Send a line and wait for the answer. Raises OSError when the supervisor is gone."""
-        self.stream.write(text + b"\n")
-        self.stream.flush()
-        if not self.stream.readline():
-            raise ConnectionError("the supervisor has hung up")
-
-
-def _connect(patient):
-    """A new line; None where nobody listens. In a grading somebody must: a patient one tries until its time is over."""
-    while True:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        stream = None
+            self.line = _connect(patient=GRADED in os.environ)
+        if self.line is None:
+            return
         try:
-            connection.connect(SOCKET)
-            stream = connection.makefile("rwb")
-            if stream.readline():
-                return stream
+            self.line.tell(message)
+        except OSError as error:  # the machine's fault: nothing that a design does breaks this line
+            self.line.close()
+            self.line = _connect(patient=True)
+            assert self.line is not None
+            text = f"a witness lost its line to the supervisor ({error}), so what was heard is not everything"
+            self.line.tell({"kind": "fault", "text": text})
+            self.line.tell(message)
+
+
+def _connect(patient: bool) -> Line | None:
+    """A new line; None where nobody listens. In a grading somebody must, so there it tries until its time is over."""
+    while True:
+        try:
+            return Line(SOCKET)
         except OSError:
-            pass
+            if not patient:
+                return None
+            time.sleep(0.1)
+
+
+_witness = _Witness()
+
+
+def tell(message: Message) -> None:
+    """Tell the supervisor, if there is one, and wait until it knows."""
+    _witness.tell(message)
+
+
+def _item() -> str:
+    """The test of pytest that is running."""
+    return os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" (", 1)[0]
+
+
+def complete(module: ModuleType) -> None:
+    """Make a freshly loaded module of cocotb's report what it sees."""
+    {"cocotb.regression": _complete_regression, "cocotb_tools.runner": _complete_runner}[module.__name__](module)
+
+
+def _complete_runner(module: ModuleType) -> None:
+    check = module.get_results
+
+    def get_results(results_file: Any) -> tuple[int, int]:
+        total, failed = None, 0
+        try:
+            total, failed = check(results_file)
+            return total, failed
         finally:
-            connection.close()  # the stream keeps it open
-        if stream is not None:
-            _close(stream)
-        if not patient:
-            return None
-        time.sleep(0.1)
+            tell({"kind": "results", "item": _item(), "file": str(results_file), "total": total, "failed": failed})
+
+    module.get_results = get_results  # type: ignore[attr-defined]
 
 
-def _close(stream):
-    with contextlib.suppress(OSError):
-        stream.close()
-
-
-_line = _Line()
-
-
-def tell(**message):
-    """Say something to the supervisor, if there is one, and wait until it has been heard.
-
-    A line that breaks is the machine's fault. This is said on a new one, and the grading says nothing of the design.
-    """
-    if _line.open() is None:
-        return
-    message.setdefault("item", os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" (", 1)[0])
-    text = json.dumps(message).encode()
-    try:
-        _line.exchange(text)
-    except OSError as error:
-        fault = f"a witness lost its line to the supervisor ({error}), so what was heard is not everything"
-        _close(_line.stream)
-        _line.stream = _connect(patient=True)
-        _line.exchange(json.dumps({"fault": fault}).encode())
-        _line.exchange(text)
-
-
-def complete(module):
-    """Make cocotb's regression manager report each test as it is judged."""
+def _complete_regression(module: ModuleType) -> None:
     # Now, while our finder stands first: cocotb puts pytest's in front of it before the tests are imported.
-    import cocotb.result  # noqa: F401
+    import cocotb.result  # type: ignore[import-not-found,unused-ignore] # noqa: F401
 
     manager = module.RegressionManager
     for method, outcome in (
@@ -105,22 +101,22 @@ def complete(module):
     manager._execute = _announcing(manager._execute)
 
 
-def _reporting(method, outcome):
+def _reporting(method: Callable[..., Any], outcome: str) -> Callable[..., Any]:
     @functools.wraps(method)
-    def record(self, *args, **kwargs):
-        tell(source="cocotb", test=self._test.fullname, outcome=outcome)
+    def record(self: Any, *args: Any, **kwargs: Any) -> Any:
+        tell({"kind": "test", "item": _item(), "test": self._test.fullname, "outcome": outcome})
         return method(self, *args, **kwargs)
 
     return record
 
 
-def _announcing(method):
+def _announcing(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def execute(self, *args, **kwargs):
+    def execute(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self._first_test and not getattr(self, "_rtl_gym_announced", False):
             self._rtl_gym_announced = True
-            planned = [test.fullname for test, chosen in zip(self._test_queue, self._included, strict=False) if chosen]
-            tell(source="cocotb", planned=planned)
+            tests = [test.fullname for test, chosen in zip(self._test_queue, self._included, strict=False) if chosen]
+            tell({"kind": "plan", "item": _item(), "tests": tests})
         return method(self, *args, **kwargs)
 
     return execute
