@@ -10,19 +10,19 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import docker
 import docker.errors
 
 from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
-from .channel import Channel, Pending, Reply
+from .channel import Channel, Reply
 from .evidence import own_doing
 from .hijack import hijack
 from .hosting import environment, host_config
 from .observation import cut
-from .protocol import MAX_COUNT, WORK_DIR, CommandResult, FoundFiles, OutputSink, SandboxSpec
+from .protocol import MAX_COUNT, WORK_DIR, CommandResult, FoundFiles, OutputSink, Process, Sandbox, SandboxSpec
 from .warden import program
 
 if TYPE_CHECKING:
@@ -32,13 +32,98 @@ OWNER_LABEL = "io.rtl-agent-gym.owner"
 START_PATIENCE = 60.0
 GRACE = 15.0
 """Seconds beyond a command's own time-out after which a silent sandbox counts as lost."""
-STANDBY_PATIENCE = 1e6
-"""Seconds that a process on standby may wait for its stdin: as long as its sandbox does."""
-STANDBY_OUTPUT = 4_000_000
-"""Characters that are kept of what it prints."""
+BUFFER = 1 << 20
+"""Bytes of a process's unread output that are kept here before it is held back, twice as many at most."""
 
 
-class DockerSandbox:
+class _Flow(asyncio.ReadTransport):
+    """What holds a process's output back while nobody reads it: an `asyncio.StreamReader` asks for that."""
+
+    def __init__(self, ask: Callable[[bool], None]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def pause_reading(self) -> None:
+        self._ask(True)
+
+    def resume_reading(self) -> None:
+        self._ask(False)
+
+
+class DockerProcess(Process):
+    """A process that the warden of a `DockerSandbox` runs; implements `Process`."""
+
+    def __init__(self, sandbox: DockerSandbox, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None) -> None:
+        self._sandbox = sandbox
+        self._channel, self._to_worker = sandbox._open_channel(), sandbox._spec.role == "scoring"
+        self._output = asyncio.StreamReader(BUFFER)
+        self._output.set_transport(_Flow(lambda held: self._tell(b"H", held=held)))
+        self._stdin_open = True
+        self._end = self._channel.send(
+            b"X",
+            {"worker": self._to_worker, "argv": list(argv), "cwd": cwd, "env": dict(env or {})},
+            b"",
+            self._output.feed_data,
+        )
+        self._end.future.add_done_callback(lambda _: self._output.feed_eof())
+
+    def _tell(self, kind: bytes, **header: Any) -> None:
+        with contextlib.suppress(SandboxLost):  # which `wait` tells
+            self._channel.tell(kind, {"worker": self._to_worker, "process": self._end.number, **header})
+
+    @property
+    def output(self) -> asyncio.StreamReader:
+        """stdout and stderr. See `Process.output`."""
+        return self._output
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit status. See `Process.exit_code`."""
+        future = self._end.future
+        if not future.done() or future.exception() is not None:
+            return None
+        return int(future.result().header["exit_code"])
+
+    async def write(self, data: bytes) -> None:
+        """Write to its stdin. See `Process.write`."""
+        if data:
+            await self._stdin(data)
+
+    async def close_stdin(self) -> None:
+        """End its stdin. See `Process.close_stdin`."""
+        if self._stdin_open:
+            self._stdin_open = False
+            with contextlib.suppress(BrokenPipeError):
+                await self._stdin(b"")
+
+    async def _stdin(self, data: bytes) -> None:
+        header = {"worker": self._to_worker, "process": self._end.number}
+        refused = None
+        async with self._sandbox._classifying():
+            try:
+                await self._channel.request(b"I", header, data, patience=None)
+            except BrokenPipeError as error:
+                refused = error
+        if refused is not None:
+            raise refused
+
+    async def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. See `Process.wait`."""
+        async with asyncio.timeout(timeout):
+            return await self._wait(None)
+
+    async def kill(self) -> None:
+        """Kill it and everything it started. See `Process.kill`."""
+        self._tell(b"K")
+        await self._wait(GRACE)
+
+    async def _wait(self, patience: float | None) -> int:
+        async with self._sandbox._classifying():
+            reply = await self._channel.wait(self._end, patience)
+        return int(reply.header["exit_code"])
+
+
+class DockerSandbox(Sandbox):
     """One container with a warden in it; implements `Sandbox`."""
 
     def __init__(self, provider: DockerSandboxes, spec: SandboxSpec) -> None:
@@ -46,8 +131,7 @@ class DockerSandbox:
         self._name = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}"
         self._container: str | None = None
         self._channel: Channel | None = None
-        self._standby: Pending | None = None
-        """The process that waits for its stdin."""
+        self._standby: DockerProcess | None = None
         self._raw: socket.socket | None = None
         """A connection that no channel has taken over yet."""
         self._closing: asyncio.Task[None] | None = None
@@ -79,12 +163,16 @@ class DockerSandbox:
             self._go_on()
             await self._channel.greeting(START_PATIENCE)
             self._go_on()
+            if self._spec.files:
+                files = {path.removeprefix("/"): content for path, content in self._spec.files.items()}
+                await self.write_files(files, root="/", keeper=self._spec.role == "scoring")
+            if self._spec.standby:
+                self._standby = DockerProcess(self, self._spec.standby, "/", None)
+            self._go_on()
         except BaseException:
             if self._closing is not None:  # it may have ended before there was anything to end
                 await asyncio.shield(self._end())
             raise
-        if self._spec.standby:
-            self._standby = self._begin(self._spec.standby, "/", {}, STANDBY_PATIENCE, STANDBY_OUTPUT, stdin=True)
 
     def _go_on(self) -> None:
         if self._closing is not None:
@@ -97,7 +185,7 @@ class DockerSandbox:
 
     def _start(self) -> None:
         api, spec = self._provider.client(), self._spec
-        image = self._provider.image(spec)
+        image = self._provider.image_of(spec)
         self.image_id = api.inspect_image(image)["Id"]
         # A scoring sandbox has two users. Its process 1 starts as root, with the right to change users and no other,
         # and gives it up before it says that it is there.
@@ -194,40 +282,22 @@ class DockerSandbox:
         reply = await self._ask(b"R", header, body, patience=timeout + GRACE, on_piece=on_output)
         return _result(reply.header, reply.body, max_output)
 
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str = WORK_DIR,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 600.0,
-        max_output: int = 1_000_000,
-        stdin: bytes | None = None,
-    ) -> CommandResult:
-        """Run a process beside the shell. See `Sandbox.exec`."""
-        ready, self._standby = self._standby, None
-        if (
-            ready is None
-            or stdin is None
-            or env
-            or (tuple(argv), cwd) != (self._spec.standby, "/")
-            or max_output > STANDBY_OUTPUT
-        ):
-            self._standby = ready
-            async with self._classifying():
-                ready = self._begin(argv, cwd, dict(env or {}), timeout, max_output, stdin=stdin is not None)
-        if stdin is not None:
-            await self._ask(b"I", {"process": ready.number, "timeout": timeout}, stdin, patience=GRACE)
+    async def spawn(
+        self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None
+    ) -> DockerProcess:
+        """Start a process beside the shell. See `Sandbox.spawn`."""
         async with self._classifying():
-            reply = await ready.reply(timeout + GRACE)
-        return _result(reply.header, reply.body, max_output)
+            return DockerProcess(self, argv, cwd, env)
 
-    def _begin(
-        self, argv: Sequence[str], cwd: str, env: dict[str, str], timeout: float, max_output: int, *, stdin: bool
-    ) -> Pending:
-        """Start a process, without waiting for anything."""
-        header = {"argv": list(argv), "cwd": cwd, "env": env, "timeout": timeout, "limit": 8 * max_output}
-        return self._open_channel().send(b"X", self._addressed({**header, "stdin": stdin}))
+    @property
+    def standby(self) -> DockerProcess | None:
+        """The process that was started with the sandbox. See `Sandbox.standby`."""
+        return self._standby
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs. See `Sandbox.idle`."""
+        return self._channel is None or self._channel.idle
 
     async def write_files(
         self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
@@ -270,7 +340,7 @@ class DockerSandbox:
 
     async def ping(self) -> None:
         """Return when every warden answers. See `Sandbox.ping`."""
-        if self._standby is not None and self._standby.future.done():
+        if self._standby is not None and self._standby.exit_code is not None:
             raise SandboxLost(f"sandbox {self._name}: the process on standby has ended")
         await self._ask(b"P", {}, patience=GRACE)
 

@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -24,7 +24,8 @@ from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
 from .container import OWNER_LABEL, DockerSandbox
 from .daemon import connect
 from .hosting import UIDS, draw_uid, uid_range
-from .protocol import SandboxSpec
+from .image import build_from, find_image
+from .protocol import SandboxProvider, SandboxSpec
 
 START_LIMIT = 4
 """Containers that one process creates at the same time; the daemon manages about twenty starts a second in all."""
@@ -32,7 +33,7 @@ START_LIMIT = 4
 T = TypeVar("T")
 
 
-class DockerSandboxes:
+class DockerSandboxes(SandboxProvider):
     """Makes sandboxes in containers of the local (or ``DOCKER_HOST``'s) daemon.
 
     Args:
@@ -54,12 +55,10 @@ class DockerSandboxes:
         self._opening: set[asyncio.Future[None]] = set()
         self._uids: Sequence[int] = UIDS
         self._closed = False
+        self._building = asyncio.Lock()
 
     async def __aenter__(self) -> DockerSandboxes:
         return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
         """Start a sandbox. See `SandboxProvider.create`."""
@@ -79,6 +78,15 @@ class DockerSandboxes:
             self._opening.discard(opened)
             opened.set_result(None)
         return sandbox
+
+    async def image(self) -> str:
+        """The id of the image of specs that name none. See `SandboxProvider.image`."""
+        return self._image if self._image else await self.call(lambda: find_image(self.client()))
+
+    async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
+        """The id of an image built from a folder of files. See `SandboxProvider.build_image`."""
+        async with self._building:
+            return await self.call(lambda: build_from(self.client(), files, dockerfile))
 
     async def close(self) -> None:
         """Close every sandbox that is still open. Idempotent."""
@@ -124,14 +132,9 @@ class DockerSandboxes:
         """A user id for a sandbox that no other has; see `hosting.UIDS`."""
         return draw_uid(self._uids, {sandbox.uid for sandbox in list(self._sandboxes)})
 
-    def image(self, spec: SandboxSpec) -> str:
+    def image_of(self, spec: SandboxSpec) -> str:
         """The image's name or id for a spec."""
-        name = spec.image or self._image
-        if name is None:
-            from .image import find_image
-
-            name = find_image(self.client())
-        return name
+        return spec.image or self._image or find_image(self.client())
 
     def forget(self, sandbox: DockerSandbox) -> None:
         """A sandbox has closed."""

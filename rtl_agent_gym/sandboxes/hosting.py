@@ -63,7 +63,7 @@ def host_config(api: Any, spec: SandboxSpec, uid: int) -> Any:
         NAMES: f"rw,noexec,nosuid,nodev,mode=755,nr_inodes=16,{keeper if scoring else agent},size={64 << 10}",
     }
     if scoring:
-        tmpfs |= dict.fromkeys(("/src", f"{WORK_DIR}/src"), f"{flags},{keeper},size={64 << 20}")
+        tmpfs |= dict.fromkeys(spec.keeper_folders, f"{flags},{keeper},size={64 << 20}")
     return api.create_host_config(
         network_mode="none",
         cap_drop=["ALL"],
