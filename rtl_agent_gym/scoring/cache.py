@@ -22,9 +22,9 @@ from .grading import Grading
 
 @functools.cache
 def rules() -> str:
-    """A digest of this folder's programs: another version of them may grade the same files differently."""
+    """A digest of this folder's programs, the grader's among them: others may grade the same files differently."""
     total = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         total.update(path.name.encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
 

@@ -12,7 +12,7 @@ from .harness import Defences, HarnessRun, scoring_limits
 from .outcomes import Account, account, share
 from .reward import RewardWeights
 from .score import Score, TestOutcome
-from .submission import Submission
+from .submission import SubmittedFiles
 from .syntax import is_hdl
 
 _COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\b(?:error|sorry)\b.*)$", re.MULTILINE)
@@ -49,7 +49,7 @@ class Grading(BaseModel):
         seconds: float,
         cached: bool = False,
         retries: int = 0,
-        submission: Submission | None = None,
+        submission: SubmittedFiles | None = None,
     ) -> Score:
         """The score under some weights. What the submission has beside what was graded is said in it."""
         omitted = submission.left_out if submission else ()
@@ -89,7 +89,7 @@ def first_few(texts: Sequence[str]) -> list[str]:
     return [*texts[:_MOST], *more]
 
 
-def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences: Defences, notes: str) -> Grading:
+def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defences: Defences, notes: str) -> Grading:
     """The whole grading: the stages that need no run, and what the run of the harness showed.
 
     Args:
@@ -99,20 +99,20 @@ def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences
         defences: Which of them stood.
         notes: More for the reason: complaints of the stages before it, and between front ends.
     """
-    accounts = [account(service.messages, check_results=defences.witness) for service in run.services]
+    accounts = [account(service["messages"], check_results=defences.witness) for service in run.services]
     several = len(run.services) > 1
     tests = [
-        test.model_copy(update={"name": f"{service.name}: {test.name}"}) if several else test
+        test.model_copy(update={"name": f"{service['name']}: {test.name}"}) if several else test
         for service, heard in zip(run.services, accounts, strict=True)
-        for test in heard.tests(service.name, service.code)
+        for test in heard.tests(service["name"], service["code"])
     ]
     heard_of = dict.fromkeys(text for heard in accounts for text in heard.violations)
     violations = [*static.violations, *(honest_place(text, submission.tree) for text in heard_of)]
     compiled = [ok for heard in accounts for ok in heard.compiled]
-    passed = not violations and all(service.code == 0 for service in run.services)
-    late = any(service.code is None for service in run.services)
+    passed = not violations and all(service["code"] == 0 for service in run.services)
+    late = any(service["code"] is None for service in run.services)
     earned = [
-        part for service, heard in zip(run.services, accounts, strict=True) for part in heard.earned(service.code)
+        part for service, heard in zip(run.services, accounts, strict=True) for part in heard.earned(service["code"])
     ]
     reason = _reason(submission, run, tests, violations, passed, accounts)
     return static.model_copy(
@@ -165,7 +165,7 @@ def _first_line(tree: Mapping[str, bytes], pattern: re.Pattern[bytes]) -> str | 
 
 
 def _reason(
-    submission: Submission,
+    submission: SubmittedFiles,
     run: HarnessRun,
     tests: Sequence[TestOutcome],
     violations: Sequence[str],
@@ -189,7 +189,7 @@ def _reason(
             return f"does not compile: {said}"
         if heard.complaints:
             return f"the simulator refuses it: {heard.complaints[0]}"
-    late = [service.name for service in run.services if service.code is None]
+    late = [service["name"] for service in run.services if service["code"] is None]
     if late:
         return f"the hidden tests did not end in time (service {late[0]}); does the simulation never finish?"
     if run.memory.out:

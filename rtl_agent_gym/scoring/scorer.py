@@ -35,7 +35,7 @@ from .images import HarnessImages
 from .interface import Demand, demands, judge_interface
 from .reward import RewardWeights
 from .score import Score
-from .submission import Submission, sift, unsifted
+from .submission import SubmittedFiles, sift, unsifted
 from .syntax import SyntaxStage, disagreement, is_hdl, judge_syntax, reading_order
 
 ATTEMPTS = 4
@@ -156,7 +156,7 @@ class Scorer:
             self.weights, seconds=time.monotonic() - begun, retries=retries.count, submission=submission
         )
 
-    async def _key(self, submission: Submission, timeout: float, seed: int | None, retries: Retries) -> str:
+    async def _key(self, submission: SubmittedFiles, timeout: float, seed: int | None, retries: Retries) -> str:
         parts = {
             "problem": self._digest(submission.problem),
             "files": submission.digest,
@@ -179,7 +179,12 @@ class Scorer:
         return self._digests[id(problem)][1]
 
     async def _grade(
-        self, submission: Submission, services: Sequence[Service], timeout: float, seed: int | None, retries: Retries
+        self,
+        submission: SubmittedFiles,
+        services: Sequence[Service],
+        timeout: float,
+        seed: int | None,
+        retries: Retries,
     ) -> Grading:
         if submission.fault:
             return Grading(reason=submission.fault, violations=list(submission.violations))
@@ -196,7 +201,7 @@ class Scorer:
             notes = "; ".join(part for part in (notes, disagreement(stage, run.lint)) if part)
         return judge_run(static, submission, run, self._defences, notes)
 
-    async def _static(self, submission: Submission, services: Sequence[Service]) -> tuple[Grading, str]:
+    async def _static(self, submission: SubmittedFiles, services: Sequence[Service]) -> tuple[Grading, str]:
         """The stages that run nothing, and their complaints in one line."""
         tops = top_modules(services)
         files = {path: content for path, content in submission.tree.items() if is_hdl(path)}
@@ -246,7 +251,7 @@ class Scorer:
             await sandboxes.prepare(scoring_sandbox(image))
 
     async def _run(
-        self, submission: Submission, services: Sequence[Service], timeout: float, seed: int | None
+        self, submission: SubmittedFiles, services: Sequence[Service], timeout: float, seed: int | None
     ) -> HarnessRun:
         return await run_harness(
             submission,

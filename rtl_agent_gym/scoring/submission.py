@@ -34,7 +34,7 @@ _LOADED_UNASKED = re.compile(
 
 
 @dataclass(frozen=True)
-class Submission:
+class SubmittedFiles:
     """The files of one grading, sifted."""
 
     problem: Problem
@@ -94,7 +94,7 @@ class Submission:
         return total.hexdigest()
 
 
-def sift(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
+def sift(problem: Problem, files: Mapping[str, str | bytes]) -> SubmittedFiles:
     """Sort submitted files into those that are graded, those that count for nothing, and attempts on the checker."""
     kept: dict[str, bytes] = {}
     violations: list[str] = []
@@ -107,15 +107,17 @@ def sift(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
         else:
             kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
     fault = _size_fault(kept) or tree_fault(kept) or ""
-    return Submission(problem, {} if fault else kept, tuple(violations), fault, tuple(ignored), tuple(ignored.values()))
+    return SubmittedFiles(
+        problem, {} if fault else kept, tuple(violations), fault, tuple(ignored), tuple(ignored.values())
+    )
 
 
-def unsifted(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
+def unsifted(problem: Problem, files: Mapping[str, str | bytes]) -> SubmittedFiles:
     """All files as they are, for tests of what `sift` is good for."""
     kept = {
         path: text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for path, text in files.items()
     }
-    return Submission(problem, kept)
+    return SubmittedFiles(problem, kept)
 
 
 def _is_python(problem: Problem, path: str) -> bool:

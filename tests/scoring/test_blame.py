@@ -21,7 +21,7 @@ from rtl_agent_gym.sandboxes import container as container_module
 from rtl_agent_gym.scoring import Scorer, blame
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, start_fault
-from rtl_agent_gym.scoring.evidence import memory
+from rtl_agent_gym.scoring.grader.measures import memory
 from tests.sandboxes.providers import ProviderAround, act_beside
 
 from .conftest import COMPOSE, GOLDEN, HEADER, TARGET, make_problem
@@ -75,7 +75,7 @@ def test_a_process_that_had_most_of_the_memory_is_to_blame_whoever_ran_out_of_it
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    service = {"name": "a", "timed_out": False, "seconds": 10.0, **changes.pop("service", {})}
+    service = {"name": "a", "code": 1, "stopped": False, "waited": 0.0, "seconds": 10.0, **changes.pop("service", {})}
     use = {"kills": 0, "own": 0, "pressed": 0, "limit": LIMIT, "peak": 1 << 20, **changes.pop("memory", {})}
     return {"services": [service], "memory": use, "lost": 0.0, **changes}
 
@@ -88,10 +88,10 @@ def report(**changes: Any) -> dict[str, Any]:
         (report(lost=30.0, memory={"pressed": 9}), ""),  # it stood still for its own hunger
         (report(lost=30.0, memory={"peak": LIMIT}), ""),
         (report(lost=1.0), ""),
-        (report(service={"timed_out": True, "stopped": True}), "stopped by a signal"),
-        (report(service={"timed_out": True, "stopped": False, "waited": 9.5}), "waited for a processor"),
-        (report(service={"timed_out": True, "stopped": False, "waited": 7.5}), ""),  # four endless ones on a processor
-        (report(service={"timed_out": True, "stopped": False, "waited": 0.0}), ""),
+        (report(service={"code": None, "stopped": True}), "stopped by a signal"),
+        (report(service={"code": None, "waited": 9.5}), "waited for a processor"),
+        (report(service={"code": None, "waited": 7.5}), ""),  # four endless ones on a processor
+        (report(service={"code": None, "waited": 0.0}), ""),
         (report(memory={"kills": 1}), "ran out of it"),
     ],
 )
@@ -115,7 +115,7 @@ def test_what_a_design_cannot_bring_about(found: dict[str, Any], said: str) -> N
     ],
 )
 def test_a_program_that_is_not_there(program: str, cwd: str, number: int, expected: type[Exception] | None) -> None:
-    fault = {"program": program, "cwd": cwd, "errno": number, "said": os.strerror(number)}
+    fault = {"program": program, "cwd": cwd, "errno": number, "text": os.strerror(number)}
     if expected is None:  # a submission can leave a file in the way of that, or leave it out
         start_fault("a", fault, make_problem())
     else:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import docker
@@ -95,7 +96,7 @@ async def test_a_design_that_eats_memory_fails_by_its_own_fault(provider: Docker
 
         async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
             assert spec is not None
-            return await provider.create(SandboxSpec(image=spec.image, role=spec.role, memory=256 << 20))
+            return await provider.create(replace(spec, memory=256 << 20, standby=()))
 
     hungry = GOLDEN.replace("endmodule", "reg [31:0] m [0:(1 << 28)]; initial m[1] = 2;\nendmodule")
     async with Scorer(Small(provider)) as scorer:

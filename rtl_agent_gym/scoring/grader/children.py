@@ -141,8 +141,8 @@ class Process:
 
 
 def start(argv: list[str], env: dict[str, str], cwd: str, output: int, release: Callable[[], None]) -> int:
-    """Fork, and run a command in the child: pytest at once where this process has it loaded (`warm`), anything else as a
-    new program. Returns the child's process id. For the arguments, see `Process`.
+    """Fork, and run a command in the child: pytest at once where this process has it loaded (`warm`), anything else as
+    a new program. Returns the child's process id. For the arguments, see `Process`.
 
     Raises:
         OSError: There is no child, or its program cannot be run; nothing of it has run then.

@@ -1,4 +1,4 @@
-"""Stands in the place of a simulator's program: looks at what is about to run, tells the supervisor, and runs it or not.
+"""Stands in the place of a simulator's program: looks at what is about to run, and runs it or not.
 
 What is judged is the compiled design (`compiled.py`), a moment before the simulator reads it, when nothing of the
 design has ever run, and what the compilers read (`sources.py`, `verilated.py`). Which files a design opens is decided
@@ -80,7 +80,8 @@ class Guard:
                 stream.seek(0)
                 driven = driven_inputs(stream)
             lines = read_lines(listing)
-        violations, refusals = include_faults(lines) if checked else [], []
+        violations = include_faults(lines) if checked else []
+        refusals: list[str] = []
         if checked and not code and self.settings["testbench"]:
             reached, refusals = icarus_beyond_ports(lines, self.arguments)
             violations += reached

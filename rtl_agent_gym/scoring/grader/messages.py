@@ -1,8 +1,8 @@
 """What the parts of a grading tell each other: one JSON object a line, typed here, written and read here.
 
-Guards, witnesses and the wall around a simulation's files (`wall.c` in the image, which writes its line by hand) connect
-to the supervisor's socket, which no design can do. The first line on each connection is the `Settings`; then each message
-is answered with `OK`, so that nobody goes on before the supervisor knows.
+Guards, witnesses and the wall around a simulation's files (`wall.c` in the image, which writes its line by hand)
+connect to the supervisor's socket, which no design can do. The first line on each connection is the `Settings`; then
+each message is answered with `OK`, so that nobody goes on before the supervisor knows.
 """
 
 from __future__ import annotations
@@ -15,15 +15,8 @@ SOCKET = "\0rtl-agent-gym"
 OK = b"ok\n"
 
 
-class Settings(TypedDict):
-    """Which defences stand; see `Defences` in ``scoring/harness.py``."""
-
-    simulation: bool
-    includes: bool
-    witness: bool
-    testbench: bool
-    files: bool
-    limits: bool
+Settings = dict[str, bool]
+"""Which defences stand, by the names of `Defences` in ``scoring/harness.py``."""
 
 
 class Compiled(TypedDict):

@@ -1,7 +1,7 @@
 """A pytest plugin: tells the supervisor which tests there are and how each ended.
 
-The supervisor's request names it in ``PYTEST_PLUGINS``. It changes nothing about the run but the seed of `random`: tests
-that draw their parameters draw the same ones each time, so that equal designs get equal scores.
+The supervisor's request names it in ``PYTEST_PLUGINS``. It changes nothing about the run but the seed of `random`:
+tests that draw their parameters draw the same ones each time, so that equal designs get equal scores.
 """
 
 from __future__ import annotations

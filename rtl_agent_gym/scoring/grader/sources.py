@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable
@@ -60,7 +61,7 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[st
     sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
     named = [word for word in arguments if os.path.realpath(word) in sources]
     others = [word for word in without_output(arguments) if word not in named]
-    tops = [word for option, word in zip(others, others[1:], strict=False) if option == "-s"]
+    tops = [word for option, word in itertools.pairwise(others) if option == "-s"]
     tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
     named += _libraries(others)
     if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):

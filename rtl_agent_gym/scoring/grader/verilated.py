@@ -8,6 +8,7 @@ stand there as literal text, and what writes a file is not built at all.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -50,7 +51,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
         testbench: Whether a design must keep apart from a hidden testbench.
 
     Returns:
-        Its exit status where it fails on these sources, else None; what it printed then; violations; why nothing is built.
+        Its exit status where it fails on these sources, else None; what it printed then; violations; refusals.
     """
     # Without the text nothing can be judged, and so nothing is built.
     kept = [word for word in arguments if word.lstrip("-") not in MODES]
@@ -65,7 +66,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     if testbench:
         named = [word for word in kept if word.endswith((".v", ".sv")) and os.path.isfile(word)]
         others = [word for word in kept if word not in named]
-        tops = [word for option, word in zip(others, others[1:], strict=False) if option.lstrip("-") == "top-module"]
+        tops = [word for option, word in itertools.pairwise(others) if option.lstrip("-") == "top-module"]
         reached, apart = beyond_ports([f"{TOOLS}/verilator", "-E", *others], named, tops)
         violations, refusals = violations + reached, refusals + apart
     return None, b"", violations, refusals
@@ -81,7 +82,9 @@ def _read_files(kept: list[str], folder: str) -> tuple[list[str], bytes]:
             files = json.loads(stream.read().decode("utf-8", errors="surrogateescape"))["files"]
     except (OSError, ValueError, KeyError):
         return [], done.stderr or b"no list of files"
-    return ([], done.stderr or b"no reason") if done.returncode else ([file["filename"] for file in files.values()], b"")
+    return (
+        ([], done.stderr or b"no reason") if done.returncode else ([file["filename"] for file in files.values()], b"")
+    )
 
 
 def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -122,13 +122,12 @@ def _exit_code() -> int:
     import pytest
 
     try:
-        said = pytest.console_main()
+        return int(pytest.console_main()) & 0xFF
     except SystemExit as stop:
-        said = stop.code
-    if said is None or isinstance(said, int):
-        return int(said or 0) & 0xFF
-    print(said, file=sys.stderr)
-    return 1
+        if stop.code is None or isinstance(stop.code, int):
+            return (stop.code or 0) & 0xFF
+        print(stop.code, file=sys.stderr)
+        return 1
 
 
 def _python_path(env: Mapping[str, str], cwd: str) -> list[str]:

@@ -53,9 +53,9 @@ async def test_a_reader_of_printed_text_would_be_fooled(attack: Attack, provider
     run = await run_harness(submission, read_services(attack.problem), provider, HarnessImages(), lint=False)
     (service,) = run.services
     forged = r"7 passed in|<testcase name='a'|\"outcome\": \"passed\"|\"messages\": \[\]"
-    assert re.search(forged, service.log), service.log[-2000:]
-    assert service.code != 0
-    judged = {message["test"]: message["outcome"] for message in service.messages if "test" in message}
+    assert re.search(forged, service["log"]), service["log"][-2000:]
+    assert service["code"] != 0
+    judged = {message["test"]: message["outcome"] for message in service["messages"] if message["kind"] == "test"}
     assert "a" not in judged
     assert "failed" in judged.values()
 
