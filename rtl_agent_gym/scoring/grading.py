@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict
-
 from .blame import MemoryUse
 from .harness import Defences, HarnessRun, scoring_limits
 from .outcomes import Account, account, share
 from .reward import RewardWeights
-from .score import Score, TestOutcome
+from .score import Measured, Score, TestOutcome
 from .submission import SubmittedFiles
 from .syntax import is_hdl
 
@@ -22,60 +20,31 @@ _MOST = 20
 """Files and notes that a score names."""
 
 
-class Grading(BaseModel):
+class Grading(Measured):
     """Everything that was measured of one submission, independent of weights."""
 
-    model_config = ConfigDict(frozen=True)
-
-    passed: bool = False
-    format: float = 0.0
-    syntax: float = 0.0
-    interface: float = 0.0
-    compile: float = 0.0
-    tests: list[TestOutcome] = []
     credit: float = 0.0
     """What the hidden tests earn where a part of them counts, 0..1."""
-    violations: list[str] = []
-    reason: str = ""
     notes: list[str] = []
     """What the design wanted to write or read, and did not."""
     repeatable: bool = True
     """Whether another grading must come to the same; not so where the clock decided."""
 
     def score(
-        self,
-        weights: RewardWeights,
-        *,
-        seconds: float,
-        cached: bool = False,
-        retries: int = 0,
-        submission: SubmittedFiles | None = None,
+        self, weights: RewardWeights, submission: SubmittedFiles, *, seconds: float, retries: int, cached: bool = False
     ) -> Score:
         """The score under some weights. What the submission has beside what was graded is said in it."""
-        omitted = submission.left_out if submission else ()
-        omissions = submission.omissions if submission else ""
         done, total = share(self.tests)
-        honest = not self.violations
-        reward = weights.reward(
-            passed=self.passed,
-            format=self.format,
-            syntax=self.syntax,
-            interface=self.interface,
-            compile=self.compile,
-            tests=self.credit if honest else 0.0,
-        )
+        stages = {name: getattr(self, name) for name in ("passed", "format", "syntax", "interface", "compile")}
+        reason = "; ".join(part for part in (self.reason, submission.omissions) if part)
         return Score(
-            passed=self.passed,
-            tests_passed=done if honest else 0,
+            **stages,
+            tests_passed=0 if self.violations else done,
             tests_total=total,
-            format=self.format,
-            syntax=self.syntax,
-            interface=self.interface,
-            compile=self.compile,
-            reward=reward,
+            reward=weights.reward(**stages, tests=0.0 if self.violations else self.credit),
             violations=self.violations,
-            left_out=[*first_few(omitted), *first_few(self.notes)],
-            reason="; ".join(part for part in (self.reason, omissions) if part),
+            left_out=[*first_few(submission.left_out), *first_few(self.notes)],
+            reason=reason,
             seconds=seconds,
             cached=cached,
             retries=retries,

@@ -130,31 +130,25 @@ class Scorer:
         begun = time.monotonic()
         submission = sift(problem, files) if self._defences.files else unsifted(problem, files)
         retries = Retries()
+
+        def score(grading: Grading, cached: bool = False) -> Score:
+            seconds = time.monotonic() - begun
+            return grading.score(self.weights, submission, seconds=seconds, retries=retries.count, cached=cached)
+
         # A grading in the cache proves that the problem can be scored; so its harness need not be read again.
         key = await self._key(submission, timeout, seed, retries) if self._cache and self.weights.simulate else ""
         known = self._cache.get(key) if self._cache and key else None
         if known is not None:
-            return known.score(
-                self.weights,
-                seconds=time.monotonic() - begun,
-                cached=True,
-                retries=retries.count,
-                submission=submission,
-            )
+            return score(known, cached=True)
         services = read_services(problem)
         if not self.weights.simulate:
             grading, notes = await retrying(lambda: self._static(submission, services), retries)
             why = "; ".join(part for part in ("the hidden tests were not run", grading.reason, notes) if part)
-            grading = grading.model_copy(update={"reason": why})
-            return grading.score(
-                self.weights, seconds=time.monotonic() - begun, retries=retries.count, submission=submission
-            )
+            return score(grading.model_copy(update={"reason": why}))
         grading = await self._grade(submission, services, timeout, seed, retries)
         if self._cache and grading.repeatable:
             self._cache.put(key, grading)
-        return grading.score(
-            self.weights, seconds=time.monotonic() - begun, retries=retries.count, submission=submission
-        )
+        return score(grading)
 
     async def _key(self, submission: SubmittedFiles, timeout: float, seed: int | None, retries: Retries) -> str:
         parts = {
@@ -254,13 +248,7 @@ class Scorer:
         self, submission: SubmittedFiles, services: Sequence[Service], timeout: float, seed: int | None
     ) -> HarnessRun:
         return await run_harness(
-            submission,
-            services,
-            self._sandboxes(),
-            self._images,
-            timeout=timeout,
-            defences=self._defences,
-            seed=seed,
+            submission, services, self._sandboxes(), self._images, timeout=timeout, defences=self._defences, seed=seed
         )
 
 
