@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from pydantic import Field
+
 from .blame import MemoryUse
 from .harness import Defences, HarnessRun, scoring_limits
 from .outcomes import Account, account, share
@@ -25,7 +27,7 @@ class Grading(Measured):
 
     credit: float = 0.0
     """What the hidden tests earn where a part of them counts, 0..1."""
-    notes: list[str] = []
+    notes: list[str] = Field(default_factory=list)
     """What the design wanted to write or read, and did not."""
     repeatable: bool = True
     """Whether another grading must come to the same; not so where the clock decided."""

@@ -20,7 +20,8 @@ from ..sandboxes.protocol import WORK_DIR, SandboxProvider, SandboxSpec
 from .blame import MemoryUse, check_report
 from .compose import RUN_DIR, Service
 from .grader.bounds import decode_report
-from .grader.messages import Report, Request, ServiceReport, ServiceRequest, encode
+from .grader.line import encode
+from .grader.messages import Report, Request, ServiceReport, ServiceRequest
 from .images import HarnessImages
 from .submission import SubmittedFiles
 

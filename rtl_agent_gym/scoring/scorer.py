@@ -35,7 +35,7 @@ from .images import HarnessImages
 from .interface import Demand, demands, judge_interface
 from .reward import RewardWeights
 from .score import Score
-from .submission import SubmittedFiles, sift, unsifted
+from .submission import SubmittedFiles, sift
 from .syntax import SyntaxStage, disagreement, is_hdl, judge_syntax, reading_order
 
 ATTEMPTS = 4
@@ -128,7 +128,7 @@ class Scorer:
             SandboxError: The machine failed, again and again; `retries` says how often. Never a score.
         """
         begun = time.monotonic()
-        submission = sift(problem, files) if self._defences.files else unsifted(problem, files)
+        submission = sift(problem, files, defended=self._defences.files)
         retries = Retries()
 
         def score(grading: Grading, cached: bool = False) -> Score:
@@ -182,7 +182,19 @@ class Scorer:
     ) -> Grading:
         if submission.fault:
             return Grading(reason=submission.fault, violations=list(submission.violations))
-        running = asyncio.ensure_future(retrying(lambda: self._run(submission, services, timeout, seed), retries))
+
+        async def run_once() -> HarnessRun:
+            return await run_harness(
+                submission,
+                services,
+                self._sandboxes(),
+                self._images,
+                timeout=timeout,
+                defences=self._defences,
+                seed=seed,
+            )
+
+        running = asyncio.ensure_future(retrying(run_once, retries))
         try:
             static, notes = await retrying(lambda: self._static(submission, services), retries)
         except BaseException:
@@ -216,7 +228,7 @@ class Scorer:
         return grading, "; ".join(notes)
 
     async def _asked(self, problem: Problem, tops: Mapping[str, Sequence[str]]) -> list[Demand]:
-        digest = problem.digest
+        digest = self._digest(problem)
         if digest not in self._demands:
             self._demands[digest] = await demands(problem, tops, self._frontend)
         return self._demands[digest]
@@ -243,13 +255,6 @@ class Scorer:
         images = {await self._images.image(problem, service, sandboxes) for service in read_services(problem)}
         for image in images:
             await sandboxes.prepare(scoring_sandbox(image))
-
-    async def _run(
-        self, submission: SubmittedFiles, services: Sequence[Service], timeout: float, seed: int | None
-    ) -> HarnessRun:
-        return await run_harness(
-            submission, services, self._sandboxes(), self._images, timeout=timeout, defences=self._defences, seed=seed
-        )
 
 
 @dataclass

@@ -1,10 +1,29 @@
-"""A connection to the supervisor, for guards and witnesses."""
+"""The socket of a supervisor: one JSON object a line, and the end of the line that guards and witnesses hold."""
 
 from __future__ import annotations
 
+import json
 from _socket import AF_UNIX, SOCK_STREAM, socket
 
-from .messages import OK, SOCKET, Message, Settings, decode, encode
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not needed before every simulation
+    from typing import Any
+
+    from .messages import Message, Request, Settings
+
+SOCKET = "\0rtl-agent-gym"
+"""An abstract address, of which each sandbox has its own."""
+OK = b"ok\n"
+
+
+def encode(message: Message | Settings | Request) -> bytes:
+    """A message as one line."""
+    return json.dumps(message).encode() + b"\n"
+
+
+def decode(line: bytes) -> Any:
+    """The message of one line."""
+    return json.loads(line)
 
 
 class Line:

@@ -1,19 +1,13 @@
-"""What the parts of a grading tell each other: one JSON object a line, typed here, written and read here.
+"""What the parts of a grading tell each other; `line` writes and reads it.
 
 Guards, witnesses and the wall around a simulation's files (`wall.c` in the image, which writes its line by hand)
 connect to the supervisor's socket, which no design can do. The first line on each connection is the `Settings`; then
-each message is answered with `OK`, so that nobody goes on before the supervisor knows.
+each message is answered with `line.OK`, so that nobody goes on before the supervisor knows.
 """
 
 from __future__ import annotations
 
-import json
-from typing import Any, Literal, TypedDict
-
-SOCKET = "\0rtl-agent-gym"
-"""An abstract address, of which each sandbox has its own."""
-OK = b"ok\n"
-
+from typing import Literal, TypedDict
 
 Settings = dict[str, bool]
 """Which defences stand, by the names of `Defences` in ``scoring/harness.py``."""
@@ -181,13 +175,3 @@ class Report(TypedDict):
     memory: Memory
     lost: float
     """Seconds for which the sandbox stood still."""
-
-
-def encode(message: Message | Settings | Request) -> bytes:
-    """A message as one line."""
-    return json.dumps(message).encode() + b"\n"
-
-
-def decode(line: bytes) -> Any:
-    """The message of one line."""
-    return json.loads(line)

@@ -22,8 +22,9 @@ from collections.abc import Callable
 from . import warm
 from .bounds import Complaints, encode_report, fit_logs
 from .children import Process
+from .line import OK, SOCKET, decode, encode
 from .measures import Waits, memory
-from .messages import OK, SOCKET, Message, Report, Request, ServiceReport, ServiceRequest, decode, encode
+from .messages import Message, Report, Request, ServiceReport, ServiceRequest
 
 MOST_MESSAGES = 200_000
 """Messages of one grading. There are a few of each test and each simulation; how many those are, the harness says."""

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from .line import Line
-from .messages import SOCKET, Message
+from .line import SOCKET, Line
+from .messages import Message
 
 GRADED = "RTL_GYM_SEED"
 """A variable that each service of a grading has."""

@@ -74,6 +74,8 @@ class OneForAll(ProviderAround):
         if self.sandbox is None:
             self.sandbox = await self.provider.create(spec)
             self.monkeypatch.setattr(self.sandbox, "close", stays_open)
+        else:
+            self.monkeypatch.setattr(self.sandbox, "_standby", None)  # it has served
         return self.sandbox
 
 
