@@ -68,7 +68,6 @@ class Channel(asyncio.Protocol):
         self._greeting: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._pending = {0: Pending(0, self._greeting, lambda piece: None)}
         self._transport: asyncio.Transport | None = None
-        self._socket: socket.socket | None = None
         self._lost: str | None = None
         self.broken: str | None = None
         """Why the warden could not go on, in its own words; None where it has said nothing of the kind."""
@@ -81,7 +80,6 @@ class Channel(asyncio.Protocol):
         sock.setblocking(False)
         _open_sockets.add(sock)
         _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(name), sock=sock)
-        channel._socket = sock
         return channel
 
     async def greeting(self, timeout: float) -> None:
@@ -155,18 +153,16 @@ class Channel(asyncio.Protocol):
         self.give_up(f"sandbox {self.name} is closed")
 
     def give_up(self, reason: str) -> None:
-        """The same for a reason, which every later request is refused with."""
-        self._lose(reason)
-
-    def abandon(self) -> None:
-        """End it when its event loop cannot any more."""
-        if self._socket is not None:
-            self._socket.close()
-
-    @property
-    def lost(self) -> bool:
-        """Whether nothing can be asked any more."""
-        return self._lost is not None
+        """End it for a reason, which every later request is refused with; for the first one where there are several."""
+        if self._lost is None:
+            self._lost = reason
+            for pending in self._pending.values():
+                pending.future.set_exception(SandboxLost(reason))
+                pending.future.exception()  # seen: nobody need await it
+            self._pending.clear()
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
 
     # What follows is called by the event loop.
 
@@ -177,7 +173,7 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._lose(f"sandbox {self.name} went away{f' ({exc})' if exc else ''}{self._said()}")
+        self.give_up(f"sandbox {self.name} went away{f' ({exc})' if exc else ''}{self._said()}")
 
     def data_received(self, data: bytes) -> None:
         self._raw += data
@@ -203,7 +199,7 @@ class Channel(asyncio.Protocol):
         if kind == b"m":
             self.memory_full = bool(header["full"])
             return
-        number = header["id"]
+        number = header.pop("id")
         if number not in self._pending:
             return
         if kind == b"o":
@@ -219,14 +215,3 @@ class Channel(asyncio.Protocol):
     def _said(self) -> str:
         text = bytes(self._errors).decode(errors="replace").strip()
         return f"; it said: {text}" if text else ""
-
-    def _lose(self, reason: str) -> None:
-        if self._lost is None:
-            self._lost = reason
-            for pending in self._pending.values():
-                pending.future.set_exception(SandboxLost(reason))
-                pending.future.exception()  # seen: nobody need await it
-            self._pending.clear()
-        if self._transport is not None:
-            self._transport.abort()
-            self._transport = None

@@ -23,9 +23,9 @@ import requests
 from docker.errors import APIError, DockerException
 from docker.utils.socket import frames_iter
 
-from rtl_agent_gym.errors import DaemonError, ImageError
+from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.sandboxes.base_image import ensure_base, image_id
-from rtl_agent_gym.sandboxes.daemon import connect
+from rtl_agent_gym.sandboxes.daemon import connect, docker_errors
 from rtl_agent_gym.sandboxes.host import Progress, exclusive, silent, tail
 
 REPOSITORY = "rtl-agent-gym/sim"
@@ -290,12 +290,10 @@ def prune(api: docker.APIClient | None = None) -> list[str]:
 
 @contextmanager
 def _client(api: docker.APIClient | None) -> Iterator[docker.APIClient]:
-    """The caller's client as it is, or one of our own for the length of the block; Docker's failures classified."""
-    try:
+    """The caller's client as it is, or one of our own for the length of the block; Docker's failures translated."""
+    with docker_errors():
         if api is not None:
             yield api
-            return
-        with closing(connect()) as client:
-            yield client.api
-    except (DockerException, requests.RequestException) as error:
-        raise DaemonError(f"the Docker daemon failed: {getattr(error, 'explanation', None) or error}") from error
+        else:
+            with closing(connect()) as client:
+                yield client.api

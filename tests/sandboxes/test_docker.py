@@ -15,7 +15,8 @@ import pytest
 
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec
-from rtl_agent_gym.sandboxes.hosting import MAPPED_UIDS, MAX_INODES, UIDS, draw_uid, uid_range
+from rtl_agent_gym.sandboxes.client import DockerClient
+from rtl_agent_gym.sandboxes.hosting import MAPPED_UIDS, MAX_INODES, UIDS, uid_range
 
 pytestmark = pytest.mark.docker
 
@@ -326,7 +327,12 @@ def test_user_ids_are_drawn_from_what_the_daemon_can_give() -> None:
     for option in ("name=rootless", "name=userns"):
         assert uid_range({"SecurityOptions": [option]}) == MAPPED_UIDS
     assert max(MAPPED_UIDS) + 1 < 65_536
-    assert draw_uid(range(2, 8, 2), {2, 6}) == 4
+    client = DockerClient()
+    client._uid_range = range(2, 8, 2)
+    assert {client.take_uid() for _ in range(3)} == {2, 4, 6}
+    client.return_uid(4)
+    assert client.take_uid() == 4
+    client.close()
 
 
 async def test_a_paused_container_is_a_machine_fault(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:

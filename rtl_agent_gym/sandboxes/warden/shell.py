@@ -85,7 +85,7 @@ class Job:
             "exit_code": None if self.timed_out else exit_code,
             "timed_out": self.timed_out,
             "size": self.output.size,
-            "chars": self.output.chars,
+            "output_chars": self.output.chars,
             "seconds": time.monotonic() - self.begun,
             **more,
         }
