@@ -27,7 +27,7 @@ WALL = f"{':'.join(SECRET)}|{':'.join(WORK)}|{':'.join(LOADED)}"
 """The policy for `wall.c`, which decides when a file is opened."""
 
 CALL = re.compile(
-    rb'(?:%vpi_(?:call|func)[/a-z]*|\.sfunc(?:/e)?)[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+"(?P<name>[^"\\]+)"'
+    rb'(?:%vpi_(?:call|func)[/a-z]*|\.sfunc(?:/e)?)[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+"(?P<name>\$[^"\\]+)"'
     rb'(?:, "(?P<literal>[^"\\]*)" \{)?'
 )
 """A call; no text of a design looks like one, as quotation marks in it have backslashes before them."""
