@@ -113,7 +113,6 @@ class DockerSandbox(Sandbox):
             self._socket.close()
 
     async def close(self) -> None:
-        """End the container. See `Sandbox.close`."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._end())
         await asyncio.shield(self._closing)
@@ -203,7 +202,6 @@ class DockerSandbox(Sandbox):
     async def run(
         self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
     ) -> CommandResult:
-        """Run a command in the persistent shell. See `Sandbox.run`."""
         self._used = True
         reply = await self._ask(
             b"R",
@@ -219,25 +217,21 @@ class DockerSandbox(Sandbox):
     async def spawn(
         self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None
     ) -> WardenProcess:
-        """Start a process beside the shell. See `Sandbox.spawn`."""
         assert self._channel is not None
         async with self._classifying():
             return WardenProcess(self._channel, self._has_worker, argv, cwd, env or {}, self._classifying, GRACE)
 
     @property
     def standby(self) -> WardenProcess | None:
-        """The process that was started with the sandbox. See `Sandbox.standby`."""
         return self._standby
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs. See `Sandbox.idle`."""
         return self._channel is None or self._channel.idle
 
     async def write_files(
         self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
     ) -> None:
-        """Write files below `root`. See `Sandbox.write_files`."""
         contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
         for path in contents:
             if set(path.split("/")) & {"", ".", ".."} or re.search("[\0\ud800-\udfff]", path):
@@ -255,7 +249,6 @@ class DockerSandbox(Sandbox):
         max_total: int = 64 << 20,
         max_count: int = MAX_COUNT,
     ) -> FoundFiles:
-        """Regular files at or below `paths`. See `Sandbox.read_files`."""
         limits = {"max_file": max_file, "max_total": max_total, "max_count": max_count}
         reply = await self._ask(
             b"G", {"root": root, "paths": list(paths), "first": list(first), **limits}, patience=60.0
@@ -269,7 +262,6 @@ class DockerSandbox(Sandbox):
         return FoundFiles(dict(sorted(found.items())), left_out, reply.header["left_out_count"])
 
     async def ping(self) -> None:
-        """Return when every warden answers. See `Sandbox.ping`."""
         if self._standby is not None and self._standby.exit_code is not None:
             raise SandboxLost(f"sandbox {self._name}: the process on standby has ended")
         await self._ask(b"P", {}, patience=GRACE)

@@ -41,7 +41,6 @@ class DockerSandboxes(SandboxProvider):
         return self
 
     async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
-        """Start a sandbox. See `SandboxProvider.create`."""
         if self._closed:
             raise SandboxLost("this provider is closed; make another DockerSandboxes")
         spec = spec or SandboxSpec()
@@ -55,11 +54,9 @@ class DockerSandboxes(SandboxProvider):
         return sandbox
 
     async def image(self) -> str:
-        """The id of the image of specs that name none. See `SandboxProvider.image`."""
         return self._image if self._image else await self._client.call(lambda: find_image(self._client.api()))
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
-        """The id of an image built from a folder of files. See `SandboxProvider.build_image`."""
         async with self._building:
             return await self._client.call(lambda: build_from(self._client.api(), files, dockerfile))
 

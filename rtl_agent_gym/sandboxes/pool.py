@@ -28,8 +28,8 @@ class _Shelf:
     spec: SandboxSpec
     waiting: deque[Sandbox] = field(default_factory=deque)
     starting: set[asyncio.Task[None]] = field(default_factory=set)
-    hoping: int = 0
-    """How many ask for one and wait for those that are starting."""
+    callers: int = 0
+    """How many callers wait for those that are starting."""
 
 
 class _Lent:
@@ -69,11 +69,9 @@ class WaitingSandboxes(SandboxProvider):
         return self
 
     async def image(self) -> str:
-        """The image of the provider behind. See `SandboxProvider.image`."""
         return await self._provider.image()
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
-        """An image of the provider behind. See `SandboxProvider.build_image`."""
         return await self._provider.build_image(files, dockerfile=dockerfile)
 
     async def _hand_back(self, sandbox: Sandbox) -> None:
@@ -116,13 +114,13 @@ class WaitingSandboxes(SandboxProvider):
                     candidate = shelf.waiting.popleft()
                     if await _answers(candidate):
                         return self._lend(candidate)
-                if shelf.hoping >= len(shelf.starting):
+                if shelf.callers >= len(shelf.starting):
                     return self._lend(await self._provider.create(shelf.spec))
-                shelf.hoping += 1
+                shelf.callers += 1
                 try:
                     await asyncio.wait(shelf.starting, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    shelf.hoping -= 1
+                    shelf.callers -= 1
         finally:
             self._refill(shelf)
 
@@ -142,7 +140,7 @@ class WaitingSandboxes(SandboxProvider):
 
     def _refill(self, shelf: _Shelf) -> None:
         wanted = min(self._size, max(1, len(self._in_use) // 2)) if self._in_use else self._size
-        while not self._closed and len(shelf.waiting) + len(shelf.starting) < wanted + shelf.hoping:
+        while not self._closed and len(shelf.waiting) + len(shelf.starting) < wanted + shelf.callers:
             task = asyncio.ensure_future(self._start(shelf))
             shelf.starting.add(task)
             task.add_done_callback(shelf.starting.discard)

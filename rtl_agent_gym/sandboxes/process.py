@@ -52,22 +52,18 @@ class WardenProcess(Process):
 
     @property
     def output(self) -> asyncio.StreamReader:
-        """stdout and stderr. See `Process.output`."""
         return self._output
 
     @property
     def exit_code(self) -> int | None:
-        """The exit status. See `Process.exit_code`."""
         ended = self._end.future.done() and self._end.future.exception() is None
         return int(self._end.future.result().header["exit_code"]) if ended else None
 
     async def write(self, data: bytes) -> None:
-        """Write to its stdin. See `Process.write`."""
         if data:  # nothing would end it
             await self._write(data)
 
     async def close_stdin(self) -> None:
-        """End its stdin. See `Process.close_stdin`."""
         if self._stdin_open:
             self._stdin_open = False
             with contextlib.suppress(BrokenPipeError):
@@ -78,12 +74,10 @@ class WardenProcess(Process):
             await self._channel.request(b"I", self._address, data, patience=None)
 
     async def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end. See `Process.wait`."""
         async with asyncio.timeout(timeout):
             return await self._wait(None)
 
     async def kill(self) -> None:
-        """Kill it and everything it started. See `Process.kill`."""
         with contextlib.suppress(SandboxLost):
             self._channel.tell(b"K", self._address)
         await self._wait(self._grace)

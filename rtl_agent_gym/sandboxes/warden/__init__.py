@@ -10,7 +10,7 @@ import functools
 from importlib import resources
 
 MODULES = (
-    "confine", "users", "memory", "files", "frames", "watcher", "output", "processes", "relay", "shell", "loop"
+    "confine", "users", "memory", "files", "frames", "watcher", "output", "processes", "relay", "job", "shell", "loop"
 )  # fmt: skip
 """Each after those that it imports."""
 

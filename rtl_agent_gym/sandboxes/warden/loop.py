@@ -29,10 +29,11 @@ from typing import Any
 
 from .files import read_files, write_files
 from .frames import reply, reply_error, split, unpack
+from .job import Job
 from .memory import PERIOD, MemoryWatch
 from .processes import Process, refuse
 from .relay import Relay, divide
-from .shell import Job, Shell
+from .shell import Shell
 from .users import name_users
 from .watcher import Watcher
 
