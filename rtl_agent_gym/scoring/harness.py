@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,8 @@ def scoring_sandbox(image: str) -> SandboxSpec:
 
 def scoring_limits() -> dict[str, Any]:
     """The limits of a grading, by their names in `SandboxSpec`: another number may end it otherwise."""
-    spec = asdict(scoring_sandbox(""))
-    return {name: spec[name] for name in ("memory", "cpus", "pids", "file_size", "disk")}
+    spec = scoring_sandbox("")
+    return {name: getattr(spec, name) for name in ("memory", "cpus", "pids", "file_size", "disk")}
 
 
 async def run_harness(
