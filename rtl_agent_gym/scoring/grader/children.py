@@ -7,11 +7,11 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NoReturn
 
 from . import warm
-from .measures import hindrance
+from .measures import hindrance, processes
 from .messages import ProcessReport, StartFault
 
 HEAD, TAIL = 16_000, 48_000
@@ -108,7 +108,7 @@ class Process:
             self.seconds = self.seconds or time.monotonic() - self.begun
             self._close("pid_fd")
 
-    def end(self, spared: Collection[int]) -> None:
+    def end(self, spared: set[int]) -> None:
         """End it and everything it started, but for other children and what these started."""
         if self.code is None:
             self.stopped, self.waited = hindrance(self.pid)
@@ -195,10 +195,14 @@ def _be_child(
     warm.run(argv, env, cwd)
 
 
-def kill_session(leader: int, spared: Collection[int]) -> None:
+def kill_session(leader: int, spared: set[int]) -> None:
     """Kill whoever is left of a service: its session, and orphans, which come to this process as their reaper."""
     for _ in range(100):
-        left = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _belongs(pid, leader, spared)]
+        left = [
+            pid
+            for pid, state, parent, session in processes()
+            if not {pid, session} & spared and (parent == os.getpid() or (session == leader and state != "Z"))
+        ]
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -207,14 +211,3 @@ def kill_session(leader: int, spared: Collection[int]) -> None:
         if not left:
             return
         time.sleep(0.01)
-
-
-def _belongs(pid: int, leader: int, spared: Collection[int]) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stream:
-            state, parent, _, session = stream.read().rsplit(")", 1)[1].split()[:4]
-    except OSError:
-        return False
-    if pid in spared or int(session) in spared:
-        return False
-    return int(parent) == os.getpid() or (int(session) == leader and state != "Z")

@@ -10,6 +10,7 @@ import os
 import resource
 import selectors
 import time
+from collections.abc import Iterator
 
 from .messages import Memory
 
@@ -78,17 +79,22 @@ class Waits:
         return ready
 
 
+def processes() -> Iterator[tuple[int, str, int, int]]:
+    """Every process here: its id, state, parent and session."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as stream:
+            state, parent, _, session = stream.read().rsplit(")", 1)[1].split()[:4]
+            yield int(name), state, int(parent), int(session)
+
+
 def hindrance(leader: int) -> tuple[bool, float]:
     """What keeps the processes of a session from running: whether a signal or a tracer holds one, and the seconds that
     one of them was ready to run and got no processor: the most of all, as a design could add processes.
     """
     stopped, waited = False, 0.0
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            if os.getsid(pid) != leader:
-                continue
-            with open(f"/proc/{pid}/stat") as stream:
-                stopped = stopped or stream.read().rsplit(")", 1)[1].split()[0] in "Tt"
-            with open(f"/proc/{pid}/schedstat") as stream:
+    for pid, state, _, session in processes():
+        if session == leader:
+            stopped = stopped or state in "Tt"
+            with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/schedstat") as stream:
                 waited = max(waited, int(stream.read().split()[1]) / 1e9)
     return stopped, waited
