@@ -12,6 +12,8 @@ import re
 
 from .tasks import HOSTILE, KNOWN, METHODS
 
+TOOLS = "/opt/rtl-agent-gym/real"
+"""Where the image has the simulators' real programs, each under its own name."""
 READABLE = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
 """Folders whose files a design may include."""
 WORK = ("/code", "/rundir")

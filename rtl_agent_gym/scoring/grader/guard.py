@@ -12,9 +12,8 @@ from __future__ import annotations
 import os
 import sys
 
-from .compiled import WALL, check_vvp
+from .compiled import TOOLS, WALL, check_vvp
 from .line import Line
-from .tools import TOOLS, own_folder, read_lines, run
 
 WALL_LIBRARY = "/opt/rtl-agent-gym/wall.so"
 """What decides in the simulator's process which files a design opens; built from `wall.c` with the image."""
@@ -63,9 +62,10 @@ class Guard:
     def run_iverilog(self) -> None:
         """Compile, and look at which files the compiler read."""
         from .sources import driven_inputs, icarus_beyond_ports, include_faults, mixed, without_output
+        from .tools import OwnFolder, read_lines, run
 
         checked = self.settings["includes"] and not any(word.startswith("-M") for word in self.arguments)
-        with own_folder() as folder:
+        with OwnFolder() as folder:
             listing, errors = f"{folder}/files", f"{folder}/stderr"
             options = [f"-Mprefix={listing}"] if checked else []
             code = run([f"{TOOLS}/iverilog", *options, *self.arguments], {2: errors})
@@ -95,17 +95,18 @@ class Guard:
 
     def run_verilator(self) -> None:
         """Judge the text that Verilator is asked to turn into a program, then let it."""
+        from .tools import OwnFolder, run
         from .verilated import HARMLESS, judge
 
         if not HARMLESS.isdisjoint(self.arguments):
             os.execv(f"{TOOLS}/verilator", ["verilator", *self.arguments])
         if self.settings["simulation"]:
-            with own_folder() as folder:
+            with OwnFolder() as folder:
                 code, text, violations, refusals = judge(self.arguments, folder, self.settings["testbench"])
             os.write(2, text)
             if code or violations or refusals:
                 self.tell_compiled(code, text, violations, refusals)
-        with own_folder() as folder:
+        with OwnFolder() as folder:
             code = run([f"{TOOLS}/verilator", *self.arguments], {2: f"{folder}/stderr"})
             with open(f"{folder}/stderr", "rb") as stream:
                 text = stream.read()

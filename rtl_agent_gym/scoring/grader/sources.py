@@ -7,8 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from .compiled import READABLE, below, short
-from .tools import TOOLS
+from .compiled import READABLE, TOOLS, below, short
 
 APART = "?: what the hidden testbench and the design say cannot be told apart, so nothing is simulated"
 DRIVEN = re.compile(rb"(.+):\d+: warning: input port (\S+) is coerced to inout")

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-TOOLS = "/opt/rtl-agent-gym/real"
-"""Where the image has them, each under its own name."""
 
 
-@contextmanager
-def own_folder() -> Iterator[str]:
+class OwnFolder:
     """A new folder that nobody else writes to, removed at the end."""
-    count = 0
-    while True:
-        folder = f"/tmp/rtl-gym-{os.getpid()}-{count}"
-        try:
-            os.mkdir(folder, 0o700)
-            break
-        except FileExistsError:
-            count += 1
-    try:
-        yield folder
-    finally:
-        for name in os.listdir(folder):
-            os.unlink(f"{folder}/{name}")
-        os.rmdir(folder)
+
+    def __enter__(self) -> str:
+        count = 0
+        while True:
+            self.path = f"/tmp/rtl-gym-{os.getpid()}-{count}"
+            try:
+                os.mkdir(self.path, 0o700)
+                return self.path
+            except FileExistsError:
+                count += 1
+
+    def __exit__(self, *_: object) -> None:
+        for name in os.listdir(self.path):
+            os.unlink(f"{self.path}/{name}")
+        os.rmdir(self.path)
 
 
 def run(command: list[str], outputs: dict[int, str]) -> int:

@@ -14,10 +14,9 @@ import os
 import re
 import subprocess
 
-from .compiled import LOADED, READABLE, SECRET, WORK, below, short
+from .compiled import LOADED, READABLE, SECRET, TOOLS, WORK, below, short
 from .sources import beyond_ports
 from .tasks import HOSTILE, READS, WRITES
-from .tools import TOOLS
 
 TOKEN = re.compile(
     r'(?P<block>""")|(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<escaped>\\\S+)'
