@@ -61,13 +61,16 @@ def context_files() -> dict[str, bytes]:
     return {path.relative_to(CONTEXT).as_posix(): path.read_bytes() for path in sorted(paths)}
 
 
-def image_tag(files: dict[str, bytes] | None = None) -> str:
+def image_tag(files: Mapping[str, bytes] | None = None) -> str:
     """The image's name for a build context, by default as it is now, such as ``rtl-agent-gym/sim:3f9c0e21ab44``."""
+    return _tag(REPOSITORY, context_files() if files is None else files)
+
+
+def _tag(repository: str, files: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
-    for path, content in (context_files() if files is None else files).items():
-        digest.update(f"{path}\0{len(content)}\0".encode())
-        digest.update(content)
-    return f"{REPOSITORY}:{digest.hexdigest()[:12]}"
+    for path, content in files.items():
+        digest.update(f"{path}\0{len(content)}\0".encode() + content)
+    return f"{repository}:{digest.hexdigest()[:12]}"
 
 
 def find_image(api: docker.APIClient | None = None) -> str:
@@ -152,10 +155,7 @@ def build_from(api: docker.APIClient, files: Mapping[str, bytes], dockerfile: st
     Raises:
         ImageError: It cannot be built; the message ends with the last lines of the build.
     """
-    digest = hashlib.sha256(dockerfile.encode())
-    for path, content in sorted(files.items()):
-        digest.update(f"\0{path}\0{len(content)}\0".encode() + content)
-    tag = f"{HARNESS_REPOSITORY}:{digest.hexdigest()[:16]}"
+    tag = _tag(HARNESS_REPOSITORY, {"": dockerfile.encode(), **dict(sorted(files.items()))})
     return image_id(api, tag) or _run_build(
         api, tag, _tar(files), silent, dockerfile=dockerfile, labels={IMAGE_LABEL: "harness"}
     )

@@ -66,7 +66,7 @@ class Warden:
                 else:
                     self.request(kind, header, body)
             except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
-                reply_error(header["id"], error)
+                reply_error(header.get("id", -1), error)
 
     def request(self, kind: bytes, header: Mapping[str, Any], body: bytes) -> None:
         """Do what the client asks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character
+CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character
 
 
 class Output:
@@ -22,7 +22,7 @@ class Output:
     def feed(self, data: bytes) -> None:
         """Take what was written next."""
         self.size += len(data)
-        self.chars += len(data.translate(None, _CONTINUATION))
+        self.chars += len(data.translate(None, CONTINUATION))
         if self.room:
             head, data = data[: self.room], data[self.room :]
             self.room -= len(head)

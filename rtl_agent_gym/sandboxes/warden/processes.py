@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .confine import build, confine
-from .frames import reply, reply_error
+from .frames import reply
 from .watcher import Watcher
 
 STATUS_FD = 201
@@ -225,4 +225,4 @@ class Process:
 
 def refuse(request: int) -> None:
     """Answer that nobody reads what was to be written."""
-    reply_error(request, BrokenPipeError(errno.EPIPE, "the process reads no more"))
+    reply(b"e", {"id": request, "message": "the process reads no more", "errno": errno.EPIPE})
