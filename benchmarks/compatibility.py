@@ -90,10 +90,10 @@ async def placeholder(problem: Problem, frontend: Frontend, names: Sequence[str]
 
 def seen(run: HarnessRun, what: str) -> str:
     """What a run with a placeholder shows, in words."""
-    accounts = [account(service.messages) for service in run.services]
-    if "Bad `period`" in "".join(service.log for service in run.services):
+    accounts = [account(service["messages"]) for service in run.services]
+    if "Bad `period`" in "".join(service["log"] for service in run.services):
         return "judged; an odd clock period stops the harness unless the RTL begins with `` `timescale 1ns/1ps ``"
-    late = any(service.code is None for service in run.services)
+    late = any(service["code"] is None for service in run.services)
     if any(
         simulation.planned for heard in accounts for item in heard.items.values() for simulation in item.simulations
     ):
@@ -128,7 +128,7 @@ async def judge(problem: Problem, provider: DockerSandboxes, frontend: Frontend,
         return (
             "passes with a right design"
             + (", which begins with `` `timescale 1ns/1ps ``" if odd else "")
-            + (f"; {what} passes, too" if all(service.code == 0 for service in nothing.services) else "")
+            + (f"; {what} passes, too" if all(service["code"] == 0 for service in nothing.services) else "")
         )
     return seen(*await _without(problem, provider, frontend, seconds))
 
@@ -142,7 +142,7 @@ async def disprove(problem: Problem, provider: DockerSandboxes) -> str:
         update={"harness": {**problem.harness, proof["file"]: text.replace(proof["from"], proof["to"])}}
     )
     run = await _run(problem, files, provider, 600)
-    if not any(proof["says"] in service.log for service in run.services) or not any(s.code for s in run.services):
+    if not any(proof["says"] in service["log"] for service in run.services) or not any(s["code"] for s in run.services):
         return "the proof that no design passes does not hold: its tests say something else"
     async with Scorer(provider) as scorer:
         score = await scorer.score(mended, files, timeout=600)
@@ -159,7 +159,7 @@ async def _without(
     while True:
         files = await placeholder(problem, frontend, names)
         run = await _run(problem, files, provider, seconds)
-        said = "".join(heard.get("said", "") for service in run.services for heard in service.messages)
+        said = "".join(str(heard.get("text", "")) for service in run.services for heard in service["messages"])
         more = [name for name in dict.fromkeys(_MISSING.findall(said)) if name not in names]
         if not more:
             break

@@ -11,7 +11,7 @@ from ..errors import SandboxBroken
 from ..policies.protocol import Completion
 from ..problems import Problem
 from ..sandboxes import CommandResult, FoundFiles, Sandbox
-from ..scoring import RewardWeights
+from ..scoring import RewardWeights, rules_digest
 from ..scoring.score import Score
 from ..transcripts import CommandRecord, End, Header, ScoreRecord, SubmissionRecord, TranscriptWriter, TurnRecord
 from .rules import FOLDERS, RECORDED_RULES, EpisodeConfig
@@ -76,6 +76,7 @@ class Recording:
                 category=self._problem.category,
                 difficulty=self._problem.difficulty,
                 image_digest=image,
+                rules_digest=rules_digest(),
                 renderer=renderer,
                 seed=seed,
                 options=options,

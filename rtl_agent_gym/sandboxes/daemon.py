@@ -9,20 +9,22 @@ output in a file, and outlives the caller. Only a daemon that does not come up i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import docker
+import docker.errors
 import requests
 from docker.errors import DockerException
 
-from rtl_agent_gym.errors import DaemonError
+from rtl_agent_gym.errors import DaemonError, ImageError, SandboxError
 from rtl_agent_gym.sandboxes.host import (
     Progress,
     apt_install,
@@ -111,6 +113,23 @@ def connect(host: str | None = None, *, timeout: float = 60.0) -> docker.DockerC
         raise DaemonError(f"what listens at {host} does not answer as a Docker daemon: {cause}") from cause
 
 
+@contextlib.contextmanager
+def docker_errors() -> Iterator[None]:
+    """Turn the exceptions of Docker work into those of `rtl_agent_gym.errors`."""
+    try:
+        yield
+    except SandboxError:
+        raise
+    except docker.errors.ImageNotFound as error:
+        raise ImageError(f"{error.explanation}; build it with: rtl-agent-gym image build") from error
+    except docker.errors.APIError as error:
+        raise DaemonError(f"Docker refused: {error.explanation or error}") from error
+    except (DockerException, OSError) as error:  # those of requests are an OSError, too
+        raise DaemonError(
+            f"no Docker daemon answers ({error}); start one with ./scripts/setup, then see: rtl-agent-gym doctor"
+        ) from error
+
+
 def _probe(host: str, timeout: float) -> None:
     """Tell a missing, a forbidden and a dead socket apart, which the client's own errors do not."""
     if not host.startswith("unix://"):
@@ -145,10 +164,6 @@ def find_daemon(host: str | None = None, *, timeout: float = 10.0) -> DaemonInfo
         raise DaemonError(f"the Docker daemon at {host} does not answer: {cause}") from cause
     finally:
         client.close()
-    return _daemon_info(host, info, version)
-
-
-def _daemon_info(host: str, info: dict[str, Any], version: dict[str, Any]) -> DaemonInfo:
     security = [str(option) for option in info.get("SecurityOptions") or []]
     return DaemonInfo(
         host=host,
@@ -191,20 +206,16 @@ def ensure_daemon(progress: Progress = silent, *, launch: DaemonLaunch | None = 
 
 
 def _get_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
-    _install_daemon(progress)
-    if launch == DaemonLaunch() and Path("/run/systemd/system").is_dir():
-        progress("starting Docker's service")
-        run_program(["systemctl", "start", "docker"], error=DaemonError)
-        return _wait_for_daemon(launch, None, None)
-    return _start_daemon(launch, progress)
-
-
-def _install_daemon(progress: Progress) -> None:
     # dockerd cannot set up its network without iptables, and as a mere recommendation it may not be there.
     programs = {"dockerd": "docker.io", "iptables": "iptables"}
     missing = [package for program, package in programs.items() if find_program(program) is None]
     if missing:
         apt_install(missing, error=DaemonError, progress=progress)
+    if launch == DaemonLaunch() and Path("/run/systemd/system").is_dir():
+        progress("starting Docker's service")
+        run_program(["systemctl", "start", "docker"], error=DaemonError)
+        return _wait_for_daemon(launch, None, None)
+    return _start_daemon(launch, progress)
 
 
 def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
@@ -220,14 +231,14 @@ def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
         if pidfile.exists() and _running(pidfile, program) is None:
             progress(f"removing {pidfile}, left by a {program} that is gone")
             pidfile.unlink(missing_ok=True)
-    log = launch.log or _log_file()
+    log = launch.log
+    if log is None:
+        writable = os.access("/var/log", os.W_OK)
+        log = Path("/var/log" if writable else tempfile.gettempdir(), "rtl-agent-gym-dockerd.log")
     argv = [find_program("dockerd") or "dockerd", *launch.arguments]
-    if launch.host != DEFAULT_HOST:
-        argv += ["--host", launch.host]
-    if launch.pidfile != DaemonLaunch.pidfile:
-        argv += ["--pidfile", str(launch.pidfile)]
-    if launch.exec_root != DaemonLaunch.exec_root:
-        argv += ["--exec-root", str(launch.exec_root)]
+    for name in ("host", "pidfile", "exec_root"):  # the defaults could also stand in a file of dockerd's own
+        if getattr(launch, name) != getattr(DaemonLaunch, name):
+            argv += [f"--{name.replace('_', '-')}", str(getattr(launch, name))]
     progress(f"starting dockerd; its output goes to {log}")
     try:
         with log.open("wb") as output:
@@ -239,19 +250,15 @@ def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
     try:
         info = _wait_for_daemon(launch, process, log)
     except BaseException:  # an interrupt too must not leave a daemon behind that nobody has seen answer
-        _end(process)
+        process.terminate()
+        try:
+            process.wait(timeout=15.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         raise
     process.returncode = 0  # let go: the object would warn on collection that its process, rightly, still runs
     return info
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=15.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _wait_for_daemon(launch: DaemonLaunch, process: subprocess.Popen[bytes] | None, log: Path | None) -> DaemonInfo:
@@ -262,11 +269,10 @@ def _wait_for_daemon(launch: DaemonLaunch, process: subprocess.Popen[bytes] | No
         try:
             return find_daemon(launch.host)
         except DaemonError as cause:
-            if ended is not None or time.monotonic() > deadline:
-                what = (
-                    f"ended with exit code {ended}" if ended is not None else f"gave no answer in {launch.wait:.0f} s"
-                )
-                raise DaemonError(f"dockerd {what}. {_why(launch, log)}") from cause
+            if ended is not None:
+                raise DaemonError(f"dockerd ended with exit code {ended}. {_why(launch, log)}") from cause
+            if time.monotonic() > deadline:
+                raise DaemonError(f"dockerd gave no answer in {launch.wait:.0f} s. {_why(launch, log)}") from cause
         time.sleep(0.2)
 
 
@@ -291,13 +297,6 @@ def _running(pidfile: Path, program: str) -> int | None:
     except (OSError, ValueError):
         return None
     return pid if name == program and rest.split()[0] not in {"Z", "X"} else None
-
-
-def _log_file() -> Path:
-    folder = Path("/var/log")
-    if not os.access(folder, os.W_OK):
-        folder = Path(tempfile.gettempdir())
-    return folder / "rtl-agent-gym-dockerd.log"
 
 
 def _how_to_get_one() -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import re
+
+from .warden.output import CONTINUATION
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clear
@@ -14,9 +17,12 @@ _CONTROLS = {code: "\ufffd" for code in range(0x20) if chr(code) not in "\t\n\r"
 _CONTROLS[0x08] = _CONTROLS[0x0C] = ""  # backspace and form feed only move a cursor that is not there
 
 
-def readable(data: bytes) -> str:
-    """UTF-8 with U+FFFD for what is none, without terminal control sequences, line ends as ``\\n``."""
-    text = _ESCAPES.sub("", data.decode("utf-8", errors="replace"))
+def readable(data: bytes, *, complete: bool = True) -> str:
+    """UTF-8 with U+FFFD for what is none, without terminal control sequences, line ends as ``\\n``.
+
+    A character that is cut in two at the end of what is not `complete` is left out.
+    """
+    text = _ESCAPES.sub("", codecs.getincrementaldecoder("utf-8")("replace").decode(data, complete))
     return text.replace("\r\n", "\n").translate(_CONTROLS)
 
 
@@ -37,27 +43,8 @@ def cut(data: bytes, size: int, chars: int, limit: int) -> tuple[str, bool]:
         chars = len(text)
     else:
         middle = (len(data) + 1) // 2
-        head, tail = readable(_whole_start(data[:middle])), readable(_whole_end(data[middle:]))
+        rest = data[middle : middle + 3].lstrip(CONTINUATION) + data[middle + 3 :]  # of a character cut in two
+        head, tail = readable(data[:middle], complete=False), readable(rest)
         head, tail = head[: limit - limit // 2], tail[max(0, len(tail) - limit // 2) :]
     kept = len(head) + len(tail)
     return f"{head}\n[output cut from {chars} to {kept} characters: the middle is missing]\n{tail}", True
-
-
-def _whole_start(data: bytes) -> bytes:
-    """Without a character that was cut in two at the end."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte >= 0xC0:
-            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return data[:-back] if length > back else data
-        if byte < 0x80:
-            return data
-    return data
-
-
-def _whole_end(data: bytes) -> bytes:
-    """Without the rest of a character that was cut in two at the start."""
-    start = 0
-    while start < min(3, len(data)) and 0x80 <= data[start] < 0xC0:
-        start += 1
-    return data[start:]

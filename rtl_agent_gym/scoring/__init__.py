@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cache import ScoreCache
+from .cache import ScoreCache, rules_digest
 from .harness import TIME_LIMIT
 from .reward import PRESETS, RewardWeights
 from .score import Score, TestOutcome
@@ -16,5 +16,6 @@ __all__ = [
     "ScoreCache",
     "Scorer",
     "TestOutcome",
+    "rules_digest",
     "score_files",
 ]

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import HarnessError, ProblemError
 from ..problems.compose import COMPOSE_FILE
 from ..problems.model import Problem
 from ..problems.paths import editable
 from ..sandboxes.protocol import WORK_DIR
+from .grader.messages import Memory, Report, StartFault
 
 LOST = 5.0
 """Seconds without the machine from which on a test that failed may have failed for them: it may have its own clock."""
@@ -47,14 +46,14 @@ class MemoryUse:
     """Whether it was the container's own limit."""
 
 
-def start_fault(service: str, fault: Mapping[str, Any], problem: Problem) -> None:
+def start_fault(service: str, fault: StartFault, problem: Problem) -> None:
     """Of a service that did not start: nothing where the submission may be the reason, which is then a failed service.
 
     Raises:
         ProblemError: There is no such program or folder, on any machine.
         HarnessError: The machine could not start it.
     """
-    said = f"cannot run {fault['program']!r} in {fault['cwd']}: {fault['said']}"
+    said = f"cannot run {fault['program']!r} in {fault['cwd']}: {fault['text']}"
     if fault["errno"] not in _NO_PROGRAM:
         raise HarnessError(f"{problem.id}: service {service!r}: {said}")
     program = posixpath.join(fault["cwd"], fault["program"]) if "/" in fault["program"] else ""
@@ -69,14 +68,14 @@ def start_fault(service: str, fault: Mapping[str, Any], problem: Problem) -> Non
     )
 
 
-def memory_use(memory: Mapping[str, int]) -> MemoryUse | None:
+def memory_use(memory: Memory) -> MemoryUse | None:
     """Who is to blame for what was killed for memory; None where the host or a parent group ran out of it.
 
     Args:
-        memory: The supervisor's account (`evidence.memory_since`).
+        memory: The supervisor's account (`grader/measures.py`).
     """
-    limit = memory.get("limit", 0)
-    if memory.get("kills", 0) <= 0:
+    limit = memory["limit"]
+    if memory["kills"] <= 0:
         return MemoryUse(limit=limit)
     if memory["own"] > 0:
         return MemoryUse(out=True, limit=limit)
@@ -85,11 +84,11 @@ def memory_use(memory: Mapping[str, int]) -> MemoryUse | None:
     return None
 
 
-def _hog(memory: Mapping[str, int]) -> bool:
-    return 0 < HOG * memory.get("limit", 0) <= memory.get("peak", 0)
+def _hog(memory: Memory) -> bool:
+    return 0 < HOG * memory["limit"] <= memory["peak"]
 
 
-def machine_fault(report: Mapping[str, Any]) -> str:
+def machine_fault(report: Report) -> str:
     """Why a grading that did not end well says nothing about the design; empty where it does.
 
     Args:
@@ -106,11 +105,11 @@ def machine_fault(report: Mapping[str, Any]) -> str:
     if lost >= LOST and not memory["pressed"] and not _hog(memory):
         return f"the container stood still for {lost:.0f} s: it was paused, or the host had no processor for it"
     for service in report["services"]:
-        if not service["timed_out"]:
+        if service["code"] is not None:
             continue
-        if service.get("stopped"):
+        if service["stopped"]:
             return f"service {service['name']!r} was stopped by a signal, which no design can send"
-        if service.get("waited", 0.0) >= STARVED * service["seconds"] > 0:
+        if service["waited"] >= STARVED * service["seconds"] > 0:
             return (
                 f"service {service['name']!r} waited for a processor in {service['waited']:.0f} of its "
                 f"{service['seconds']:.0f} s; grade fewer submissions at once"
@@ -118,19 +117,18 @@ def machine_fault(report: Mapping[str, Any]) -> str:
     return ""
 
 
-def check_report(report: Mapping[str, Any], problem: Problem) -> MemoryUse:
+def check_report(report: Report, problem: Problem) -> MemoryUse:
     """Raise where a report says nothing about the design; otherwise say how its memory ended.
 
     Raises:
         HarnessError: The machine failed.
         ProblemError: The harness cannot be run on any machine.
     """
-    services: Sequence[Mapping[str, Any]] = report["services"]
-    for service in services:
+    for service in report["services"]:
         if service["fault"]:
             start_fault(service["name"], service["fault"], problem)
     if report["faults"]:
         raise HarnessError(f"{problem.id}: {report['faults'][0]}")
-    if any(service["code"] != 0 for service in services) and (fault := machine_fault(report)):
+    if any(service["code"] != 0 for service in report["services"]) and (fault := machine_fault(report)):
         raise HarnessError(f"{problem.id}: {fault}")
     return memory_use(report["memory"]) or MemoryUse()

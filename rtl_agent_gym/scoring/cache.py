@@ -21,10 +21,10 @@ from .grading import Grading
 
 
 @functools.cache
-def rules() -> str:
-    """A digest of this folder's programs: another version of them may grade the same files differently."""
+def rules_digest() -> str:
+    """A digest of the programs that grade: this folder's, the grader's among them. Others may grade otherwise."""
     total = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         total.update(path.name.encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
 
@@ -47,7 +47,7 @@ class ScoreCache:
     @staticmethod
     def key(parts: Mapping[str, object]) -> str:
         """The name of a grading by everything that decides it. Digests of contents, never paths or names of them."""
-        text = json.dumps({"rules": rules(), **parts}, sort_keys=True, ensure_ascii=True)
+        text = json.dumps({"rules": rules_digest(), **parts}, sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def get(self, key: str) -> Grading | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from .blame import MemoryUse
 from .harness import Defences, HarnessRun, scoring_limits
 from .outcomes import Account, account, share
 from .reward import RewardWeights
-from .score import Score, TestOutcome
-from .submission import Submission
+from .score import Measured, Score, TestOutcome
+from .submission import SubmittedFiles
 from .syntax import is_hdl
 
 _COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\b(?:error|sorry)\b.*)$", re.MULTILINE)
@@ -22,60 +22,31 @@ _MOST = 20
 """Files and notes that a score names."""
 
 
-class Grading(BaseModel):
+class Grading(Measured):
     """Everything that was measured of one submission, independent of weights."""
 
-    model_config = ConfigDict(frozen=True)
-
-    passed: bool = False
-    format: float = 0.0
-    syntax: float = 0.0
-    interface: float = 0.0
-    compile: float = 0.0
-    tests: list[TestOutcome] = []
     credit: float = 0.0
     """What the hidden tests earn where a part of them counts, 0..1."""
-    violations: list[str] = []
-    reason: str = ""
-    notes: list[str] = []
+    notes: list[str] = Field(default_factory=list)
     """What the design wanted to write or read, and did not."""
     repeatable: bool = True
     """Whether another grading must come to the same; not so where the clock decided."""
 
     def score(
-        self,
-        weights: RewardWeights,
-        *,
-        seconds: float,
-        cached: bool = False,
-        retries: int = 0,
-        submission: Submission | None = None,
+        self, weights: RewardWeights, submission: SubmittedFiles, *, seconds: float, retries: int, cached: bool = False
     ) -> Score:
         """The score under some weights. What the submission has beside what was graded is said in it."""
-        omitted = submission.left_out if submission else ()
-        omissions = submission.omissions if submission else ""
         done, total = share(self.tests)
-        honest = not self.violations
-        reward = weights.reward(
-            passed=self.passed,
-            format=self.format,
-            syntax=self.syntax,
-            interface=self.interface,
-            compile=self.compile,
-            tests=self.credit if honest else 0.0,
-        )
+        stages = {name: getattr(self, name) for name in ("passed", "format", "syntax", "interface", "compile")}
+        reason = "; ".join(part for part in (self.reason, submission.omissions) if part)
         return Score(
-            passed=self.passed,
-            tests_passed=done if honest else 0,
+            **stages,
+            tests_passed=0 if self.violations else done,
             tests_total=total,
-            format=self.format,
-            syntax=self.syntax,
-            interface=self.interface,
-            compile=self.compile,
-            reward=reward,
+            reward=weights.reward(**stages, tests=0.0 if self.violations else self.credit),
             violations=self.violations,
-            left_out=[*first_few(omitted), *first_few(self.notes)],
-            reason="; ".join(part for part in (self.reason, omissions) if part),
+            left_out=[*first_few(submission.left_out), *first_few(self.notes)],
+            reason=reason,
             seconds=seconds,
             cached=cached,
             retries=retries,
@@ -89,7 +60,7 @@ def first_few(texts: Sequence[str]) -> list[str]:
     return [*texts[:_MOST], *more]
 
 
-def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences: Defences, notes: str) -> Grading:
+def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defences: Defences, notes: str) -> Grading:
     """The whole grading: the stages that need no run, and what the run of the harness showed.
 
     Args:
@@ -99,20 +70,20 @@ def judge_run(static: Grading, submission: Submission, run: HarnessRun, defences
         defences: Which of them stood.
         notes: More for the reason: complaints of the stages before it, and between front ends.
     """
-    accounts = [account(service.messages, check_results=defences.witness) for service in run.services]
+    accounts = [account(service["messages"], check_results=defences.witness) for service in run.services]
     several = len(run.services) > 1
     tests = [
-        test.model_copy(update={"name": f"{service.name}: {test.name}"}) if several else test
+        test.model_copy(update={"name": f"{service['name']}: {test.name}"}) if several else test
         for service, heard in zip(run.services, accounts, strict=True)
-        for test in heard.tests(service.name, service.code)
+        for test in heard.tests(service["name"], service["code"])
     ]
     heard_of = dict.fromkeys(text for heard in accounts for text in heard.violations)
     violations = [*static.violations, *(honest_place(text, submission.tree) for text in heard_of)]
     compiled = [ok for heard in accounts for ok in heard.compiled]
-    passed = not violations and all(service.code == 0 for service in run.services)
-    late = any(service.code is None for service in run.services)
+    passed = not violations and all(service["code"] == 0 for service in run.services)
+    late = any(service["code"] is None for service in run.services)
     earned = [
-        part for service, heard in zip(run.services, accounts, strict=True) for part in heard.earned(service.code)
+        part for service, heard in zip(run.services, accounts, strict=True) for part in heard.earned(service["code"])
     ]
     reason = _reason(submission, run, tests, violations, passed, accounts)
     return static.model_copy(
@@ -165,7 +136,7 @@ def _first_line(tree: Mapping[str, bytes], pattern: re.Pattern[bytes]) -> str | 
 
 
 def _reason(
-    submission: Submission,
+    submission: SubmittedFiles,
     run: HarnessRun,
     tests: Sequence[TestOutcome],
     violations: Sequence[str],
@@ -189,7 +160,7 @@ def _reason(
             return f"does not compile: {said}"
         if heard.complaints:
             return f"the simulator refuses it: {heard.complaints[0]}"
-    late = [service.name for service in run.services if service.code is None]
+    late = [service["name"] for service in run.services if service["code"] is None]
     if late:
         return f"the hidden tests did not end in time (service {late[0]}); does the simulation never finish?"
     if run.memory.out:

@@ -8,41 +8,31 @@ run one after another in one sandbox, as they share the mounted work folder in t
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ..errors import HarnessError
 from ..problems.model import Problem
-from ..sandboxes.pool import WaitingSandboxes
 from ..sandboxes.protocol import WORK_DIR, SandboxProvider, SandboxSpec
 from .blame import MemoryUse, check_report
 from .compose import RUN_DIR, Service
+from .grader.bounds import decode_report
+from .grader.line import encode
+from .grader.messages import Report, Request, ServiceReport, ServiceRequest
 from .images import HarnessImages
-from .report import decode
-from .submission import Submission
+from .submission import SubmittedFiles
 
 TIME_LIMIT = 600.0
 """Seconds for all services of a harness, as the official runner gives."""
-_PROGRAM = ("evidence", "report", "children", "supervisor")
-"""Modules of this folder that the supervisor's program is made of, each after those that it imports."""
+GRADER = "/opt/rtl-agent-gym/grader"
+"""Where a scoring sandbox has the grader; the image's own files name this folder, too."""
 _PATIENCE = 20.0
 """Seconds that the supervisor has, beyond the services' own, to end what is left and report."""
-_BOOTSTRAP = """\
-import sys, types
-sys.modules["rtl_gym"] = types.ModuleType("rtl_gym")
-sys.modules["rtl_gym"].__path__ = []
-for name, text in {sources!r}:
-    module = sys.modules["rtl_gym." + name] = types.ModuleType("rtl_gym." + name)
-    module.__package__ = "rtl_gym"
-    exec(compile(text, name, "exec"), module.__dict__)
-for name in [name for name in sys.modules if name.split(".")[0] == "rtl_gym"]:
-    del sys.modules[name]  # a harness that begins as a fork of this finds none of it
-module.main()
-"""
+HIDDEN = ("/src", f"{WORK_DIR}/src")
+"""Where a harness finds its hidden files."""
 _LINT_SECONDS = 30
 _HASH_SEED = "0"
 
@@ -66,23 +56,10 @@ class Defences:
 
 
 @dataclass(frozen=True)
-class ServiceRun:
-    """How one service of a harness ended."""
-
-    name: str
-    code: int | None
-    """The exit status; None when the time ran out."""
-    log: str
-    """Head and tail of what it printed. For people: the design can print there too."""
-    messages: tuple[Mapping[str, Any], ...]
-    """What guards and witnesses said."""
-
-
-@dataclass(frozen=True)
 class HarnessRun:
     """How the harness of a problem ended."""
 
-    services: tuple[ServiceRun, ...]
+    services: tuple[ServiceReport, ...]
     lint: str | None = None
     """What Verilator said of the design; None where it did not run to an end."""
     memory: MemoryUse = field(default_factory=MemoryUse)
@@ -90,26 +67,34 @@ class HarnessRun:
 
 
 @functools.cache
-def _supervisor() -> tuple[str, ...]:
-    """The command that runs the supervisor, with the harness's Python, so that a harness may begin as a fork of it."""
-    sources = [(name, Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")) for name in _PROGRAM]
-    program = _BOOTSTRAP.format(sources=sources)
-    return ("/usr/bin/env", f"PYTHONHASHSEED={_HASH_SEED}", "/venv/bin/python3", "-c", program)
+def grader_files() -> dict[str, bytes]:
+    """The grader's programs, by their place in a scoring sandbox."""
+    folder = Path(__file__).with_name("grader")
+    return {f"{GRADER}/rtl_gym_grader/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
 
 
 def scoring_sandbox(image: str) -> SandboxSpec:
-    """The sandbox of one grading; its supervisor is ready before there is anything to grade."""
-    return SandboxSpec(image=image, role="scoring", standby=_supervisor())
+    """The sandbox of one grading. Its supervisor is ready before there is anything to grade; it runs with the harness's
+    Python, so that a harness may begin as a fork of it.
+    """
+    program = "from rtl_gym_grader.supervisor import main; main()"
+    return SandboxSpec(
+        image=image,
+        role="scoring",
+        files=grader_files(),
+        keeper_folders=(*HIDDEN, GRADER),
+        standby=("/usr/bin/env", f"PYTHONHASHSEED={_HASH_SEED}", "/venv/bin/python3", "-c", program),
+    )
 
 
 def scoring_limits() -> dict[str, Any]:
     """The limits of a grading, by their names in `SandboxSpec`: another number may end it otherwise."""
-    spec = asdict(scoring_sandbox(""))
-    return {name: spec[name] for name in ("memory", "cpus", "pids", "file_size", "disk")}
+    spec = scoring_sandbox("")
+    return {name: getattr(spec, name) for name in ("memory", "cpus", "pids", "file_size", "disk")}
 
 
 async def run_harness(
-    submission: Submission,
+    submission: SubmittedFiles,
     services: Sequence[Service],
     provider: SandboxProvider,
     images: HarnessImages,
@@ -135,20 +120,19 @@ async def run_harness(
         SandboxError: The machine failed. What a design does never raises.
         ProblemError: The harness asks for a program that there is not.
     """
-    named = [(await images.image(submission.problem, service), service) for service in services]
-    runs: list[ServiceRun] = []
+    named = [(await images.image(submission.problem, service, provider), service) for service in services]
+    runs: list[ServiceReport] = []
     linted, memory, left = None, MemoryUse(), timeout
     for image, group in groupby(named, key=lambda pair: pair[0]):
-        batch = [service for _, service in group]
-        request = {
+        request: Request = {
             "seconds": max(left, 0.1),
             "settings": vars(defences or Defences()),
-            "services": [_request(service, submission.problem, seed) for service in batch],
+            "services": [_request(service, submission.problem, seed) for _, service in group],
             "lint": _lint_command(services, submission) if lint and not runs else None,
         }
         report = await _run_batch(submission, image, request, provider)
         left += report["lost"] - sum(service["seconds"] for service in report["services"])
-        runs += [_service_run(service, report["messages"]) for service in report["services"]]
+        runs += report["services"]
         used = check_report(report, submission.problem)
         memory = memory if memory.out else used
         if report["lint"] and report["lint"]["code"] in (0, 1):
@@ -156,36 +140,21 @@ async def run_harness(
     return HarnessRun(tuple(runs), linted, memory)
 
 
-async def _run_batch(
-    submission: Submission, image: str, request: Mapping[str, Any], provider: SandboxProvider
-) -> dict[str, Any]:
+async def _run_batch(submission: SubmittedFiles, image: str, request: Request, provider: SandboxProvider) -> Report:
+    harness = submission.problem.harness
+    hidden = {path.removeprefix("src/"): text for path, text in harness.items() if path.startswith("src/")}
     sandbox = await provider.create(scoring_sandbox(image))
     try:
         await sandbox.write_files(submission.tree)
-        hidden = {
-            path.removeprefix("src/"): text
-            for path, text in submission.problem.harness.items()
-            if path.startswith("src/")
-        }
-        for folder in ("/src", f"{WORK_DIR}/src"):
+        for folder in HIDDEN:
             await sandbox.write_files(hidden, root=folder, keeper=True)
-        result = await sandbox.exec(
-            _supervisor(),
-            cwd="/",
-            timeout=request["seconds"] + _PATIENCE,
-            max_output=4_000_000,
-            stdin=json.dumps(request).encode(),
-        )
-    except BaseException:
-        await sandbox.close()
-        raise
-    # With the supervisor everything ended that it had started, so that this one can be put away when there is time.
-    if isinstance(provider, WaitingSandboxes):
-        provider.retire(sandbox)
-    else:
+        supervisor = sandbox.standby or await sandbox.spawn(scoring_sandbox(image).standby, cwd="/")
+        seconds = request["seconds"] + _PATIENCE
+        result = await supervisor.communicate(encode(request), timeout=seconds, max_output=4_000_000)
+    finally:
         await sandbox.close()
     try:
-        return decode(result.output)
+        return decode_report(result.output)
     except ValueError as error:
         raise HarnessError(
             f"the supervisor of {submission.problem.id} ended with {result.exit_code} and no report: "
@@ -193,7 +162,7 @@ async def _run_batch(
         ) from error
 
 
-def _request(service: Service, problem: Problem, drawn: int | None) -> dict[str, Any]:
+def _request(service: Service, problem: Problem, drawn: int | None) -> ServiceRequest:
     """A service for the supervisor. The seeds make equal designs get equal scores; a harness may set its own."""
     seed = str(int(problem.digest[:8], 16) if drawn is None else drawn)
     plain = {
@@ -204,7 +173,7 @@ def _request(service: Service, problem: Problem, drawn: int | None) -> dict[str,
     }
     if "RANDOM_SEED" not in service.env:
         plain["COCOTB_RANDOM_SEED"] = seed
-    plugins = [name for name in (service.env.get("PYTEST_PLUGINS"), "rtl_gym_report") if name]
+    plugins = [name for name in (service.env.get("PYTEST_PLUGINS"), "rtl_gym_grader.plugin") if name]
     env = {**plain, **service.env, "PYTEST_PLUGINS": ",".join(plugins)}
     return {"name": service.name, "argv": list(service.argv), "env": env, "cwd": service.cwd}
 
@@ -225,7 +194,7 @@ def top_modules(services: Sequence[Service]) -> dict[str, list[str]]:
     return tops
 
 
-def _lint_command(services: Sequence[Service], submission: Submission) -> list[str] | None:
+def _lint_command(services: Sequence[Service], submission: SubmittedFiles) -> list[str] | None:
     sources = [f"{WORK_DIR}/{path}" for path in source_paths(services) if path in submission.tree]
     if not sources:
         return None
@@ -234,8 +203,3 @@ def _lint_command(services: Sequence[Service], submission: Submission) -> list[s
     tool += ["-Wno-fatal", "-Wno-lint", "-Wno-style"]
     limited = ["timeout", "-s", "KILL", str(_LINT_SECONDS), "nice", "-n", "10"]
     return [*limited, *tool, "--bbox-unsup", "--bbox-sys", *sources]
-
-
-def _service_run(report: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> ServiceRun:
-    mine = tuple(message for message in messages if message["service"] == report["name"])
-    return ServiceRun(report["name"], report["code"], report["log"], mine)

@@ -5,13 +5,11 @@ Nothing here reads what a service printed: a design can print whatever it likes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from .grader.messages import Message
 from .score import TestOutcome
-
-Message = Mapping[str, Any]
 
 
 @dataclass
@@ -112,6 +110,10 @@ class Account:
     notes: list[str] = field(default_factory=list)
     """What a design wanted to write or read, and did not."""
 
+    def item(self, name: str) -> Item:
+        """The item of that name; without a name, a simulation that is no pytest's."""
+        return self.items.setdefault(name, Item(name or "simulation", {} if name else {"call": "passed"}))
+
     def tests(self, service: str, code: int | None) -> list[TestOutcome]:
         """The tests of the service, one at least."""
         siblings: dict[str, list[str]] = {}
@@ -143,58 +145,37 @@ def account(messages: Iterable[Message], *, check_results: bool = True) -> Accou
     """
     total = Account()
     for message in messages:
-        if "tool" in message:
-            _take_tool(total, message)
-        elif message.get("source") == "pytest":
-            _take_pytest(total, message)
-        elif message.get("source") == "cocotb":
-            _take_cocotb(total, message)
-        elif message.get("source") == "results" and check_results:
-            _take_results(total, message)
+        if message["kind"] == "compiler" or message["kind"] == "simulator":
+            total.violations += message["violations"]
+            total.complaints += message["refusals"]
+            if message["kind"] == "simulator":
+                total.simulated += 1
+            elif message["code"] is not None:
+                total.compiled.append(message["code"] == 0)
+                if message["code"]:
+                    total.compiler = total.compiler or message["text"]
+        elif message["kind"] == "file":
+            total.violations += message["violations"]
+            total.notes += message["notes"]
+        elif message["kind"] == "items":
+            for name in message["items"]:
+                total.item(name)
+        elif message["kind"] == "phase":
+            item = total.item(message["item"])
+            item.phases[message["when"]] = message["outcome"]
+            item.unfinished = item.unfinished or message["unfinished"]
+        elif message["kind"] == "plan":
+            total.item(message["item"]).simulations.append(Simulation(message["tests"]))
+        elif message["kind"] == "test":
+            if simulations := total.item(message["item"]).simulations:
+                simulations[-1].outcomes[message["test"]] = message["outcome"]
+        elif message["kind"] == "results" and check_results and message["total"] and not message["failed"]:
+            # What the checker read after the simulation, against what was heard during it.
+            simulations = total.item(message["item"]).simulations
+            if not simulations or simulations[-1].failed():
+                total.violations.append(f"{message['file']}: says that all tests passed, which nobody saw")
     total.violations = list(dict.fromkeys(total.violations))
     return total
-
-
-def _item(total: Account, name: str) -> Item:
-    return total.items.setdefault(name, Item(name or "simulation", {} if name else {"call": "passed"}))
-
-
-def _take_tool(total: Account, message: Message) -> None:
-    total.violations += message.get("violations", [])
-    total.complaints += message.get("unknown", [])
-    total.notes += message.get("notes", [])
-    if message["tool"] == "vvp":
-        total.simulated += 1
-    elif "code" in message:
-        total.compiled.append(message["code"] == 0)
-        if message["code"] != 0:
-            total.compiler = total.compiler or message.get("said", "")
-
-
-def _take_pytest(total: Account, message: Message) -> None:
-    for name in message.get("items", []):
-        _item(total, name)
-    if "when" in message:
-        item = _item(total, message["item"])
-        item.phases[message["when"]] = message["outcome"]
-        item.unfinished = item.unfinished or bool(message.get("unfinished"))
-
-
-def _take_cocotb(total: Account, message: Message) -> None:
-    simulations = _item(total, message.get("item", "")).simulations
-    if "planned" in message:
-        simulations.append(Simulation(message["planned"]))
-    elif simulations:
-        simulations[-1].outcomes[message["test"]] = message["outcome"]
-
-
-def _take_results(total: Account, message: Message) -> None:
-    """The results file, as the checker read it after the simulation, against what was heard during it."""
-    if message.get("missing") or message["failed"]:
-        return
-    simulations = _item(total, message.get("item", "")).simulations
-    if message["total"] and (not simulations or simulations[-1].failed()):
-        total.violations.append(f"{message['file']}: says that all tests passed, which nobody saw")
 
 
 def share(tests: Sequence[TestOutcome]) -> tuple[int, int]:

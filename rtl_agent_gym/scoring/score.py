@@ -16,36 +16,42 @@ class TestOutcome(BaseModel):
     """``passed``, ``failed``, ``error`` or ``skipped``."""
 
 
-class Score(BaseModel):
-    """The grading of one set of files. It says what was measured; a machine's fault is never in it."""
+class Measured(BaseModel):
+    """What a grading measured, before any weights."""
 
     model_config = ConfigDict(frozen=True)
 
-    passed: bool
+    passed: bool = False
     """The official verdict: every service of the harness exited 0."""
-    tests_passed: int = 0
-    tests_total: int = 0
     format: float = 0.0
     """Share of the target files that are there, 0..1."""
     syntax: float = 0.0
     interface: float = 0.0
     compile: float = 0.0
-    reward: float = 0.0
-    """The weighted sum by `RewardWeights`."""
     violations: list[str] = []
     """What was tried against the grader, with file and line."""
+    reason: str = ""
+    """Why the score is what it is, in one line a person can act on."""
+    tests: list[TestOutcome] = []
+    """The single tests where the harness reports them."""
+
+
+class Score(Measured):
+    """The grading of one set of files. It says what was measured; a machine's fault is never in it."""
+
+    passed: bool
+    tests_passed: int = 0
+    tests_total: int = 0
+    reward: float = 0.0
+    """The weighted sum by `RewardWeights`."""
     left_out: list[str] = []
     """What counted for nothing, and why: submitted files, and files that a design would have written or read; excluded
     from comparisons."""
-    reason: str = ""
-    """Why the score is what it is, in one line a person can act on."""
     seconds: float = 0.0
     """Wall time of the grading; excluded from comparisons."""
     cached: bool = False
     retries: int = 0
     """How often the machine failed meanwhile and the grading was begun again; excluded from comparisons."""
-    tests: list[TestOutcome] = []
-    """The single tests where the harness reports them."""
 
     def same_as(self, other: Score) -> bool:
         """Whether both say the same of the files, whatever it took to find out."""

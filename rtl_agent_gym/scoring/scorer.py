@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ from .images import HarnessImages
 from .interface import Demand, demands, judge_interface
 from .reward import RewardWeights
 from .score import Score
-from .submission import Submission, sift, unsifted
+from .submission import SubmittedFiles, sift
 from .syntax import SyntaxStage, disagreement, is_hdl, judge_syntax, reading_order
 
 ATTEMPTS = 4
@@ -129,39 +128,33 @@ class Scorer:
             SandboxError: The machine failed, again and again; `retries` says how often. Never a score.
         """
         begun = time.monotonic()
-        submission = sift(problem, files) if self._defences.files else unsifted(problem, files)
+        submission = sift(problem, files, defended=self._defences.files)
         retries = Retries()
+
+        def score(grading: Grading, cached: bool = False) -> Score:
+            seconds = time.monotonic() - begun
+            return grading.score(self.weights, submission, seconds=seconds, retries=retries.count, cached=cached)
+
         # A grading in the cache proves that the problem can be scored; so its harness need not be read again.
         key = await self._key(submission, timeout, seed, retries) if self._cache and self.weights.simulate else ""
         known = self._cache.get(key) if self._cache and key else None
         if known is not None:
-            return known.score(
-                self.weights,
-                seconds=time.monotonic() - begun,
-                cached=True,
-                retries=retries.count,
-                submission=submission,
-            )
+            return score(known, cached=True)
         services = read_services(problem)
         if not self.weights.simulate:
             grading, notes = await retrying(lambda: self._static(submission, services), retries)
             why = "; ".join(part for part in ("the hidden tests were not run", grading.reason, notes) if part)
-            grading = grading.model_copy(update={"reason": why})
-            return grading.score(
-                self.weights, seconds=time.monotonic() - begun, retries=retries.count, submission=submission
-            )
+            return score(grading.model_copy(update={"reason": why}))
         grading = await self._grade(submission, services, timeout, seed, retries)
         if self._cache and grading.repeatable:
             self._cache.put(key, grading)
-        return grading.score(
-            self.weights, seconds=time.monotonic() - begun, retries=retries.count, submission=submission
-        )
+        return score(grading)
 
-    async def _key(self, submission: Submission, timeout: float, seed: int | None, retries: Retries) -> str:
+    async def _key(self, submission: SubmittedFiles, timeout: float, seed: int | None, retries: Retries) -> str:
         parts = {
             "problem": self._digest(submission.problem),
             "files": submission.digest,
-            "image": await retrying(self._images.base, retries),
+            "image": await retrying(lambda: self._images.base(self._sandboxes()), retries),
             "timeout": timeout,
             "limits": scoring_limits(),
             "frontend": frontend_version(),
@@ -180,11 +173,28 @@ class Scorer:
         return self._digests[id(problem)][1]
 
     async def _grade(
-        self, submission: Submission, services: Sequence[Service], timeout: float, seed: int | None, retries: Retries
+        self,
+        submission: SubmittedFiles,
+        services: Sequence[Service],
+        timeout: float,
+        seed: int | None,
+        retries: Retries,
     ) -> Grading:
         if submission.fault:
             return Grading(reason=submission.fault, violations=list(submission.violations))
-        running = asyncio.ensure_future(retrying(lambda: self._run(submission, services, timeout, seed), retries))
+
+        async def run_once() -> HarnessRun:
+            return await run_harness(
+                submission,
+                services,
+                self._sandboxes(),
+                self._images,
+                timeout=timeout,
+                defences=self._defences,
+                seed=seed,
+            )
+
+        running = asyncio.ensure_future(retrying(run_once, retries))
         try:
             static, notes = await retrying(lambda: self._static(submission, services), retries)
         except BaseException:
@@ -197,7 +207,7 @@ class Scorer:
             notes = "; ".join(part for part in (notes, disagreement(stage, run.lint)) if part)
         return judge_run(static, submission, run, self._defences, notes)
 
-    async def _static(self, submission: Submission, services: Sequence[Service]) -> tuple[Grading, str]:
+    async def _static(self, submission: SubmittedFiles, services: Sequence[Service]) -> tuple[Grading, str]:
         """The stages that run nothing, and their complaints in one line."""
         tops = top_modules(services)
         files = {path: content for path, content in submission.tree.items() if is_hdl(path)}
@@ -218,7 +228,7 @@ class Scorer:
         return grading, "; ".join(notes)
 
     async def _asked(self, problem: Problem, tops: Mapping[str, Sequence[str]]) -> list[Demand]:
-        digest = problem.digest
+        digest = self._digest(problem)
         if digest not in self._demands:
             self._demands[digest] = await demands(problem, tops, self._frontend)
         return self._demands[digest]
@@ -241,26 +251,10 @@ class Scorer:
             ProblemError: As in `score`.
             SandboxError: None starts.
         """
-        images = {await self._images.image(problem, service) for service in read_services(problem)}
         sandboxes = self._sandboxes()
-        if isinstance(sandboxes, WaitingSandboxes):
-            for image in images:
-                await sandboxes.prepare(scoring_sandbox(image))
-
-    async def _run(
-        self, submission: Submission, services: Sequence[Service], timeout: float, seed: int | None
-    ) -> HarnessRun:
-        provider = self._sandboxes()
-        with self._pool.working() if self._pool is not None else contextlib.nullcontext():
-            return await run_harness(
-                submission,
-                services,
-                provider,
-                self._images,
-                timeout=timeout,
-                defences=self._defences,
-                seed=seed,
-            )
+        images = {await self._images.image(problem, service, sandboxes) for service in read_services(problem)}
+        for image in images:
+            await sandboxes.prepare(scoring_sandbox(image))
 
 
 @dataclass

@@ -7,23 +7,20 @@ starts it. One JSON document a line goes in, and one comes out.
 Request: ``files`` (path to text), ``sources`` (paths to read, in order, as one compilation unit), ``tops`` (names of
 modules). Reply: ``reading``, with ``errors`` ([path, line, message] of each syntax error), ``modules`` (names) and
 ``ports`` (per found top: [name, direction, width in bits or null] each). Or else ``ended``, with ``signal`` (that ended
-the fork, 0 for none), ``code`` (its exit status), ``overdue`` (whether it was ended here, for the time that had
-passed), ``long`` (whether its reply was too long), ``seconds`` (of processor time) and ``peak`` (the most memory it
-had, in bytes).
+the fork, 0 for none), ``overdue`` (whether it was ended here, for the time that had passed), ``long`` (whether its
+reply was too long), ``seconds`` (of processor time) and ``peak`` (the most memory it had, in bytes).
 
 Arguments: the seconds of processor time that a fork may use, and the seconds that may pass meanwhile.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
 import select
 import signal
 import sys
-import time
 from typing import Any
 
 import pyslang
@@ -77,66 +74,51 @@ def describe(port: Any) -> list[Any]:
 
 
 def serve(line: bytes, processor: int, patience: float) -> bytes:
-    """The reply to one request, by a fork."""
-    source, sink = os.pipe()
+    """The reply to one request, by a fork that writes it to a file in memory."""
+    reply = os.memfd_create("reply")
     pid = os.fork()
     if not pid:
-        _answer(line, sink, processor)
-    os.close(sink)
-    said, overdue = _collect(source, time.monotonic() + patience)
-    os.close(source)
-    long = len(said) > LONGEST
-    if overdue or long:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        _answer(line, reply, processor)
+    ends = os.pidfd_open(pid)
+    overdue = not select.select([ends], [], [], patience)[0]
+    if overdue:
+        os.kill(pid, signal.SIGKILL)
     _, status, used = os.wait4(pid, 0)
+    os.close(ends)
+    with open(reply, "rb") as stream:
+        stream.seek(0)
+        text = stream.read()
     code = os.waitstatus_to_exitcode(status)
-    if not (code or overdue or long):
-        return b'{"reading": ' + said + b"}"
+    if not code and not overdue:
+        return b'{"reading": ' + text + b"}"
     ended = {
         "signal": max(-code, 0),
-        "code": max(code, 0),
         "overdue": overdue,
-        "long": long,
+        "long": code == -signal.SIGXFSZ,
         "seconds": used.ru_utime + used.ru_stime,
         "peak": used.ru_maxrss * 1024,
     }
     return json.dumps({"ended": ended}).encode()
 
 
-def _collect(source: int, deadline: float) -> tuple[bytes, bool]:
-    """What a fork writes until it ends, and whether its time was over before that."""
-    pieces: list[bytes] = []
-    size = 0
-    poll = select.poll()
-    poll.register(source, select.POLLIN)
-    while size <= LONGEST:
-        if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
-            return b"".join(pieces), True
-        piece = os.read(source, 1 << 20)
-        if not piece:
-            break
-        pieces.append(piece)
-        size += len(piece)
-    return b"".join(pieces), False
-
-
-def _answer(line: bytes, sink: int, processor: int) -> None:
+def _answer(line: bytes, reply: int, processor: int) -> None:
     """In the fork: read, write what was found, and end."""
     code = 1
     try:
         with open("/proc/self/oom_score_adj", "w") as stream:
             stream.write("1000")  # where memory runs out, this goes before anything that matters
-        os.dup2(sink, 1)
+        os.dup2(reply, 1)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LONGEST, LONGEST))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
         # No file of this machine can be opened from here on, so an include finds what was submitted and nothing else.
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
-        said = memoryview(json.dumps(read(json.loads(line))).encode())
-        while said:
-            said = said[os.write(1, said) :]
+        text = memoryview(json.dumps(read(json.loads(line))).encode())
+        while text:
+            text = text[os.write(1, text) :]
         code = 0
     finally:
         os._exit(code)

@@ -34,7 +34,7 @@ _LOADED_UNASKED = re.compile(
 
 
 @dataclass(frozen=True)
-class Submission:
+class SubmittedFiles:
     """The files of one grading, sifted."""
 
     problem: Problem
@@ -94,28 +94,28 @@ class Submission:
         return total.hexdigest()
 
 
-def sift(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
-    """Sort submitted files into those that are graded, those that count for nothing, and attempts on the checker."""
+def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool = True) -> SubmittedFiles:
+    """Sort submitted files into those that are graded, those that count for nothing, and attempts on the checker.
+
+    Args:
+        problem: Says which files may be changed.
+        files: By path relative to the work folder.
+        defended: False, for tests of what this is good for, grades all of them.
+    """
     kept: dict[str, bytes] = {}
     violations: list[str] = []
     ignored: dict[str, str] = {}
     for path, content in sorted(files.items()):
-        if reason := _reaches_for(problem, path):
+        if defended and (reason := _reaches_for(problem, path)):
             violations.append(_named(path, reason))
-        elif reason := _omitted(problem, path):
+        elif defended and (reason := _omitted(problem, path)):
             ignored[path] = _named(path, reason)
         else:
             kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
     fault = _size_fault(kept) or tree_fault(kept) or ""
-    return Submission(problem, {} if fault else kept, tuple(violations), fault, tuple(ignored), tuple(ignored.values()))
-
-
-def unsifted(problem: Problem, files: Mapping[str, str | bytes]) -> Submission:
-    """All files as they are, for tests of what `sift` is good for."""
-    kept = {
-        path: text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for path, text in files.items()
-    }
-    return Submission(problem, kept)
+    return SubmittedFiles(
+        problem, {} if fault else kept, tuple(violations), fault, tuple(ignored), tuple(ignored.values())
+    )
 
 
 def _is_python(problem: Problem, path: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .frontend import Reading
-from .submission import Submission
+from .submission import SubmittedFiles
 
 HDL = (".v", ".sv", ".vh", ".svh")
 _VERILATOR_ERROR = re.compile(
@@ -31,7 +31,7 @@ def is_hdl(path: str) -> bool:
     return path.endswith(HDL)
 
 
-def reading_order(submission: Submission, sources: Sequence[str]) -> list[str]:
+def reading_order(submission: SubmittedFiles, sources: Sequence[str]) -> list[str]:
     """What to read, in the order of the harness's compilation; target files that it leaves out come last.
 
     Headers are read where they are included, unless they are targets that nothing includes.
@@ -43,7 +43,7 @@ def reading_order(submission: Submission, sources: Sequence[str]) -> list[str]:
     return named + [path for path in left if path.rsplit("/", 1)[-1] not in text]
 
 
-def judge_syntax(submission: Submission, reading: Reading) -> SyntaxStage:
+def judge_syntax(submission: SubmittedFiles, reading: Reading) -> SyntaxStage:
     """The syntax stage by what pyslang said. Targets that are no SystemVerilog only need to be there."""
     targets = submission.problem.targets
     if reading.fault:

@@ -33,6 +33,8 @@ class Header(_Event):
     difficulty: str | None = None
     image_digest: str = ""
     """The id of the simulation image; empty where no container was used."""
+    rules_digest: str = ""
+    """`scoring.rules_digest` at the time: which version of the grader and its rules would grade the episode."""
     renderer: str
     seed: int | None = None
     options: dict[str, Any] = {}

@@ -463,8 +463,8 @@ async def test_a_seed_reaches_the_tests_and_the_harnesss_own_wins(provider: Dock
         async def drawn(problem: Problem, seed: int | None) -> str:
             services = read_services(problem)
             run = await run_harness(sift(problem, files), services, provider, HarnessImages(), seed=seed, lint=False)
-            found = re.findall(r"SEED \d+", "".join(service.log for service in run.services))
-            assert found, run.services[0].log[-2000:]
+            found = re.findall(r"SEED \d+", "".join(service["log"] for service in run.services))
+            assert found, run.services[0]["log"][-2000:]
             return str(found[0])
 
         own = [await drawn(seeded, seed) for seed in (None, None, 1, 2)]

@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from rtl_agent_gym.sandboxes import container as container_module
 from rtl_agent_gym.scoring import Scorer, blame
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, start_fault
-from rtl_agent_gym.scoring.evidence import memory
+from rtl_agent_gym.scoring.grader.measures import memory
+from tests.sandboxes.providers import ProviderAround, act_beside
 
 from .conftest import COMPOSE, GOLDEN, HEADER, TARGET, make_problem
 
@@ -74,7 +75,7 @@ def test_a_process_that_had_most_of_the_memory_is_to_blame_whoever_ran_out_of_it
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    service = {"name": "a", "timed_out": False, "seconds": 10.0, **changes.pop("service", {})}
+    service = {"name": "a", "code": 1, "stopped": False, "waited": 0.0, "seconds": 10.0, **changes.pop("service", {})}
     use = {"kills": 0, "own": 0, "pressed": 0, "limit": LIMIT, "peak": 1 << 20, **changes.pop("memory", {})}
     return {"services": [service], "memory": use, "lost": 0.0, **changes}
 
@@ -87,10 +88,10 @@ def report(**changes: Any) -> dict[str, Any]:
         (report(lost=30.0, memory={"pressed": 9}), ""),  # it stood still for its own hunger
         (report(lost=30.0, memory={"peak": LIMIT}), ""),
         (report(lost=1.0), ""),
-        (report(service={"timed_out": True, "stopped": True}), "stopped by a signal"),
-        (report(service={"timed_out": True, "stopped": False, "waited": 9.5}), "waited for a processor"),
-        (report(service={"timed_out": True, "stopped": False, "waited": 7.5}), ""),  # four endless ones on a processor
-        (report(service={"timed_out": True, "stopped": False, "waited": 0.0}), ""),
+        (report(service={"code": None, "stopped": True}), "stopped by a signal"),
+        (report(service={"code": None, "waited": 9.5}), "waited for a processor"),
+        (report(service={"code": None, "waited": 7.5}), ""),  # four endless ones on a processor
+        (report(service={"code": None, "waited": 0.0}), ""),
         (report(memory={"kills": 1}), "ran out of it"),
     ],
 )
@@ -114,7 +115,7 @@ def test_what_a_design_cannot_bring_about(found: dict[str, Any], said: str) -> N
     ],
 )
 def test_a_program_that_is_not_there(program: str, cwd: str, number: int, expected: type[Exception] | None) -> None:
-    fault = {"program": program, "cwd": cwd, "errno": number, "said": os.strerror(number)}
+    fault = {"program": program, "cwd": cwd, "errno": number, "text": os.strerror(number)}
     if expected is None:  # a submission can leave a file in the way of that, or leave it out
         start_fault("a", fault, make_problem())
     else:
@@ -127,28 +128,20 @@ def test_a_program_that_is_not_there(program: str, cwd: str, number: int, expect
 Act = Callable[[DockerSandboxes, Sandbox], Awaitable[None]]
 
 
-class Meddling:
+class Meddling(ProviderAround):
     """A provider; something happens to each of its first sandboxes while the harness runs in it."""
 
     def __init__(self, provider: DockerSandboxes, act: Act, times: int = 1, **changes: Any) -> None:
-        self.provider, self.act, self.left, self.changes = provider, act, times, changes
+        super().__init__(provider)
+        self.act, self.left, self.changes = act, times, changes
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         assert spec is not None
         sandbox = await self.provider.create(SandboxSpec(**{**vars(spec), **self.changes}))
         if self.left > 0:
             self.left -= 1
-            inner = sandbox.exec
-
-            async def meddled(argv: Sequence[str], **options: Any) -> Any:
-                running = asyncio.ensure_future(inner(argv, **options))
-                await self.act(self.provider, sandbox)
-                return await running
-
-            sandbox.exec = meddled  # type: ignore[method-assign]
+            act_beside(sandbox, lambda: self.act(self.provider, sandbox))
         return sandbox
-
-    async def close(self) -> None: ...
 
 
 def after(script: str) -> Problem:

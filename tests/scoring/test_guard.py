@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+import getopt
 import json
-import sys
-from collections.abc import Iterator
-from types import ModuleType
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec
-from rtl_agent_gym.sandboxes.image import CONTEXT
 from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring.grader import tasks as tables
+from rtl_agent_gym.scoring.grader.compiled import check_vvp
+from rtl_agent_gym.scoring.grader.guard import compiled_design
 from rtl_agent_gym.scoring.harness import Defences
 
 from .conftest import EMPTY, ENV, GOLDEN, HEADER, TARGET, make_problem
@@ -21,78 +22,83 @@ from .conftest import EMPTY, ENV, GOLDEN, HEADER, TARGET, make_problem
 FORGED = "<testsuites><testsuite name='all' package='all'><testcase name='a' classname='b'/></testsuite></testsuites>"
 
 
-@pytest.fixture(scope="module")
-def guard() -> Iterator[ModuleType]:
-    """The guard's judgement of compiled designs, imported as it is in the image."""
-    folder = str(CONTEXT / "harness")
-    sys.path.insert(0, folder)
-    try:
-        spec = importlib.util.spec_from_file_location("compiled", f"{folder}/compiled.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        yield module
-    finally:
-        sys.path.remove(folder)
-
-
-def compiled(*statements: str, names: str = '"N/A"; "<interactive>"; "/code/rtl/a.sv";') -> bytes:
+def check(folder: Path, *statements: str, names: str = '"N/A"; "<interactive>"; "/code/rtl/a.sv";') -> Any:
+    """What is said of a compiled design: (violations, refusals, whether its waveforms are left out)."""
     footer = "".join(f"\n    {name};" for name in names.rstrip(";").split("; "))
-    return (
-        ':vpi_module "/usr/local/lib/ivl/system.vpi";\n' + "\n".join(statements) + f"\n:file_names 3;{footer}\n"
-    ).encode()
+    head = ':vpi_module "/usr/local/lib/ivl/system.vpi";\n'
+    (folder / "t.vvp").write_text(head + "\n".join(statements) + f"\n:file_names 3;{footer}\n")
+    return check_vvp(str(folder / "t.vvp"))
 
 
-def test_every_call_is_found_with_its_place(guard: ModuleType) -> None:
-    text = compiled(
-        'S_1 .scope module, "a;\\"$x" "%vpi_call 1 2 \\"$no\\"" 2 1;',
-        '    %vpi_call/w 2 4 "$display", "a;\\042 %vpi_call 2 5 \\042$fopen\\042" {0 0 0};',
-        '    %vpi_func 2 5 "$fopen" 32, "x\\001\\042y", "w" {0 0 0};',
-        'L_2 .sfunc 2 6 "$fopen", "v32v8", L_1;',
+def test_every_call_is_found_with_its_place(tmp_path: Path) -> None:
+    violations, refusals, _ = check(
+        tmp_path,
+        'S_1 .scope module, "a;\\"$x" "%vpi_call 1 2 \\"$system\\"" 2 1;',
+        '    %vpi_call/w 2 4 "$display", "a;\\042 %vpi_call 2 5 \\042$system\\042" {0 0 0};',
+        '    %vpi_func 2 5 "$popen" 32, "x\\001\\042y", "w" {0 0 0};',
+        'L_2 .sfunc 2 6 "$unknown", "v32v8", L_1;',
         "TD_a.sfunc ;",
-        '; %vpi_call 2 9 "$comment"',
+        '    %vpi_call 2 7 "$ivl_queue_method$push_back", v0 {0 0 0};',
     )
-    found = guard.calls(text)
-    assert [(call.name, call.place) for call in found] == [
-        ("$display", "rtl/a.sv:4"),
-        ("$fopen", "rtl/a.sv:5"),
-        ("$fopen", "rtl/a.sv:6"),
-    ]
-    assert guard.constant(found[1].operands[0], {}) == 'x\x01"y'
-    assert guard.constant(found[2].operands[0], {}) == "v32v8"
+    assert violations == ["rtl/a.sv:5: $popen reaches out of the simulation"]
+    assert refusals == ["rtl/a.sv:6: $unknown is no task or function of this simulator"]
+
+
+@pytest.mark.parametrize("blank", [" ", "", "\t", "\n", "\r\n"], ids=ascii)
+@pytest.mark.parametrize("name", ["/code/rtl/x.vpi", "/usr/../code/rtl/x", "x"])
+def test_a_module_from_elsewhere_is_not_loaded(name: str, blank: str, tmp_path: Path) -> None:
+    violations, _, _ = check(tmp_path, f':vpi_module{blank}"{name}";')
+    assert [text.partition(": ")[2] for text in violations] == [f"loads {name!r} into the simulator by :vpi_module"]
+    violations, _, _ = check(tmp_path, ":vpi_module;")
+    assert len(violations) == 1
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("statements", "silent"),
     [
-        '    %vpi_call "$fopen";',
-        "    %vpi_call/w 2 4 $fopen;",
-        'TD_a\\" ;\n    %vpi_call 2 4 "$fopen";',
-        "    %vpi_func",
+        ([], True),
+        (['    %vpi_call 2 4 "$dumpfile", "x.vcd" {0 0 0};'], True),
+        (['    %vpi_call 2 4 "$dumpfile", "/none/x.vcd" {0 0 0};'], False),
+        (['    %vpi_call 2 4 "$dumpfile", "/none/x.vcd" {0 0 0};', '    %vpi_call 2 4 "$dumpfile", v0 {0 0 0};'], True),
+        (
+            ['    %vpi_call 2 4 "$dumpfile", "/none/x.vcd" {0 0 0};', '    %vpi_call 2 4 "$dumpfile", "x" {0 0 0};'],
+            False,
+        ),
+        (['    %vpi_call 2 4 "$dumpfile", "\\000/none/x.vcd" {0 0 0};'], True),
     ],
 )
-def test_what_cannot_be_read_is_not_run(guard: ModuleType, statement: str) -> None:
-    with pytest.raises(guard.Unreadable):
-        guard.calls(compiled(statement))
+def test_waveforms_are_left_out_unless_the_simulator_would_stop(
+    statements: list[str], silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert check(tmp_path, *statements) == ([], [], silent)
 
 
-def test_names_in_parameters_and_vectors_are_known(guard: ModuleType) -> None:
-    bits = "".join(f"{byte:08b}" for byte in b"a.hex")
-    text = compiled(
-        'P_0x1 .param/str "INIT" 0 2 2, "/src/x";',
-        f'P_0x2 .param/l "OTHER" 0 2 2, C4<{bits}>;',
-        '    %vpi_call 2 4 "$readmemh", P_0x1, v0 {0 0 0};',
-        '    %vpi_call 2 5 "$readmemh", P_0x2, v0 {0 0 0};',
-        f'    %vpi_call 2 6 "$readmemh", 40\'b{bits}, v0 {{0 0 0}};',
-        '    %vpi_call 2 7 "$readmemh", v1, v0 {0 0 0};',
-    )
-    known = guard.constants(text)
-    assert [guard.constant(call.operands[0], known) for call in guard.calls(text)] == ["/src/x", "a.hex", "a.hex", None]
+@pytest.mark.parametrize(
+    ("words", "design"),
+    [
+        ("-n t.vvp -fst +x", "t.vvp"),
+        ("-M /libs -m cocotbvpi t.vvp", "t.vvp"),
+        ("-nl log t.vvp", "t.vvp"),
+        ("-llog -n t.vvp", "t.vvp"),
+        ("-lM t.vvp", "t.vvp"),
+        ("-M/libs -mcocotbvpi t.vvp x", "t.vvp"),
+        ("-- -odd", "-odd"),
+        ("-V", None),
+        ("", None),
+    ],
+)
+def test_the_design_among_the_simulators_arguments(words: str, design: str | None) -> None:
+    assert compiled_design(words.split()) == design
+    try:
+        rest = getopt.getopt(words.split(), "hil:M:m:nNpqsvV")[1]
+    except getopt.GetoptError:
+        return
+    assert (rest[0] if rest else None) == design, "as the simulator itself reads them"
 
 
 @pytest.mark.docker
-async def test_the_table_names_every_task_that_the_simulator_has(provider: DockerSandboxes, guard: ModuleType) -> None:
+async def test_the_table_names_every_task_that_the_simulator_has(provider: DockerSandboxes) -> None:
     """A task that the table did not know could not be judged."""
     sandbox = await provider.create()
     script = (
@@ -106,8 +112,7 @@ async def test_the_table_names_every_task_that_the_simulator_has(provider: Docke
     result = await sandbox.exec(["python3", "-c", script])
     tasks = set(result.output.split()) - {"$accept", "$undefined", "$end"}  # of the parsers in there
     assert len(tasks) > 150
-    table = guard.HARMLESS | guard.READS | guard.WRITES | guard.HOSTILE | {"$fopen"}
-    assert {name for name in tasks - table if not name.startswith(guard.METHODS)} == set()
+    assert {name for name in tasks - tables.KNOWN - tables.HOSTILE if not name.startswith(tables.METHODS)} == set()
 
 
 @pytest.mark.docker

@@ -6,21 +6,21 @@ ITEM = "src/test_runner.py::test_a"
 
 
 def item(name: str = ITEM, call: str = "passed") -> list[dict[str, object]]:
-    return [{"source": "pytest", "item": name, "when": when, "outcome": outcome} for when, outcome in
+    return [{"kind": "phase", "item": name, "when": when, "outcome": outcome, "unfinished": False} for when, outcome in
             (("setup", "passed"), ("call", call), ("teardown", "passed"))]  # fmt: skip
 
 
 def simulation(**outcomes: str) -> list[dict[str, object]]:
-    heard: list[dict[str, object]] = [{"source": "cocotb", "item": ITEM, "planned": list(outcomes)}]
+    heard: list[dict[str, object]] = [{"kind": "plan", "item": ITEM, "tests": list(outcomes)}]
     return heard + [
-        {"source": "cocotb", "item": ITEM, "test": name, "outcome": outcome}
+        {"kind": "test", "item": ITEM, "test": name, "outcome": outcome}
         for name, outcome in outcomes.items()
         if outcome != "silent"
     ]
 
 
-def results(total: int, failed: int) -> dict[str, object]:
-    return {"source": "results", "item": ITEM, "file": "x.xml", "total": total, "failed": failed}
+def results(total: int | None, failed: int) -> dict[str, object]:
+    return {"kind": "results", "item": ITEM, "file": "x.xml", "total": total, "failed": failed}
 
 
 def names(heard: list[dict[str, object]], code: int | None = 0) -> list[tuple[str, str]]:
@@ -33,7 +33,7 @@ def test_each_test_of_cocotb_is_a_test() -> None:
 
 
 def test_what_was_planned_and_never_judged_is_an_error() -> None:
-    heard = [{"source": "pytest", "items": [ITEM, "src/test_runner.py::test_b"]}, *simulation(a="passed", b="silent")]
+    heard = [{"kind": "items", "items": [ITEM, "src/test_runner.py::test_b"]}, *simulation(a="passed", b="silent")]
     assert names(heard, None) == [
         ("test_runner.py::test_a/a", "passed"),
         ("test_runner.py::test_a/b", "error"),
@@ -66,16 +66,16 @@ def test_results_that_nobody_saw_are_a_violation() -> None:
     assert account([*simulation(a="passed", b="silent"), results(2, 0)]).violations
     assert not account([*simulation(a="failed"), results(1, 1)]).violations
     assert not account([*simulation(a="passed", b="skipped"), results(2, 0)]).violations
-    assert not account([{"source": "results", "item": ITEM, "file": "x.xml", "missing": True}]).violations
+    assert not account([results(None, 0)]).violations
     assert not account([results(1, 0)], check_results=False).violations
 
 
 def test_guards_report_violations_compilations_and_complaints() -> None:
     heard = [
-        {"tool": "iverilog", "code": 2, "said": "rtl/a.sv:1: syntax error", "violations": []},
-        {"tool": "iverilog", "code": 0, "said": "", "violations": []},
-        {"tool": "vvp", "violations": ["a:1: x"], "unknown": ["a:2: $foo"]},
-        {"tool": "vvp", "violations": ["a:1: x"], "unknown": []},
+        {"kind": "compiler", "code": 2, "text": "rtl/a.sv:1: syntax error", "violations": [], "refusals": []},
+        {"kind": "compiler", "code": 0, "text": "", "violations": [], "refusals": []},
+        {"kind": "simulator", "violations": ["a:1: x"], "refusals": ["a:2: $foo"]},
+        {"kind": "simulator", "violations": ["a:1: x"], "refusals": []},
     ]
     found = account(heard)
     assert found.compiled == [False, True]
@@ -125,7 +125,7 @@ def test_a_service_that_fails_after_everything_passed_earns_nothing() -> None:
 def test_a_configuration_that_never_compiled_fails_as_many_tests_as_its_siblings_have() -> None:
     broken = f"{ITEM}[8]"
     heard = [
-        {"source": "pytest", "items": [f"{ITEM}[4]", broken]},
+        {"kind": "items", "items": [f"{ITEM}[4]", broken]},
         *({**message, "item": f"{ITEM}[4]"} for message in simulation(a="passed", b="passed", c="failed")),
         *item(f"{ITEM}[4]", call="failed"),
         *item(broken, call="failed"),

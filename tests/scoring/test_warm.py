@@ -11,7 +11,8 @@ import pytest
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring.compose import read_services
-from rtl_agent_gym.scoring.harness import ServiceRun, run_harness
+from rtl_agent_gym.scoring.grader.messages import ServiceReport
+from rtl_agent_gym.scoring.harness import run_harness
 from rtl_agent_gym.scoring.images import HarnessImages
 from rtl_agent_gym.scoring.submission import sift
 
@@ -52,7 +53,7 @@ def test_show(capsys):
 """  # noqa: E501
 
 
-async def run(provider: DockerSandboxes, command: str, source: str, env: str = ENV, **more: str) -> ServiceRun:
+async def run(provider: DockerSandboxes, command: str, source: str, env: str = ENV, **more: str) -> ServiceReport:
     """A harness of one file of tests, run by this command with the file's name in the place of the braces."""
     service = f"    image: __OSS_SIM_IMAGE__\n    env_file: ./src/.env\n    command: {json.dumps(command)}\n"
     compose = f"services:\n  one:\n{service}"
@@ -63,9 +64,9 @@ async def run(provider: DockerSandboxes, command: str, source: str, env: str = E
     return found.services[0]
 
 
-def shown(service: ServiceRun) -> dict[str, Any]:
-    match = re.search(r"SHOWN(.*)END", service.log)
-    assert match, service.log
+def shown(service: ServiceReport) -> dict[str, Any]:
+    match = re.search(r"SHOWN(.*)END", service["log"])
+    assert match, service["log"]
     found: dict[str, Any] = json.loads(match[1])
     return found
 
@@ -75,9 +76,9 @@ def shown(service: ServiceRun) -> dict[str, Any]:
 async def test_a_harness_sees_no_difference(provider: DockerSandboxes, forked: str, new: str, options: str) -> None:
     env = f"{ENV}RTL_GYM_SEED = 5\nRANDOM_SEED = 5\n"
     one, other = [await run(provider, command.format(options), SHOW, env) for command in (forked, new)]
-    assert "\nFORKED" in one.log
-    assert "\nNEW" in other.log
-    assert (one.code, other.code) == (0, 0)
+    assert "\nFORKED" in one["log"]
+    assert "\nNEW" in other["log"]
+    assert (one["code"], other["code"]) == (0, 0)
     left, right = shown(one), shown(other)
     differences = [f"{name}: {left[name]} {right[name]}" for name in left if left[name] != right[name]]
     assert not differences, "\n".join(differences)
@@ -104,8 +105,8 @@ ENDS = {
 async def test_it_ends_as_a_new_interpreter_does(provider: DockerSandboxes, source: str) -> None:
     options = "-s -p no:cacheprovider /src/test_it.py"
     one, other = [await run(provider, command.format(options), source) for command in (FORKED, NEW)]
-    assert one.code == other.code
-    assert _lasting(one.log) == _lasting(other.log)
+    assert one["code"] == other["code"]
+    assert _lasting(one["log"]) == _lasting(other["log"])
 
 
 def _lasting(log: str) -> list[str]:
@@ -137,8 +138,8 @@ async def test_what_a_fork_cannot_promise_gets_an_interpreter(
     provider: DockerSandboxes, command: str, env: str
 ) -> None:
     service = await run(provider, command.format("-s /src/test_it.py"), USES, env)
-    assert service.code == 0, service.log
-    assert ("\nFORKED" in service.log) == ("PYTEST_ADDOPTS" in env)
+    assert service["code"] == 0, service["log"]
+    assert ("\nFORKED" in service["log"]) == ("PYTEST_ADDOPTS" in env)
 
 
 async def test_files_that_nobody_closed_are_written(provider: DockerSandboxes) -> None:
@@ -146,7 +147,7 @@ async def test_files_that_nobody_closed_are_written(provider: DockerSandboxes) -
     both = f"{source}import atexit, os\natexit.register(os.system, 'cat /code/rundir/note')\n"
     for text, command in ((source, FORKED), (both, FORKED), (both, NEW)):
         service = await run(provider, command.format("-s /src/test_it.py"), text)
-        assert service.code == 0
+        assert service["code"] == 0
     problem = make_problem(
         harness={
             "docker-compose.yml": "services:\n"
@@ -157,7 +158,7 @@ async def test_files_that_nobody_closed_are_written(provider: DockerSandboxes) -
     )
     submission = sift(problem, {TARGET: GOLDEN})
     found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
-    assert [service.code for service in found.services] == [0, 0]
+    assert [service["code"] for service in found.services] == [0, 0]
 
 
 @pytest.mark.parametrize("place", ["/root", "/proc/1/cwd"])
@@ -175,8 +176,8 @@ async def test_a_file_that_bears_the_name_of_a_loaded_module_is_the_one_that_is_
 ) -> None:
     source = f"import find_libpython\n{USES}def test_mine(): assert find_libpython.mine\n"
     service = await run(provider, FORKED.format("-s /src/test_it.py"), source, find_libpython="mine = True")
-    assert service.code == 0, service.log
-    assert "\nNEW" in service.log
+    assert service["code"] == 0, service["log"]
+    assert "\nNEW" in service["log"]
 
 
 @pytest.mark.parametrize("name", ["deep/ctypes", "warm", "deep/find_libpython"])
@@ -184,12 +185,12 @@ async def test_a_module_of_the_harness_is_found_however_it_looks_for_it(provider
     folder, _, module = f"/src/{name}".rpartition("/")
     source = f"import sys\nsys.path.insert(0, {folder!r})\ndef test():\n    import {module}\n    assert {module}.mine\n"
     service = await run(provider, FORKED.format("/src/test_it.py"), source, **{name: "mine = True"})
-    assert service.code == 0, service.log
+    assert service["code"] == 0, service["log"]
 
 
 async def test_what_only_the_supervisor_has_is_not_there(provider: DockerSandboxes) -> None:
     service = await run(provider, FORKED.format("/src/test_it.py"), "import warm\ndef test(): pass")
-    assert "No module named 'warm'" in service.log
+    assert "No module named 'warm'" in service["log"]
 
 
 async def test_a_fork_that_runs_on_is_ended_with_its_children(provider: DockerSandboxes) -> None:
@@ -207,5 +208,5 @@ async def test_a_fork_that_runs_on_is_ended_with_its_children(provider: DockerSa
     )
     submission = sift(problem, {TARGET: GOLDEN})
     found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=4, lint=False)
-    assert found.services[0].code is None
-    assert "sleep 98" not in found.services[1].log
+    assert found.services[0]["code"] is None
+    assert "sleep 98" not in found.services[1]["log"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import socket
 import threading
-import types
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import rtl_agent_gym.sandboxes.image
-
-SITE = Path(rtl_agent_gym.sandboxes.image.__file__).parent / "image_context" / "harness" / "site"
+from rtl_agent_gym.scoring.grader import plugin
+from rtl_agent_gym.scoring.grader import witness as witness_module
+from rtl_agent_gym.scoring.grader.messages import Judged
 
 
 class Listener:
@@ -47,45 +45,48 @@ class Listener:
 
 
 @pytest.fixture
-def witness(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
-    spec = importlib.util.spec_from_file_location("rtl_gym_witness", SITE / "rtl_gym_witness.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.SOCKET = f"\0rtl-gym-test-{uuid.uuid4().hex}"  # type: ignore[attr-defined]
-    yield module
-    if module._line.stream is not None:
-        module._line.stream.close()
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    name = f"\0rtl-gym-test-{uuid.uuid4().hex}"
+    monkeypatch.setattr(witness_module, "SOCKET", name)
+    witness = witness_module._Witness()
+    monkeypatch.setattr(witness_module, "_witness", witness)
+    yield name
+    if witness.line is not None:
+        witness.line.close()
 
 
-def test_a_line_that_breaks_is_said_on_a_new_one(witness: types.ModuleType) -> None:
-    listener = Listener(witness.SOCKET, until=2)
+def judged(number: int) -> Judged:
+    return {"kind": "test", "item": "", "test": str(number), "outcome": "passed"}
+
+
+def test_a_line_that_breaks_is_said_on_a_new_one(address: str) -> None:
+    listener = Listener(address, until=2)
     for number in range(4):
-        witness.tell(source="cocotb", number=number)
-    witness._line.stream.close()
-    witness._line.stream = None
+        witness_module.tell(judged(number))
+    assert witness_module._witness.line is not None
+    witness_module._witness.line.close()
     listener.close()
-    said = [message.get("number", message.get("fault", "")[:28]) for message in listener.heard]
-    assert said == [0, 1, "a witness lost its line to t", 2, 3]
+    said = [message.get("test", message.get("text", "")[:28]) for message in listener.heard]
+    assert said == ["0", "1", "a witness lost its line to t", "2", "3"]
 
 
-def test_in_a_grading_it_waits_for_its_supervisor(witness: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_grading_it_waits_for_its_supervisor(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RTL_GYM_SEED", "1")
-    teller = threading.Thread(target=witness.tell, kwargs={"number": 0})
+    teller = threading.Thread(target=witness_module.tell, args=[judged(0)])
     teller.start()
     teller.join(0.2)
     assert teller.is_alive()
-    listener = Listener(witness.SOCKET, until=0)
+    listener = Listener(address, until=0)
     teller.join(10)
-    witness._close(witness._line.stream)
+    assert witness_module._witness.line is not None
+    witness_module._witness.line.close()
     listener.close()
-    assert [message.get("number") for message in listener.heard][-1] == 0
+    assert [message.get("test") for message in listener.heard][-1] == "0"
 
 
-def test_outside_of_a_grading_it_says_nothing(witness: types.ModuleType) -> None:
-    witness.tell(source="cocotb")
-    assert witness._line.stream is None
+def test_outside_of_a_grading_it_says_nothing(address: str) -> None:
+    witness_module.tell(judged(0))
+    assert witness_module._witness.line is None
 
 
 @pytest.mark.parametrize(
@@ -102,15 +103,9 @@ def test_outside_of_a_grading_it_says_nothing(witness: types.ModuleType) -> None
     ],
 )
 def test_what_would_have_gone_on(
-    source: str, failing: int, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, witness: types.ModuleType
+    source: str, failing: int, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "rtl_gym_witness", witness)
-    spec = importlib.util.spec_from_file_location("rtl_gym_report", SITE / "rtl_gym_report.py")
-    assert spec is not None
-    assert spec.loader is not None
-    plugin = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(plugin)
     monkeypatch.setattr(plugin, "HARNESS", (str(tmp_path),))
     (tmp_path / "test_it.py").write_text(source)
     assert plugin._goes_on(str(tmp_path / "test_it.py"), failing) == goes_on
-    assert not plugin._goes_on(str(SITE / "rtl_gym_report.py"), 40)
+    assert not plugin._goes_on(plugin.__file__, 40)

@@ -28,7 +28,7 @@ sync$and$array sync$and$plane sync$nand$array sync$nand$plane sync$nor$array syn
 sync$or$plane delete pop_back pop_front ivlh_attribute_event ivlh_falling_edge ivlh_read ivlh_readline
 ivlh_rising_edge ivlh_shift_left ivlh_shift_right ivlh_write ivlh_writeline
 """
-HARMLESS = {f"${name}" for name in _KNOWN.split()}
-"""Calls that open nothing. Those on descriptors reach stdout, stderr, and what the wall has opened."""
+KNOWN = {f"${name}" for name in _KNOWN.split()} | READS | WRITES
+"""Every call that a design may make."""
 METHODS = ("$ivl_",)
 """The compiler's own names for methods of strings, enumerations, queues and arrays."""

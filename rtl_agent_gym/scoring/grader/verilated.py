@@ -8,11 +8,15 @@ stand there as literal text, and what writes a file is not built at all.
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import re
+import subprocess
 
-from compiled import LOADED, READABLE, SECRET, WORK, below, short
-from tasks import HOSTILE, READS, WRITES
+from .compiled import LOADED, READABLE, SECRET, TOOLS, WORK, below, short
+from .sources import beyond_ports
+from .tasks import HOSTILE, READS, WRITES
 
 TOKEN = re.compile(
     r'(?P<block>""")|(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<escaped>\\\S+)'
@@ -30,7 +34,56 @@ ARGUMENT = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*(?=[,)])')
 MODE = re.compile(r'\s*,\s*"(rb?)"\s*\)')
 FOREIGN = re.compile(r"`(?:systemc_\w+|pragma|verilator_config)")
 RAW = re.compile(r"\$c(?:\d+|pure)?")
+MODES = ("build", "exe", "binary", "cc", "sc", "main", "xml-only", "json-only", "dpi-hdr-only")
+"""Modes that do not go together with -E."""
+HARMLESS = {"--lint-only", "--version", "-V", "-E", "--getenv"}
+"""Options with which nothing is built."""
 DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
+
+
+def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | None, bytes, list[str], list[str]]:
+    """What a build would do.
+
+    Args:
+        arguments: Verilator's own.
+        folder: An empty one, for its output.
+        testbench: Whether a design must keep apart from a hidden testbench.
+
+    Returns:
+        Its exit status where it fails on these sources, else None; what it printed then; violations; refusals.
+    """
+    # Without the text nothing can be judged, and so nothing is built.
+    kept = [word for word in arguments if word.lstrip("-") not in MODES]
+    done = subprocess.run([f"{TOOLS}/verilator", *kept, "-E"], capture_output=True)
+    read, errors = ([], b"") if done.returncode else _read_files(kept, folder)
+    if done.returncode or not done.stdout.strip() or errors:
+        reason = "Verilator does not end well on these sources, so nothing is built from them"
+        return done.returncode or 1, done.stderr + errors, [], [reason]
+    text = done.stdout.decode("utf-8", errors="surrogateescape")
+    violations, refusals = check_preprocessed(text, arguments)
+    refusals += unjudged(text, read, arguments)
+    if testbench:
+        named = [word for word in kept if word.endswith((".v", ".sv")) and os.path.isfile(word)]
+        others = [word for word in kept if word not in named]
+        tops = [word for option, word in itertools.pairwise(others) if option.lstrip("-") == "top-module"]
+        reached, apart = beyond_ports([f"{TOOLS}/verilator", "-E", *others], named, tops)
+        violations, refusals = violations + reached, refusals + apart
+    return None, b"", violations, refusals
+
+
+def _read_files(kept: list[str], folder: str) -> tuple[list[str], bytes]:
+    """Every file that Verilator reads, also those that it looks up; where it fails, what it printed."""
+    timing = [] if any(word.lstrip("-") in ("timing", "no-timing") for word in kept) else ["--timing"]
+    outputs = ["--json-only", "--json-only-output", f"{folder}/tree", "--json-only-meta-output", f"{folder}/meta"]
+    done = subprocess.run([f"{TOOLS}/verilator", *kept, *timing, *outputs, "--Mdir", folder], capture_output=True)
+    try:
+        with open(f"{folder}/meta", "rb") as stream:
+            files = json.loads(stream.read().decode("utf-8", errors="surrogateescape"))["files"]
+    except (OSError, ValueError, KeyError):
+        return [], done.stderr or b"no list of files"
+    return (
+        ([], done.stderr or b"no reason") if done.returncode else ([file["filename"] for file in files.values()], b"")
+    )
 
 
 def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -6,6 +6,8 @@ begins in a fork of it. Everything that such a process can see of itself is made
 command, a variable or a file that this cannot promise for gets a new interpreter.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import gc
@@ -18,6 +20,8 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 PROGRAM = "/venv/bin/pytest"
 MODULES = ("pytest", "cocotb_tools.runner")
@@ -31,12 +35,12 @@ HIDDEN = ("/src", "/code/src")
 FOLLOWED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 """Those that a fork can follow later, or that say what holds already."""
 
-_base_path = []
+_base_path: list[str] = []
 
 
-def preload():
+def preload() -> None:
     """Import everything that a harness of this kind will ask for. To be called once, before anything else is known."""
-    _base_path[:] = [folder for folder in sys.path if folder not in ("", os.path.dirname(__file__))]
+    _base_path[:] = [folder for folder in sys.path if folder]
     for name in MODULES:
         importlib.import_module(name)
     for name in importlib.import_module("_pytest.config").default_plugins:
@@ -45,7 +49,7 @@ def preload():
     gc.freeze()
 
 
-def words_of(argv):
+def words_of(argv: Sequence[str]) -> tuple[list[str] | None, bool]:
     """The words of a plain call of pytest, and whether a shell was to make it; (None, False) for anything else."""
     shell = len(argv) == 3 and argv[0] in SHELLS and argv[1] == "-c"
     if shell:
@@ -56,7 +60,7 @@ def words_of(argv):
     return (words, shell) if words and words[0] in ("pytest", PROGRAM) else (None, False)
 
 
-def can_start(argv, env, cwd):
+def can_start(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bool:
     """Whether a fork would be no other than a new interpreter. `env` are the variables that a service adds."""
     words, _ = words_of(argv)
     if words is None or not _base_path or shutil.which("pytest") != PROGRAM:
@@ -72,62 +76,24 @@ def can_start(argv, env, cwd):
     return not any(name.partition(".")[0] in loaded for name in names)
 
 
-def start(argv, env, cwd, output, release):
-    """Fork, and be pytest in the child. Returns the child's process id.
-
-    Args:
-        argv: The command; `can_start` has said yes to it.
-        env: Variables that are added to the present ones.
-        cwd: Where it runs.
-        output: Descriptor that becomes its stdout and stderr.
-        release: Called in the child, to let go of whatever holds a descriptor that is not the child's business.
-
-    Raises:
-        OSError: There is no child, or it could not be made ready; nothing of pytest has run then.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    said, say = os.pipe()
-    try:
-        pid = os.fork()
-        if not pid:
-            _run(argv, env, cwd, output, release, say)
-    finally:
-        os.close(say)
-    try:
-        number = b"".join(iter(lambda: os.read(said, 64), b""))
-    finally:
-        os.close(said)
-    if number:
-        os.waitpid(pid, 0)
-        raise OSError(int(number), os.strerror(int(number)))
-    return pid
-
-
-def _run(argv, env, cwd, output, release, say):
+def run(argv: list[str], env: dict[str, str], cwd: str) -> NoReturn:
+    """Be pytest, in a fork of this process for which `can_start` has said yes, and end as an interpreter ends."""
     code = 1
     try:
-        try:
-            _detach(cwd, output, release)
-        except OSError as error:
-            os.write(say, str(error.errno or 5).encode())
-            os._exit(127)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the pipe, too, which says that all is well
         _become(argv, env, cwd)
         code = _exit_code()
     except BaseException:
         traceback.print_exc()
     finally:
-        # As an interpreter ends.
         with contextlib.suppress(BaseException):
-            threading._shutdown()
+            threading._shutdown()  # type: ignore[attr-defined]
         with contextlib.suppress(BaseException):
             atexit._run_exitfuncs()
         _flush_all()
         os._exit(code)
 
 
-def _flush_all():
+def _flush_all() -> None:
     """What was written to files that nobody closed reaches them."""
     gc.unfreeze()
     streams = [thing for thing in gc.get_objects() if isinstance(thing, io.IOBase)]
@@ -137,57 +103,44 @@ def _flush_all():
             stream.flush()
 
 
-def _detach(cwd, output, release):
-    os.setsid()
-    with open("/proc/self/oom_score_adj", "w") as stream:
-        stream.write("1000")
-    release()
-    null = os.open("/dev/null", os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.chdir(cwd)
-
-
-def _become(argv, env, cwd):
+def _become(argv: list[str], env: dict[str, str], cwd: str) -> None:
     words, shell = words_of(argv)
+    assert words is not None
     os.environ.update(env)
     if shell:
         os.environ["PWD"] = cwd
     sys.path[:] = list(dict.fromkeys([os.path.dirname(PROGRAM), *_python_path(env, cwd), *_base_path]))
     sys.argv = [PROGRAM, *words[1:]]
-    main = types.ModuleType("__main__")
+    main: Any = types.ModuleType("__main__")
     main.__file__ = PROGRAM
     sys.modules["__main__"] = main
-    sys.modules.pop(__name__, None)
     importlib.invalidate_caches()
 
 
-def _exit_code():
+def _exit_code() -> int:
     """Run it; what `sys.exit` would make of its end."""
     import pytest
 
     try:
-        said = pytest.console_main()
+        return int(pytest.console_main()) & 0xFF
     except SystemExit as stop:
-        said = stop.code
-    if said is None or isinstance(said, int):
-        return int(said or 0) & 0xFF
-    print(said, file=sys.stderr)
-    return 1
+        if stop.code is None or isinstance(stop.code, int):
+            return (stop.code or 0) & 0xFF
+        print(stop.code, file=sys.stderr)
+        return 1
 
 
-def _python_path(env, cwd):
+def _python_path(env: Mapping[str, str], cwd: str) -> list[str]:
     value = env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     return [os.path.normpath(os.path.join(cwd, part)) for part in value.split(":")] if value else []
 
 
-def _folder(word, cwd):
+def _folder(word: str, cwd: str) -> str:
     place = os.path.join(cwd, word.partition("::")[0])
     return place if os.path.isdir(place) else os.path.dirname(place)
 
 
-def _names(folder):
+def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:

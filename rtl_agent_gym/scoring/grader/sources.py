@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable
 
-from compiled import READABLE, below, short
+from .compiled import READABLE, TOOLS, below, short
 
-REAL = "/opt/rtl-agent-gym/real"
 APART = "?: what the hidden testbench and the design say cannot be told apart, so nothing is simulated"
 DRIVEN = re.compile(rb"(.+):\d+: warning: input port (\S+) is coerced to inout")
 
@@ -60,12 +60,12 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[st
     sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
     named = [word for word in arguments if os.path.realpath(word) in sources]
     others = [word for word in without_output(arguments) if word not in named]
-    tops = [word for option, word in zip(others, others[1:]) if option == "-s"]  # noqa: B905, RUF007
+    tops = [word for option, word in itertools.pairwise(others) if option == "-s"]
     tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
     named += _libraries(others)
     if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
         return [], [APART]  # a file of options names sources
-    return beyond_ports([f"{REAL}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
+    return beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
 
 
 def _libraries(arguments: list[str]) -> list[str]:
@@ -88,12 +88,12 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> tup
     texts = _texts(command, sources)
     if texts is None:
         return [], [APART]
-    from testbench import Names, reach_faults
+    from .testbench import Names, reach_faults
 
-    names = Names([text for text, own in zip(texts, hidden) if own], tops)  # noqa: B905
+    names = Names([text for text, own in zip(texts, hidden, strict=True) if own], tops)
     return [
         fault
-        for word, text, own in zip(sources, texts, hidden)  # noqa: B905
+        for word, text, own in zip(sources, texts, hidden, strict=True)
         if not own
         for fault in reach_faults(text, os.path.realpath(word), names, short)
     ], []

@@ -1,0 +1,73 @@
+"""Judges a compiled design: which system tasks it calls, and which modules of code it loads into the simulator.
+
+Icarus writes each call of a system task, with the file and line it stands in, into the compiled `.vvp`, however it was
+spelled in the source. The simulator has no task that starts a process, and which files a task opens is decided when it
+does (`wall.c`). So what is found here names an attempt, or says why a simulation is refused, before anything runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .tasks import HOSTILE, KNOWN, METHODS
+
+TOOLS = "/opt/rtl-agent-gym/real"
+"""Where the image has the simulators' real programs, each under its own name."""
+READABLE = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
+"""Folders whose files a design may include."""
+WORK = ("/code", "/rundir")
+"""Folders whose files a design may read while it runs, beside the one it runs in; what is secret in them apart."""
+SECRET = ("/src", "/code/src", "/proc", "/sys", "/etc", "/opt", "/venv")
+"""Folders of the checker's and the machine's: a design that asks for a file there reaches for the checker."""
+LOADED = (".xml", ".py", ".pyc", ".pth", ".so", ".vpi", ".vpl", ".vvp", ".ini", ".cfg", ".toml", ".env", ".json")
+"""Endings of names that a checker reads or loads: a design that would write such a file reaches for the checker."""
+LIBRARIES = ("/usr", "/opt", "/venv", "/src")
+"""Folders from which the simulator may load modules of code: the image's own, and the harness's."""
+
+WALL = f"{':'.join(SECRET)}|{':'.join(WORK)}|{':'.join(LOADED)}"
+"""The policy for `wall.c`, which decides when a file is opened."""
+
+CALL = re.compile(
+    rb'(?:%vpi_(?:call|func)[/a-z]*|\.sfunc(?:/e)?)[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+"(?P<name>\$[^"\\]+)"'
+    rb'(?:, "(?P<literal>[^"\\]*)" \{)?'
+)
+"""A call; no text of a design looks like one, as quotation marks in it have backslashes before them."""
+MODULE = re.compile(rb'^:vpi_module\s*(?:"([^"\n]*)")?', re.MULTILINE)
+FILES = re.compile(rb'^\s*"((?:[^"\\]|\\.)*)";', re.MULTILINE)
+
+
+def below(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether a path is one of the folders or lies below one."""
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def short(path: str) -> str:
+    """A path as the problem names it."""
+    return path.removeprefix("/code/")
+
+
+def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
+    """What a compiled design would do: (violations, why it is refused, whether its waveforms can be left out)."""
+    with open(path, "rb") as stream:
+        text = stream.read()
+    files = [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
+    violations, refusals = [], []
+    dumps: list[bytes | None] = []
+    for call in CALL.finditer(text):
+        name, number = call["name"].decode("latin-1"), int(call["file"])
+        if name == "$dumpfile":
+            dumps.append(call["literal"])
+        elif name in HOSTILE or (name not in KNOWN and not name.startswith(METHODS)):
+            place = f"{short(files[number]) if number < len(files) else '?'}:{int(call['line'])}"
+            if name in HOSTILE:
+                violations.append(f"{place}: {name} reaches out of the simulation")
+            else:
+                refusals.append(f"{place}: {name} is no task or function of this simulator")
+    for module in MODULE.finditer(text):
+        loaded = os.fsdecode(module[1] or b"")
+        if not below(os.path.realpath(loaded), LIBRARIES):
+            violations.append(f"{path}: loads {loaded!r} into the simulator by :vpi_module")
+    # Where a waveform file cannot be made the simulator stops, and so it must here. A computed name is never tried.
+    silent = None in dumps or all(os.access(os.path.dirname(name or b"") or b".", os.W_OK) for name in dumps)
+    return violations, refusals, silent

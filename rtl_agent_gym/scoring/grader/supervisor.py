@@ -1,0 +1,186 @@
+"""Runs the services of a harness inside a scoring sandbox, and is the parent of everything that runs there.
+
+What it prints is one `Report`; what the services print goes into a pipe that ends here, so no text of a design ever
+stands where the client reads. It listens to the guards in front of the simulators and to the witnesses in pytest and
+cocotb (`messages`). It is started before there is a submission, loads what the services will want (`warm`), and then
+waits for its `Request` on stdin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+from . import warm
+from .bounds import Complaints, encode_report, fit_logs
+from .children import Process
+from .line import OK, SOCKET, decode, encode
+from .measures import Waits, memory
+from .messages import Message, Report, Request, ServiceReport, ServiceRequest
+
+MOST_MESSAGES = 200_000
+"""Messages of one grading. There are a few of each test and each simulation; how many those are, the harness says."""
+SCRATCH = ("/tmp", "/rundir")
+"""Folders that services of one harness do not share: each has its own in the official runner."""
+FOLDERS = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
+"""Folders that every harness finds, empty or not."""
+_SET_CHILD_SUBREAPER = 36
+
+
+class Caller:
+    """The supervisor's end of a `Line`."""
+
+    def __init__(self, supervisor: Supervisor, connection: socket.socket) -> None:
+        self.supervisor, self.connection, self.received = supervisor, connection, b""
+        self._send(encode(supervisor.request["settings"]))
+        supervisor.selector.register(connection, selectors.EVENT_READ, self.read)
+
+    def _send(self, data: bytes) -> None:
+        with contextlib.suppress(ConnectionError):  # it may have been killed while it waited
+            self.connection.sendall(data)
+
+    def read(self) -> None:
+        """Note what has come since, and answer it."""
+        data = b""
+        with contextlib.suppress(ConnectionError):
+            data = self.connection.recv(1 << 20)
+        if not data:
+            self.supervisor.selector.unregister(self.connection)
+            self.connection.close()
+            return
+        *lines, self.received = (self.received + data).split(b"\n")
+        for line in lines:
+            self.supervisor.note(decode(line))
+            self._send(OK)
+
+
+class Supervisor:
+    """Everything the loop knows."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.limited = request["settings"]["limits"]
+        self.deadline = time.monotonic() + (request["seconds"] if self.limited else 1e9)
+        self.selector: selectors.BaseSelector = selectors.DefaultSelector()
+        self.messages: list[Message] = []
+        """Of the service that runs."""
+        self.heard = 0
+        self.complaints = Complaints()
+        self.faults: list[str] = []
+        """Why what was heard is not everything."""
+        self.waits = Waits()
+        self.spared: set[int] = set()
+        """Children that outlive a service."""
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(SOCKET)
+        self.listener.listen(64)
+        self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
+
+    def accept(self) -> None:
+        """A guard or a witness has called."""
+        Caller(self, self.listener.accept()[0])
+
+    def note(self, message: Message) -> None:
+        """Keep what a guard or a witness has said."""
+        self.heard += 1
+        if message["kind"] == "fault":
+            self.faults.append(message["text"])
+        elif self.heard > MOST_MESSAGES:
+            self.faults.append(f"the harness reports more than {MOST_MESSAGES} events")
+        else:
+            self.messages.append(self.complaints.fit(message) if self.limited else message)
+
+    def release(self) -> None:
+        """In a child that has not become another program: give up every connection, without a word on it."""
+        for key in list(self.selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.detach()
+        self.selector.close()
+
+    def start(self, argv: list[str], env: dict[str, str], cwd: str) -> Process:
+        """Start a process."""
+        return Process(self.selector, argv, env, cwd, release=self.release, limited=self.limited)
+
+    def run(self) -> Report:
+        """Run everything and say what happened."""
+        before = memory()
+        lint = self.start(self.request["lint"], {}, "/code/rundir") if self.request["lint"] else None
+        if lint is not None:
+            self.spared.add(lint.pid)
+        services = [self.run_service(service) for service in self.request["services"]]
+        if lint is not None:
+            self.spared.clear()
+            self.wait(lint)
+        linted = lint.report() if lint is not None else None
+        if self.limited:
+            fit_logs([*services, *([linted] if linted else [])])
+        now = memory()
+        now["kills"] -= before["kills"]
+        faults = self.faults[:5]
+        return {"services": services, "lint": linted, "faults": faults, "memory": now, "lost": self.waits.lost}
+
+    def run_service(self, service: ServiceRequest) -> ServiceReport:
+        """Run one service to its end, and end what it left behind."""
+        process = self.start(service["argv"], service["env"], service["cwd"])
+        self.wait(process)
+        if len(self.request["services"]) > 1:
+            for folder in SCRATCH:
+                empty(folder)
+        messages, self.messages = self.messages, []
+        return {"name": service["name"], "messages": messages, **process.report()}
+
+    def wait(self, process: Process) -> None:
+        """Serve until a process has ended or its time is over. Time in which nothing here could run is not its own."""
+        while process.code is None:
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                process.timed_out = True
+                break
+            self.turn(min(left, 0.5))
+            process.poll()
+        process.end(self.spared)
+        while self.turn(0):  # what was said last
+            pass
+
+    def turn(self, timeout: float) -> bool:
+        """Serve whoever calls; whether anybody did."""
+        before = self.waits.lost
+        ready = self.waits.select(self.selector, timeout)
+        self.deadline += self.waits.lost - before
+        for key, _ in ready:
+            if self.selector.get_map().get(key.fd) is key:
+                callback: Callable[[], None] = key.data
+                callback()
+        return bool(ready)
+
+
+def empty(folder: str) -> None:
+    """Remove what lies in a folder; what cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def main() -> None:
+    """Serve the request on stdin."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with contextlib.suppress(ImportError):  # an image without pytest
+        warm.preload()
+    request: Request = json.loads(sys.stdin.buffer.read())
+    for folder in FOLDERS:
+        os.makedirs(folder, exist_ok=True)
+    supervisor = Supervisor(request)
+    sys.stdout.write(encode_report(supervisor.run(), supervisor.limited))
