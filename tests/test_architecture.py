@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "rtl_agent_gym"
 FLOORS = {
-    9: {"cli", "__main__"},
+    10: {"__main__"},
+    9: {"cli"},
     8: {"demo"},
     7: {"cluster", "integrations"},
     6: {"training", "evaluation"},
