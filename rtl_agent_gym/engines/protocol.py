@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import tinker
     from tinker.types import (
         GetInfoResponse,
-        LoadWeightsResponse,
         LossFnType,
         SaveWeightsForSamplerResponse,
         SaveWeightsResponse,
@@ -128,14 +127,6 @@ class Trainer(Protocol):
 
     def save_weights_for_sampler(self, name: str) -> Pending[SaveWeightsForSamplerResponse]:
         """Save weights alone; the result's ``path`` goes to `Service.create_sampling_client`."""
-        ...
-
-    def load_state(self, path: str) -> Pending[LoadWeightsResponse]:
-        """Take saved weights; the optimizer starts afresh. Deprecated in the SDK in favour of `Service`'s methods."""
-        ...
-
-    def load_state_with_optimizer(self, path: str) -> Pending[LoadWeightsResponse]:
-        """Take saved weights and optimizer. Deprecated in the SDK in favour of `Service`'s methods."""
         ...
 
     def save_weights_and_get_sampling_client(self) -> Pending[Sampler]:
