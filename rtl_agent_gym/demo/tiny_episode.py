@@ -61,6 +61,10 @@ WRONG_DESIGN = DESIGN.replace("wire       reset,", "wire       rst_n,").replace(
 """The same with the plausible mistake."""
 
 
+WORDS = r"\s*\S+|\s+"
+"""How texts are cut into words: with the white space before them, so that an episode has few tokens. Each token is a
+chance to slip."""
+
 SLIPS = (
     "rtl/fixed_priority_arbiter.sv:6: error: Unable to bind wire/reg/memory `reset' in `fixed_priority_arbiter'\n"
     "rtl/fixed_priority_arbiter.sv:6: error: Unable to elaborate condition expression.\nElaboration failed\n"
