@@ -43,10 +43,6 @@ class Pending(Protocol[T_co]):
         """Wait for it. Raises `TimeoutError` after `timeout` seconds."""
         ...
 
-    async def result_async(self, timeout: float | None = None) -> T_co:
-        """The same without blocking the event loop."""
-        ...
-
 
 class Sampler(Protocol):
     """Fixed weights to sample from and to score with. A trainer's later steps do not change it."""
