@@ -77,7 +77,7 @@ class Probe:
         if isinstance(error, tinker.NotFoundError):
             return UsageError(f"base_url: there is no Tinker service at {self.name}: {first_line(error)}")
         translated = translate(error, Request(f"base_url: {self.name}", "base_url", self.name), remote=True)
-        # The SDK stumbles over its own: a 402 while it connects is an AttributeError there.
+        # Not all are the SDK's own: while it connects, it turns a 402 into an AttributeError.
         return translated or ServiceError(f"base_url: {self.name}: {type(error).__name__}: {first_line(error)}")
 
     async def _reach(self) -> None:

@@ -150,7 +150,7 @@ class Service(Protocol):
         ...
 
     def create_training_client_from_state_with_optimizer(self, path: str) -> Pending[Trainer]:
-        """A trainer that goes on from what `Trainer.save_state` saved."""
+        """A trainer that continues from what `Trainer.save_state` saved."""
         ...
 
     def create_sampling_client(self, model_path: str | None = None, base_model: str | None = None) -> Pending[Sampler]:

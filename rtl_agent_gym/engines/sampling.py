@@ -1,4 +1,4 @@
-"""Samples many sequences together, whenever they came."""
+"""Samples the sequences of all requests together, one token of each a step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_TORCH = (RuntimeError, ValueError, TypeError, IndexError)
 
 @dataclass
 class _Sequence:
-    """One sample on its way."""
+    """One sample that is being drawn."""
 
     request: _Request
     generator: np.random.Generator
@@ -107,10 +107,10 @@ class Scheduler:
             raise UsageError("a prompt needs at least one token")
         if samples < 1:
             raise UsageError(f"num_samples must be at least 1, got {samples}")
-        room = weights.base.context - len(prompt)
-        if room < 1:
+        left = weights.base.context - len(prompt)
+        if left < 1:
             raise UsageError(f"the prompt has {len(prompt)} tokens; {weights.base.path} takes {weights.base.context}")
-        limit = min(room, params.max_tokens or room)
+        limit = min(left, params.max_tokens or left)
         stops = Stops(params.stop, weights.base.end_ids, lambda: weights.base.tokenizer)
         self._count += 1
         request = _Request(weights, prompt, params, limit, stops, prompt_logprobs, future, self._count)

@@ -1,7 +1,7 @@
 """What the exceptions of tinker's SDK mean to a run.
 
 =============================================  ==============================================  =========
-what the service said                          becomes                                         exit code
+what the service reports                       becomes                                         exit code
 =============================================  ==============================================  =========
 401, 403, a key of the wrong form              `UsageError` that names ``TINKER_API_KEY``      2
 400, 404, 422 when a model is asked for        `UsageError` that names the option              2

@@ -27,7 +27,7 @@ def download(source: str) -> Path:
 
     Raises:
         UsageError: When no file is named and none is known.
-        ProblemError: When the client is not installed, or the file cannot be had; the message says what to do.
+        ProblemError: When the client is not installed, or the file cannot be downloaded; the message says what to do.
     """
     match = HUB_SOURCE.fullmatch(source)
     if match is None:

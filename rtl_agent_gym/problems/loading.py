@@ -80,7 +80,7 @@ def find_problem(problems: Iterable[Problem], problem_id: str) -> Problem:
 def scan_problems(source: Source) -> Iterator[Problem | ProblemError]:
     """Every row of a source in order: the problem, or what is wrong with the row.
 
-    Unlike `load_problems` this goes on after a bad row, which is what a check of a whole file wants.
+    Unlike `load_problems` this continues after a bad row, so that a check reports all of a file.
 
     Raises:
         UsageError: When there is no such source.

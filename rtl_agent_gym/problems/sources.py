@@ -30,7 +30,7 @@ def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
 
     Raises:
         UsageError: When nothing is called so.
-        ProblemError: When a data set's file cannot be had.
+        ProblemError: When a data set's file cannot be downloaded.
     """
     name = os.fspath(source)
     if name == BUNDLED:
