@@ -81,7 +81,9 @@ class Watch:
         """
         inner: asyncio.Future[T] = asyncio.ensure_future(_wait_for(answer))
         self._waiting[inner] = _Waiting(doing, time.monotonic(), say)
-        task = self._task = self._task or asyncio.create_task(self._watch())
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch())
+        task = self._task
         try:
             first: set[asyncio.Future[Any]] = {inner, task}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -93,8 +95,8 @@ class Watch:
         finally:
             inner.cancel()
             del self._waiting[inner]
-            if task is self._task and (task.done() or not self._waiting):
-                task.cancel()
+            if not self._waiting:
+                self._task.cancel()
                 self._task = None
 
     async def _watch(self) -> RTLGymError:
