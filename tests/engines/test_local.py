@@ -78,8 +78,8 @@ async def test_the_gradient_is_that_of_the_textbook_loss(
         logprobs = logits.gather(-1, torch.tensor(ids[1:]).unsqueeze(-1)).squeeze(-1)
         textbook(loss_fn, logprobs, inputs).backward()  # type: ignore[no-untyped-call]
     config = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.3} if loss_fn == "ppo" else None
-    trainer.forward_backward(data[:2], loss_fn, config)  # type: ignore[arg-type]
-    await trainer.forward_backward(data[2:], loss_fn, config)  # type: ignore[arg-type]
+    trainer.forward_backward(data[:2], loss_fn, config)
+    await trainer.forward_backward(data[2:], loss_fn, config)
     gradients = await trainer.gradients()
     wanted: dict[str, Any] = {name: one.grad for name, one in expected.named_parameters()}
     assert set(gradients) == set(wanted)
@@ -491,4 +491,4 @@ async def test_gradients_of_several_batches_add_up_in_full_precision(model_path:
             single.append(await alone.gradients())
     for name, gradient in together.items():
         assert gradient.dtype == torch.float32
-        assert torch.allclose(gradient, sum(one[name] for one in single), rtol=1e-5, atol=1e-6), name  # type: ignore[arg-type]
+        assert torch.allclose(gradient, sum(one[name] for one in single), rtol=1e-5, atol=1e-6), name
