@@ -5,8 +5,9 @@ Usage::
     .venv/bin/python scripts/build_bundled.py            write problems.jsonl beside the folders
     .venv/bin/python scripts/build_bundled.py --check    exit 1 when that file does not equal the folders
 
-A wrong design is kept as a patch of the solution, ``wrong/<mistake>.patch``. One that lies there as a folder of whole
-files, ``wrong/<mistake>/rtl/…``, is turned into its patch first.
+The solution is kept as whole files below ``golden/``, or as ``golden.patch``, a patch of ``context/``. A wrong design
+is kept as a patch of the solution, ``wrong/<mistake>.patch``. One that lies there as a folder of whole files,
+``wrong/<mistake>/rtl/…``, is turned into its patch first.
 
 The folders are the source, the file is what is loaded and what the official runner takes. The same folders give the
 same bytes on every machine. What a folder holds is written down in `rtl_agent_gym/problems/bundled/README.md`.
@@ -27,7 +28,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.problems.bundled import wrong_designs
+from rtl_agent_gym.problems.bundled import solution, wrong_designs
 
 BUNDLED = Path(__file__).resolve().parent.parent / "rtl_agent_gym" / "problems" / "bundled"
 COMPOSE = "docker-compose.yml"
@@ -83,6 +84,16 @@ def read_meta(folder: Path) -> Meta:
         raise BuildError(f"{path}: {error}") from error
 
 
+def read_golden(folder: Path) -> dict[str, str]:
+    """The solution's whole files. Raises `BuildError` for a patch that does not fit and for what is not plain text."""
+    if not (folder / "golden.patch").is_file():
+        return read_tree(folder / "golden")
+    try:
+        return solution(folder)
+    except ProblemError as error:
+        raise BuildError(str(error)) from error
+
+
 def build_row(folder: Path, system_message: str) -> dict[str, Any]:
     """One row of the file, from one problem folder."""
     name = folder.name
@@ -92,7 +103,7 @@ def build_row(folder: Path, system_message: str) -> dict[str, Any]:
     prompt_path = folder / "prompt.md"
     if not prompt_path.is_file():
         raise BuildError(f"{prompt_path}: missing")
-    context, harness, golden = (read_tree(folder / part) for part in ("context", "harness", "golden"))
+    context, harness, golden = read_tree(folder / "context"), read_tree(folder / "harness"), read_golden(folder)
     for path in context:
         if path.split("/")[0] not in FOLDERS:
             raise BuildError(f"{folder / 'context' / path}: context files lie in {', '.join(FOLDERS)}")
@@ -127,7 +138,7 @@ def patch_text(golden: dict[str, str], wrong: dict[str, str]) -> str:
 
 def fold_wrong_designs(folder: Path) -> list[Path]:
     """Turn the wrong designs that are folders of whole files into patches. Returns the patches written."""
-    golden, written = read_tree(folder / "golden"), []
+    golden, written = read_golden(folder), []
     for design in sorted(path for path in (folder / "wrong").iterdir() if path.is_dir()):
         wrong = read_tree(design)
         if not wrong.keys() <= golden.keys():

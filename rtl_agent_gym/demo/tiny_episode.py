@@ -1,14 +1,17 @@
 """The one episode that the tiny model knows, as texts: the bundled arbiter, solved in four turns.
 
-What the shell answers was recorded from a real episode; a test plays the turns again and compares. The wrong episode is
-the right one with an active-low ``rst_n`` in place of ``reset``, a mistake that language models make of themselves: the
-design compiles, and the hidden tests cannot even connect to it.
+A test plays the turns in a real shell and compares its answers with these. The wrong episode is the right one with an
+active-low ``rst_n`` in place of ``reset``, a mistake that language models make of themselves: the design compiles, and
+the hidden tests cannot even connect to it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+
+from ..problems.bundled import BUNDLED_DIR, solution
 
 PROBLEM_ID = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 """The problem it is an episode of."""
@@ -22,44 +25,17 @@ SYSTEM_PROMPT = ""
 USER_PROMPT = "Write rtl/fixed_priority_arbiter.sv as docs/specification.md says."
 """To be given to the environment in place of the problem's."""
 
-DESIGN = """\
-module fixed_priority_arbiter (
-    input  wire       clk,
-    input  wire       reset,
-    input  wire [7:0] req,
-    input  wire [7:0] priority_override,
-    output reg  [7:0] grant,
-    output reg        valid,
-    output reg  [2:0] grant_index
-);
-    wire [7:0] active = (priority_override != 0) ? priority_override : req;
-    reg  [2:0] index;
-    integer    i;
+_FOLDER = BUNDLED_DIR / "fixed_priority_arbiter"
 
-    always @* begin
-        index = 0;
-        for (i = 7; i >= 0; i = i - 1)
-            if (active[i]) index = i[2:0];
-    end
-
-    always @(posedge clk) begin
-        if (reset) begin
-            grant <= 0;
-            valid <= 0;
-            grant_index <= 0;
-        end else begin
-            grant <= active & -active;
-            valid <= active != 0;
-            grant_index <= index;
-        end
-    end
-endmodule
-"""
+DESIGN = solution(_FOLDER)["rtl/fixed_priority_arbiter.sv"]
 """The bundled problem's reference solution."""
 
 WRONG_DESIGN = DESIGN.replace("wire       reset,", "wire       rst_n,").replace("(reset)", "(!rst_n)")
 """The same with the plausible mistake."""
 
+WORDS = r"\s*\S+|\s+"
+"""How texts are cut into words: with the white space before them, so that an episode has few tokens. Each token is a
+chance to slip."""
 
 SLIPS = (
     "rtl/fixed_priority_arbiter.sv:6: error: Unable to bind wire/reg/memory `reset' in `fixed_priority_arbiter'\n"
@@ -93,8 +69,14 @@ def script(design: str) -> Script:
             _turn("I compile it.", "iverilog -g2012 -o rundir/sim rtl/fixed_priority_arbiter.sv && echo OK"),
             "Done.",
         ),
-        outputs=(_PORTS, "[no output, exit code 0]", "OK\n"),
+        outputs=(_port_table(), "[no output, exit code 0]", "OK\n"),
     )
+
+
+def _port_table() -> str:
+    """What the first command gives: the rows of the specification's table of ports."""
+    text = (_FOLDER / "context/docs/specification.md").read_text(encoding="utf-8")
+    return "".join(re.findall(r"^\| .*put \|.*\n", text, re.MULTILINE))
 
 
 def endings(one: Script) -> tuple[Script, ...]:
@@ -110,14 +92,3 @@ def endings(one: Script) -> tuple[Script, ...]:
 def _turn(text: str, command: str) -> str:
     call = json.dumps({"name": "execute_bash", "arguments": {"command": command}})
     return f"{text}\n<tool_call>\n{call}\n</tool_call>"
-
-
-_PORTS = """\
-| `clk` | input | 1 | Clock; everything happens on its rising edge. |
-| `reset` | input | 1 | Synchronous reset, active high. |
-| `req` | input | 8 | One bit per requester; 1 asks for a grant. |
-| `priority_override` | input | 8 | When it is not zero it is used in place of `req`. |
-| `grant` | output | 8 | One-hot: the bit of the granted requester; zero when nobody is granted. |
-| `valid` | output | 1 | 1 when a requester is granted. |
-| `grant_index` | output | 3 | The number of the granted requester; 0 when nobody is granted. |
-"""

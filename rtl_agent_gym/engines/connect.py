@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +20,9 @@ from tinker.types.client_config_request import ClientConfigRequest
 
 from ..errors import RTLGymError, ServiceDown, ServiceError, UsageError
 from .guarded import Requests
+from .threads import in_thread
 from .translation import Request, first_line, translate
-from .watch import Notices, Tell, Watch, in_thread
+from .watch import Notices, Tell, Watch
 
 PROBE_TIMEOUT = 5.0
 """Seconds that a service has for the answer to a small request."""
@@ -55,24 +56,29 @@ class Probe:
         """What was wrong the last time."""
         self.service: Any = None
         """The client to ask about billing as well, once there is one."""
-        self._asking: asyncio.Future[None] | None = None
+        self._account: asyncio.Future[None] | None = None
 
     async def __call__(self) -> None:
         """Raises `UsageError`, `ServiceError` or `ServiceDown`."""
         try:
             await self._reach()
-            if self.service is not None:
-                await self._check_account()
-        except tinker.NotFoundError as error:
-            raise UsageError(f"base_url: there is no Tinker service at {self.name}: {first_line(error)}") from error
+            # The SDK's own check of the account, which unlike its other requests is not repeated on a billing problem.
+            check = getattr(self.service, "_check_accessible", None)
+            if check is not None:
+                await self._check_account(check)
+        except RTLGymError as error:
+            self.last = error
+            raise
         except Exception as error:
-            translated = translate(error, Request(f"base_url: {self.name}", "base_url", self.name), remote=True)
-            if translated is None:  # the SDK stumbles over its own: a 402 while it connects is an AttributeError there
-                translated = ServiceError(f"base_url: {self.name}: {type(error).__name__}: {first_line(error)}")
-            self.last = translated
-            if translated is error:
-                raise
-            raise translated from error
+            self.last = self._translated(error)
+            raise self.last from error
+
+    def _translated(self, error: Exception) -> RTLGymError:
+        if isinstance(error, tinker.NotFoundError):
+            return UsageError(f"base_url: there is no Tinker service at {self.name}: {first_line(error)}")
+        translated = translate(error, Request(f"base_url: {self.name}", "base_url", self.name), remote=True)
+        # Not all are the SDK's own: while it connects, it turns a 402 into an AttributeError.
+        return translated or ServiceError(f"base_url: {self.name}: {type(error).__name__}: {first_line(error)}")
 
     async def _reach(self) -> None:
         timeout = httpx.Timeout(PROBE_TIMEOUT)
@@ -82,19 +88,14 @@ class Probe:
         ):
             await client.service.client_config(request=ClientConfigRequest(sdk_version=tinker.__version__))
 
-    async def _check_account(self) -> None:
-        """The SDK's own check of the account, which unlike its other requests is not repeated on a billing problem."""
-        check = getattr(self.service, "_check_accessible", None)
-        if check is None:
-            return
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(in_thread(check))
+    async def _check_account(self, check: Callable[[], None]) -> None:
+        if self._account is None or self._account.done():
+            self._account = asyncio.ensure_future(in_thread(check))
         try:
-            await asyncio.wait_for(asyncio.shield(self._asking), PROBE_TIMEOUT)
+            await asyncio.wait_for(asyncio.shield(self._account), PROBE_TIMEOUT)
         except TimeoutError:
-            raise ServiceError(
-                f"base_url: {self.name} does not say within {PROBE_TIMEOUT:.0f} s what it can do"
-            ) from None
+            message = f"base_url: {self.name} does not say within {PROBE_TIMEOUT:.0f} s what it can do"
+            raise ServiceError(message) from None
         except tinker.NotFoundError:
             return  # a service without that question
 

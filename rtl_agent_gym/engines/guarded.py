@@ -1,9 +1,9 @@
-"""Every request to an engine goes through here: waited for in sight, translated, and repeated where that is safe.
+"""Every request to an engine goes through here: watched, translated, and repeated where that is safe.
 
-**What may be repeated.** Sampling, scoring and making a client change nothing, so they are asked again, with growing
-pauses. A trainer's requests are numbered by the SDK and carried out in that order, so the SDK can repeat *one request*
+**What may be repeated.** Sampling, scoring and making a client change nothing, so they are repeated with exponential
+backoff. A trainer's requests are numbered by the SDK and carried out in that order, so the SDK can repeat *one request*
 safely; asking anew would be another request, and a gradient or a step would count twice. A trainer's request is never
-asked again here. Once one has failed, it cannot be known which of it and of those behind it were carried out (and the
+repeated here. Once one has failed, it cannot be known which of it and of those behind it were carried out (and the
 service waits for the number that is missing), so that trainer is of no use any more: the loop makes another one from
 the last checkpoint and repeats the whole step on it.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import tinker
@@ -27,7 +28,7 @@ from .watch import Notices, Watch
 T = TypeVar("T")
 
 ATTEMPTS = 5
-"""How often a request that changes nothing is made in the midst of a run."""
+"""How often a request that changes nothing is made during a run."""
 
 
 class Requests:
@@ -42,11 +43,6 @@ class Requests:
     def __init__(self, notices: Notices | None = None, watch: Watch | None = None, *, starting: bool = False) -> None:
         self._notices, self._watch, self.starting = notices or Notices(), watch, starting
 
-    @property
-    def remote(self) -> bool:
-        """Whether a service is asked, and not an engine in this process."""
-        return self._watch is not None
-
     def settle(self, patience: float) -> None:
         """The run has begun: from now on a service that is silent is waited for so many seconds."""
         self.starting = False
@@ -54,7 +50,7 @@ class Requests:
             self._watch.patience = patience
 
     async def ask(self, request: Request, make: Callable[[], Awaitable[T]]) -> T:
-        """Make a request that changes nothing, and make it again if it fails for the moment.
+        """Make a request that changes nothing, and repeat it while it fails for the moment.
 
         Raises:
             UsageError: The key or the option is wrong.
@@ -64,21 +60,18 @@ class Requests:
         """
         patience = self._watch.patience if self._watch is not None else 0.0
         retrying = AsyncRetrying(
-            retry=retry_if_exception(_passes),
+            retry=retry_if_exception(_may_succeed_later),
             stop=stop_before_delay(patience) if self.starting else stop_after_attempt(ATTEMPTS),
             wait=wait_exponential_jitter(initial=1.0, max=16.0, jitter=0.5),
             before_sleep=lambda state: self._say(request, state),
             reraise=True,
         )
         try:
-            async for attempt in retrying:
-                with attempt:
-                    return await self.once(request, make)
+            return await retrying(self.once, request, make)
         except ServiceError as error:
-            if self.starting and _passes(error):
+            if self.starting and _may_succeed_later(error):
                 raise ServiceDown(f"{error}; given up after {patience:.0f} s") from error
             raise
-        raise AssertionError("tenacity gives a result or raises")
 
     async def once(self, request: Request, make: Callable[[], Awaitable[T]]) -> T:
         """Make a request, and wait for its answer. Raises as `ask` does."""
@@ -94,19 +87,17 @@ class Requests:
         try:
             yield
         except Exception as error:
-            translated = translate(error, request, remote=self.remote)
+            translated = translate(error, request, remote=self._watch is not None)
             if translated is None or translated is error:
                 raise
             raise translated from error
 
     def _say(self, request: Request, state: RetryCallState) -> None:
-        outcome, pause = state.outcome, state.next_action.sleep if state.next_action is not None else 0.0
-        error = outcome.exception() if outcome is not None else None
-        self._notices.say(request.doing, f"{error}; again in {pause:.0f} s")
+        assert state.outcome is not None
+        self._notices.say(request.doing, f"{state.outcome.exception()}; again in {state.upcoming_sleep:.0f} s")
 
 
-def _passes(error: BaseException) -> bool:
-    """Whether a request that failed so may succeed in a moment."""
+def _may_succeed_later(error: BaseException) -> bool:
     return isinstance(error, ServiceError) and not isinstance(error, (RequestRefused, ServiceDown))
 
 
@@ -188,13 +179,8 @@ class GuardedSampler:
         sampling_params: tinker.SamplingParams,
         include_prompt_logprobs: bool = False,
     ) -> Answer[tinker.SampleResponse]:
-        """See `protocol.Sampler.sample`."""
-        return Answer(
-            self._requests,
-            Request("sampling", refusable=True),
-            lambda: self._client.sample(prompt, num_samples, sampling_params, include_prompt_logprobs),
-            again=True,
-        )
+        make = partial(self._client.sample, prompt, num_samples, sampling_params, include_prompt_logprobs)
+        return Answer(self._requests, Request("sampling", refusable=True), make, again=True)
 
     def compute_logprobs(self, prompt: tinker.ModelInput) -> Answer[list[float | None]]:
         """See `protocol.Sampler.compute_logprobs`; tokens that the model's context cannot hold get None.
@@ -208,13 +194,12 @@ class GuardedSampler:
         return Answer(
             self._requests,
             Request("scoring", refusable=True),
-            lambda: self._client.compute_logprobs(shown),
+            partial(self._client.compute_logprobs, shown),
             again=True,
             then=lambda found: [*found, *[None] * (len(tokens) - limit)],
         )
 
     def get_tokenizer(self) -> Any:
-        """The model's tokenizer."""
         return self._client.get_tokenizer()
 
 
@@ -227,37 +212,23 @@ class GuardedTrainer:
     def forward_backward(
         self, data: list[tinker.Datum], loss_fn: Any, loss_fn_config: Mapping[str, float | str] | None = None
     ) -> Answer[tinker.ForwardBackwardOutput]:
-        """See `protocol.Trainer.forward_backward`."""
-        return self._ask("computing the gradient", lambda: self._client.forward_backward(data, loss_fn, loss_fn_config))
+        return self._ask("computing the gradient", self._client.forward_backward, data, loss_fn, loss_fn_config)
 
     def forward(
         self, data: list[tinker.Datum], loss_fn: Any, loss_fn_config: Mapping[str, float | str] | None = None
     ) -> Answer[tinker.ForwardBackwardOutput]:
-        """See `protocol.Trainer.forward`."""
-        return self._ask("computing the loss", lambda: self._client.forward(data, loss_fn, loss_fn_config))
+        return self._ask("computing the loss", self._client.forward, data, loss_fn, loss_fn_config)
 
     def optim_step(self, optim_params: tinker.AdamParams) -> Answer[tinker.OptimStepResponse]:
-        """See `protocol.Trainer.optim_step`."""
-        return self._ask("the optimizer step", lambda: self._client.optim_step(optim_params))
+        return self._ask("the optimizer step", self._client.optim_step, optim_params)
 
     def save_state(self, name: str) -> Answer[Any]:
-        """See `protocol.Trainer.save_state`."""
-        return self._ask("saving a checkpoint", lambda: self._client.save_state(name))
+        return self._ask("saving a checkpoint", self._client.save_state, name)
 
     def save_weights_for_sampler(self, name: str) -> Answer[Any]:
-        """See `protocol.Trainer.save_weights_for_sampler`."""
-        return self._ask("saving weights", lambda: self._client.save_weights_for_sampler(name))
-
-    def load_state(self, path: str) -> Answer[Any]:
-        """See `protocol.Trainer.load_state`."""
-        return self._ask("loading weights", lambda: self._client.load_state(path))
-
-    def load_state_with_optimizer(self, path: str) -> Answer[Any]:
-        """See `protocol.Trainer.load_state_with_optimizer`."""
-        return self._ask("loading a checkpoint", lambda: self._client.load_state_with_optimizer(path))
+        return self._ask("saving weights", self._client.save_weights_for_sampler, name)
 
     def save_weights_and_get_sampling_client(self) -> Answer[Sampler]:
-        """See `protocol.Trainer.save_weights_and_get_sampling_client`."""
         return Answer(
             self._requests,
             Request("making a sampler"),
@@ -267,15 +238,13 @@ class GuardedTrainer:
         )
 
     def get_info(self) -> tinker.types.GetInfoResponse:
-        """See `protocol.Trainer.get_info`."""
         return self._client.get_info()
 
     def get_tokenizer(self) -> Any:
-        """The model's tokenizer."""
         return self._client.get_tokenizer()
 
-    def _ask(self, doing: str, make: Callable[[], Pending[T]]) -> Answer[T]:
-        return Answer(self._requests, Request(doing), make, again=False)
+    def _ask(self, doing: str, method: Callable[..., Pending[T]], *arguments: Any) -> Answer[T]:
+        return Answer(self._requests, Request(doing), partial(method, *arguments), again=False)
 
 
 def context_of(client: object, otherwise: int | None) -> int | None:

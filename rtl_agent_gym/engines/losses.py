@@ -11,24 +11,21 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
+from .models import Weights
 
 _INPUTS: dict[str, tuple[str, ...]] = {
     "cross_entropy": ("weights",),
     "importance_sampling": ("logprobs", "advantages"),
     "ppo": ("logprobs", "advantages"),
 }
-_OPTIONS: dict[str, dict[str, float]] = {
-    "cross_entropy": {},
-    "importance_sampling": {},
-    "ppo": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
-}
+_PPO_OPTIONS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 
 
 @dataclass(frozen=True)
 class Example:
     """One datum, taken apart: as many targets, and of each input as many values, as there are tokens."""
 
-    tokens: list[int]
+    tokens: Sequence[int]
     targets: Tensor
     inputs: dict[str, Tensor]
 
@@ -44,7 +41,7 @@ def read_data(data: Sequence[tinker.Datum], loss_fn: str) -> list[Example]:
 
 def read_options(loss_fn: str, config: Mapping[str, float | str] | None) -> dict[str, float]:
     """The options of a loss, defaults filled in. Raises `UsageError` for one that it does not have."""
-    known = _OPTIONS[loss_fn]
+    known = _PPO_OPTIONS if loss_fn == "ppo" else {}
     unknown = set(config or ()) - set(known)
     if unknown:
         raise UsageError(f"{loss_fn} has no option {', '.join(sorted(unknown))}")
@@ -53,24 +50,21 @@ def read_options(loss_fn: str, config: Mapping[str, float | str] | None) -> dict
 
 def _read_datum(datum: tinker.Datum, loss_fn: str, name: str) -> Example:
     wanted = ("target_tokens", *_INPUTS[loss_fn])
-    missing = [key for key in wanted if key not in datum.loss_fn_inputs]
-    if loss_fn == "cross_entropy" and missing == ["weights"]:
-        missing = []
-    extra = [key for key in datum.loss_fn_inputs if key not in wanted]
+    tokens = datum.model_input.to_ints()
+    values = {key: value.to_torch() for key, value in datum.loss_fn_inputs.items()}
+    if loss_fn == "cross_entropy":
+        values.setdefault("weights", torch.ones(len(tokens)))
+    missing = [key for key in wanted if key not in values]
+    extra = [key for key in values if key not in wanted]
     if missing or extra:
         what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)}"
         raise UsageError(f"{name}: loss_fn_inputs {what}; {loss_fn} takes {', '.join(wanted)} and nothing else")
-    tokens = datum.model_input.to_ints()
-    values = {key: value.to_torch() for key, value in datum.loss_fn_inputs.items()}
     for key, value in values.items():
         if tuple(value.shape) != (len(tokens),):
             raise UsageError(f"{name}: {key} has the shape {tuple(value.shape)}; the input has {len(tokens)} tokens")
     if not tokens:
         raise UsageError(f"{name}: the input has no tokens")
-    targets = values.pop("target_tokens").long()
-    if loss_fn == "cross_entropy":
-        values.setdefault("weights", torch.ones(len(tokens)))
-    return Example(tokens, targets, values)
+    return Example(tokens, values.pop("target_tokens").long(), values)
 
 
 def batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[Example]]:
@@ -115,3 +109,16 @@ def loss_of(loss_fn: str, logprobs: Tensor, example: Example, options: Mapping[s
         return -(ratio * advantages).sum()
     clipped = ratio.clamp(options["clip_low_threshold"], options["clip_high_threshold"])
     return -torch.minimum(ratio * advantages, clipped * advantages).sum()
+
+
+def score(weights: Weights, tokens: Sequence[int]) -> list[float | None]:
+    """The log-probability of each token given those before it; None for the first."""
+    if not tokens:
+        raise UsageError("a prompt needs at least one token")
+    if len(tokens) > weights.base.context:
+        raise UsageError(f"the prompt has {len(tokens)} tokens; {weights.base.path} takes {weights.base.context}")
+    if len(tokens) == 1:
+        return [None]
+    example = Example(tokens[:-1], torch.tensor(tokens[1:]), {})
+    with torch.inference_mode():
+        return [None, *target_logprobs(weights.module, [example], weights.base.device.name)[0].tolist()]

@@ -1,7 +1,7 @@
 """Models in memory: loaded once, shared by all that build on them, adapted with LoRA, copied for sampling.
 
 A copy of a model shares the tensors that are not trained. So the base of a student and of its teacher is in memory
-once, each sampler of a LoRA student costs its adapters only, and no switch has to be thrown between them.
+once, and each sampler of a LoRA student costs its adapters only.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from torch import nn
 
 from ..errors import UsageError
 
-_keys = count()
+LORA_ALPHA = 32.0
+"""The output of an adapter is scaled by this over its rank, as in Tinker's service."""
 
-ADAPTER = "default"
+_keys = count()
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,12 @@ class Base:
 
     @cached_property
     def weights(self) -> Weights:
-        """It as it is, to sample from."""
+        """The model as published, to sample from."""
         return Weights(self, self.module)
 
     @property
     def end_ids(self) -> tuple[int, ...]:
-        """The ids that end a text when nothing else is said."""
+        """The ids of the model's own end tokens."""
         for config in (getattr(self.module, "generation_config", None), self.module.config):
             found = getattr(config, "eos_token_id", None)
             if found is not None:
@@ -98,18 +99,19 @@ class Shelf:
         self._bases: dict[str, Base] = {}
 
     def base(self, path: str) -> Base:
-        """The model in that folder, or of that name on the hub. Raises `UsageError` when it cannot be had."""
+        """The model in that folder, or of that name on the hub. Raises `UsageError` when it cannot be loaded."""
         known = str(Path(path).resolve()) if Path(path).is_dir() else path
         if known not in self._bases:
-            self._bases[known] = Base(known, self._load(known), self._device)
+            self._bases[known] = Base(known, self.load(known).eval(), self._device)
         return self._bases[known]
 
-    def _load(self, path: str) -> Any:
+    def load(self, path: str) -> Any:
+        """A model of transformers, frozen and on the device. Raises `UsageError` when it cannot be loaded."""
         from transformers import AutoModelForCausalLM
 
         try:
-            with quiet():
-                module = AutoModelForCausalLM.from_pretrained(
+            with without_progress_bars():
+                module: Any = AutoModelForCausalLM.from_pretrained(
                     path, dtype=self._device.dtype, attn_implementation="sdpa"
                 )
         except (OSError, ValueError) as error:
@@ -120,13 +122,12 @@ class Shelf:
         unknown = set(getattr(module.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         if unknown:
             raise UsageError(f"the local engine knows no layers of kind {', '.join(sorted(unknown))}, as {path} has")
-        made: Any = module
-        return made.to(self._device.name).requires_grad_(False).eval()
+        return module.to(self._device.name).requires_grad_(False)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without transformers' progress bars, which would break into the caller's own display."""
+def without_progress_bars() -> Iterator[None]:
+    """Hides transformers' progress bars, which would break into the caller's own display."""
     from transformers.utils import logging as transformers_logging
 
     logging: Any = transformers_logging
@@ -146,66 +147,40 @@ def copy_sharing_frozen(module: nn.Module) -> Any:
     return copy.deepcopy(module, frozen)
 
 
-def freeze_copy(base: Base, module: nn.Module) -> Weights:
-    """The weights of a model under training as they are now."""
-    made = copy_sharing_frozen(module)
-    return Weights(base, made.requires_grad_(False).eval())
-
-
-@dataclass(frozen=True)
-class LoraSpec:
-    """Which adapters a trainer trains; rank 0 stands for all weights and no adapters."""
-
-    rank: int = 32
-    alpha: float = 32.0
-    """The adapter's output is scaled by alpha / rank, as Tinker's is."""
-    seed: int | None = None
-    train_mlp: bool = True
-    train_attn: bool = True
-    train_unembed: bool = True
-
-
-def trainable(base: Base, spec: LoraSpec) -> Any:
-    """A model to be trained: a peft model with fresh adapters, or a full copy for rank 0."""
-    if spec.rank < 0:
-        raise UsageError(f"a LoRA rank is at least 1, or 0 to train all weights; got {spec.rank}")
-    if spec.rank == 0:
-        return copy.deepcopy(base.module).requires_grad_(True)
+def with_adapters(base: Base, rank: int, seed: int) -> Any:
+    """A peft model with fresh adapters on all linear layers, the output layer included."""
     from peft import LoraConfig, get_peft_model
+    from transformers.pytorch_utils import Conv1D
 
     config = LoraConfig(
-        r=spec.rank,
-        lora_alpha=spec.alpha,  # type: ignore[arg-type]  # the library multiplies with it; a float serves
+        r=rank,
+        lora_alpha=LORA_ALPHA,  # type: ignore[arg-type]  # peft multiplies by it, so a float works
         lora_dropout=0.0,
-        target_modules=_targets(base.module, spec),
+        target_modules=[name for name, one in base.module.named_modules() if isinstance(one, (nn.Linear, Conv1D))],
         task_type="CAUSAL_LM",
     )
     devices = [torch.cuda.current_device()] if base.device.name.startswith("cuda") else []
-    with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
-        # Adapters of a tied output layer leave the input embedding alone, which is wanted; and peft finds out by itself
-        # how a layer stores its weights. Neither is worth a warning.
-        warnings.filterwarnings("ignore", message=".*tie.*")
-        warnings.filterwarnings("ignore", message="fan_in_fan_out.*")
-        if spec.seed is not None:
-            torch.manual_seed(spec.seed)
-        else:
-            torch.seed()
+    with torch.random.fork_rng(devices=devices), _quiet_peft():
+        torch.manual_seed(seed)
         return get_peft_model(copy_sharing_frozen(base.module), config).eval()
 
 
-def _targets(module: nn.Module, spec: LoraSpec) -> list[str]:
-    """The full names of the layers to adapt."""
-    from transformers.pytorch_utils import Conv1D
+def with_saved_adapters(base: Base, folder: Path) -> Any:
+    """A peft model with the adapters saved in a folder, to be trained further."""
+    from peft import PeftModel
 
-    output = module.get_output_embeddings()  # type: ignore[operator]
-    found = []
-    for name, layer in module.named_modules():
-        if not isinstance(layer, (nn.Linear, Conv1D)):
-            continue
-        attention = "attn" in name or "attention" in name
-        wanted = spec.train_unembed if layer is output else spec.train_attn if attention else spec.train_mlp
-        if wanted:
-            found.append(name)
-    if not found:
-        raise UsageError("these options leave no layer to train; turn on train_mlp, train_attn or train_unembed")
-    return found
+    with _quiet_peft():
+        return PeftModel.from_pretrained(copy_sharing_frozen(base.module), folder, is_trainable=True).eval()
+
+
+@contextmanager
+def _quiet_peft() -> Iterator[None]:
+    """Without two warnings of peft that ask for nothing.
+
+    Adapters of a tied output layer leave the input embedding alone, which is what we want; and peft finds out by itself
+    how a layer stores its weights.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*tie.*")
+        warnings.filterwarnings("ignore", message="fan_in_fan_out.*")
+        yield

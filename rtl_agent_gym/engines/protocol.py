@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import tinker
     from tinker.types import (
         GetInfoResponse,
-        LoadWeightsResponse,
         LossFnType,
         SaveWeightsForSamplerResponse,
         SaveWeightsResponse,
@@ -42,10 +41,6 @@ class Pending(Protocol[T_co]):
 
     def result(self, timeout: float | None = None) -> T_co:
         """Wait for it. Raises `TimeoutError` after `timeout` seconds."""
-        ...
-
-    async def result_async(self, timeout: float | None = None) -> T_co:
-        """The same without blocking the event loop."""
         ...
 
 
@@ -130,14 +125,6 @@ class Trainer(Protocol):
         """Save weights alone; the result's ``path`` goes to `Service.create_sampling_client`."""
         ...
 
-    def load_state(self, path: str) -> Pending[LoadWeightsResponse]:
-        """Take saved weights; the optimizer starts afresh. Deprecated in the SDK in favour of `Service`'s methods."""
-        ...
-
-    def load_state_with_optimizer(self, path: str) -> Pending[LoadWeightsResponse]:
-        """Take saved weights and optimizer. Deprecated in the SDK in favour of `Service`'s methods."""
-        ...
-
     def save_weights_and_get_sampling_client(self) -> Pending[Sampler]:
         """A sampler of the weights as they are once all earlier requests are done."""
         ...
@@ -163,7 +150,7 @@ class Service(Protocol):
         ...
 
     def create_training_client_from_state_with_optimizer(self, path: str) -> Pending[Trainer]:
-        """A trainer that goes on from what `Trainer.save_state` saved."""
+        """A trainer that continues from what `Trainer.save_state` saved."""
         ...
 
     def create_sampling_client(self, model_path: str | None = None, base_model: str | None = None) -> Pending[Sampler]:

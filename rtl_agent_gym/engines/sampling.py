@@ -1,4 +1,4 @@
-"""Samples many sequences together, whenever they came."""
+"""Samples the sequences of all requests together, one token of each a step."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from .drawing import Stops, check_params, draw
 from .models import Weights
 from .slots import Slot, SlotTable
 
+_OF_TORCH = (RuntimeError, ValueError, TypeError, IndexError)
+"""What torch raises."""
+
 
 @dataclass
 class _Sequence:
-    """One sample on its way."""
+    """One sample that is being drawn."""
 
     request: _Request
     generator: np.random.Generator
@@ -27,6 +30,11 @@ class _Sequence:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     stop_reason: tinker.StopReason | None = None
+
+    def release(self) -> None:
+        """Let others have its slot."""
+        if self.slot is not None:
+            self.slot.busy, self.slot = False, None
 
 
 @dataclass
@@ -99,10 +107,10 @@ class Scheduler:
             raise UsageError("a prompt needs at least one token")
         if samples < 1:
             raise UsageError(f"num_samples must be at least 1, got {samples}")
-        room = weights.base.context - len(prompt)
-        if room < 1:
+        left = weights.base.context - len(prompt)
+        if left < 1:
             raise UsageError(f"the prompt has {len(prompt)} tokens; {weights.base.path} takes {weights.base.context}")
-        limit = min(room, params.max_tokens or room)
+        limit = min(left, params.max_tokens or left)
         stops = Stops(params.stop, weights.base.end_ids, lambda: weights.base.tokenizer)
         self._count += 1
         request = _Request(weights, prompt, params, limit, stops, prompt_logprobs, future, self._count)
@@ -114,7 +122,7 @@ class Scheduler:
 
     def step(self) -> bool:
         """One token for everybody. Whether there is more to do."""
-        self._drop_cancelled()
+        self._drop_settled()
         with torch.inference_mode():
             self._admit()
             groups: dict[int, list[_Sequence]] = {}
@@ -123,7 +131,7 @@ class Scheduler:
             for group in groups.values():
                 try:
                     self._advance(group)
-                except (RuntimeError, ValueError, TypeError, IndexError) as error:  # what torch raises
+                except _OF_TORCH as error:
                     self._fail(group, error)
         self._running = [one for one in self._running if one.stop_reason is None and one.slot is not None]
         return bool(self._running or self._waiting)
@@ -144,7 +152,7 @@ class Scheduler:
                     return
                 self._waiting.popleft()
                 table.prefill(request.weights, one.slot, request.prompt)
-            except (RuntimeError, ValueError, TypeError, IndexError) as error:  # what torch raises
+            except _OF_TORCH as error:
                 self._fail([one], error)
                 continue
             self._running.append(one)
@@ -170,7 +178,7 @@ class Scheduler:
         elif len(one.tokens) >= one.request.limit:
             one.stop_reason = "length"
         if one.stop_reason is not None:
-            self._release([one])
+            one.release()
             one.request.settle()
 
     def _table(self, weights: Weights) -> SlotTable:
@@ -181,19 +189,15 @@ class Scheduler:
 
     def _fail(self, group: Iterable[_Sequence], error: BaseException) -> None:
         for one in group:
-            self._release([one])
+            one.release()
             if not one.request.future.done():
                 one.request.future.set_exception(error)
-        self._drop_cancelled()
+        self._drop_settled()
 
-    def _drop_cancelled(self) -> None:
-        """Forget the samples of requests that nobody waits for any more."""
-        self._release([one for one in self._running if one.request.future.done()])
+    def _drop_settled(self) -> None:
+        """Forget the samples of requests that failed or that nobody waits for any more."""
+        for one in self._running:
+            if one.request.future.done():
+                one.release()
         self._running = [one for one in self._running if not one.request.future.done()]
         self._waiting = deque(one for one in self._waiting if not one.request.future.done())
-
-    @staticmethod
-    def _release(group: Iterable[_Sequence]) -> None:
-        for one in group:
-            if one.slot is not None:
-                one.slot.busy, one.slot = False, None

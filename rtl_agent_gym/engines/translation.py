@@ -1,7 +1,7 @@
 """What the exceptions of tinker's SDK mean to a run.
 
 =============================================  ==============================================  =========
-what the service said                          becomes                                         exit code
+what the service reports                       becomes                                         exit code
 =============================================  ==============================================  =========
 401, 403, a key of the wrong form              `UsageError` that names ``TINKER_API_KEY``      2
 400, 404, 422 when a model is asked for        `UsageError` that names the option              2
@@ -50,10 +50,9 @@ def translate(error: Exception, request: Request, *, remote: bool) -> RTLGymErro
     """
     if isinstance(error, RTLGymError):
         return error if remote else _named(error, request)
+    failed = ServiceError(f"{request.doing}: {first_line(error)}")
     if isinstance(error, tinker.RequestFailedError):
-        if error.category is RequestErrorCategory.User:
-            return _refused(error, request)
-        return ServiceError(f"{request.doing}: {first_line(error)}")
+        return _refused(error, request) if error.category is RequestErrorCategory.User else failed
     status = _status(error)
     if status in (401, 403) and (status == 401 or request.option is None):
         return UsageError(f"TINKER_API_KEY: the service does not accept the key: {first_line(error)}")
@@ -62,20 +61,16 @@ def translate(error: Exception, request: Request, *, remote: bool) -> RTLGymErro
     if status in REFUSALS or status == 403:
         return _refused(error, request)
     if status is not None or isinstance(error, (tinker.APIConnectionError, httpx.HTTPError, TimeoutError)):
-        return ServiceError(f"{request.doing}: {first_line(error)}")
+        return failed
     if isinstance(error, tinker.APIResponseValidationError):
         return ServiceError(f"{request.doing}: the service's answer is none of Tinker's: {first_line(error)}")
-    if isinstance(error, tinker.TinkerError):
-        if any(word in str(error).lower() for word in ("api_key", "credential")):
-            return UsageError(f"TINKER_API_KEY: {first_line(error)}")
-        return ServiceError(f"{request.doing}: {first_line(error)}")
+    if isinstance(error, tinker.TinkerError) and any(word in str(error).lower() for word in ("api_key", "credential")):
+        return UsageError(f"TINKER_API_KEY: {first_line(error)}")
     if type(error).__module__.partition(".")[0] == "tinker":
-        return ServiceError(f"{request.doing}: {first_line(error)}")
+        return failed
     if remote and isinstance(error, ValueError) and request.option is not None:
         return _refused(error, request)
-    if remote and isinstance(error, (ValueError, RuntimeError, AssertionError, OSError)):
-        return ServiceError(f"{request.doing}: {first_line(error)}")
-    return None
+    return failed if remote and isinstance(error, (ValueError, RuntimeError, AssertionError, OSError)) else None
 
 
 def first_line(error: BaseException) -> str:

@@ -8,12 +8,10 @@ goes wrong there is told, and once it has gone wrong for too long, all that wait
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import RTLGymError, ServiceDown, ServiceError, UsageError
 
@@ -47,6 +45,12 @@ class Notices:
             self._tell(text)
 
 
+class _Waiting(NamedTuple):
+    doing: str
+    since: float
+    say: bool
+
+
 class Watch:
     """Waits for a service's answers, and asks in the meantime whether it is there.
 
@@ -60,8 +64,8 @@ class Watch:
 
     def __init__(self, probe: Callable[[], Awaitable[None]], notices: Notices, patience: float) -> None:
         self._probe, self._notices, self.patience = probe, notices, patience
-        self._waiting: dict[asyncio.Future[Any], tuple[str, float, bool]] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: dict[asyncio.Future[Any], _Waiting] = {}
+        self._task: asyncio.Task[RTLGymError] | None = None
 
     async def during(self, answer: Awaitable[T], doing: str, *, say: bool = False) -> T:
         """Wait for an answer.
@@ -76,98 +80,52 @@ class Watch:
             ServiceError: The answer was cancelled by somebody else.
         """
         inner: asyncio.Future[T] = asyncio.ensure_future(_wait_for(answer))
-        given_up: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[given_up] = (doing, time.monotonic(), say)
-        if self._task is None:
+        self._waiting[inner] = _Waiting(doing, time.monotonic(), say)
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
+        task = self._task
         try:
-            await asyncio.wait({inner, given_up}, return_when=asyncio.FIRST_COMPLETED)
+            first: set[asyncio.Future[Any]] = {inner, task}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if not inner.done():
-                error = given_up.exception()
-                assert error is not None
-                raise error
+                raise task.result()
             if inner.cancelled():
                 raise ServiceError(f"{doing}: the request was cancelled from below")
             return inner.result()
         finally:
             inner.cancel()
-            del self._waiting[given_up]
-            if given_up.done():
-                given_up.exception()
-            if not self._waiting and self._task is not None:
+            del self._waiting[inner]
+            if not self._waiting:
                 self._task.cancel()
                 self._task = None
 
-    async def _watch(self) -> None:
+    async def _watch(self) -> RTLGymError:
+        """Ask whether the service is there until it has been silent for too long; gives what it is silent about."""
         silent_since: float | None = None
         while True:
             await asyncio.sleep(QUIET)
             begun = time.monotonic()
-            late = [item for item in self._waiting.values() if begun - item[1] >= QUIET]
+            late = [one for one in self._waiting.values() if begun - one.since >= QUIET]
             if not late:
                 continue
-            error = await self._ask()
-            now = time.monotonic()
-            if error is None:
-                if silent_since is not None:
-                    self._notices.say("answers", "the service answers again")
-                silent_since = None
-                for doing, since, say in late:
-                    if say or now - since >= LONG:
-                        text = f"{doing}: no answer yet after {now - since:.0f} s; the service is there"
-                        self._notices.say(doing, text, every=SAY_EVERY if say else LONG)
+            try:
+                await self._probe()
+            except RTLGymError as error:
+                silent_since = begun if silent_since is None else silent_since
+                silent = time.monotonic() - silent_since
+                self._notices.say("silent", f"{error}; waited {silent:.0f} s, giving up after {self.patience:.0f} s")
+                if silent >= self.patience:
+                    kind = UsageError if isinstance(error, UsageError) else ServiceDown
+                    return kind(f"given up after {self.patience:.0f} s: {error}")
                 continue
-            silent_since = silent_since if silent_since is not None else begun
-            self._notices.say(
-                "silent", f"{error}; waited {now - silent_since:.0f} s, giving up after {self.patience:.0f} s"
-            )
-            if now - silent_since >= self.patience:
-                self._give_up(error)
-                silent_since = None
-
-    async def _ask(self) -> RTLGymError | None:
-        try:
-            await self._probe()
-        except RTLGymError as error:
-            return error
-        return None
-
-    def _give_up(self, error: RTLGymError) -> None:
-        for given_up in self._waiting:
-            if not given_up.done():
-                kind = UsageError if isinstance(error, UsageError) else ServiceDown
-                given_up.set_exception(kind(f"given up after {self.patience:.0f} s: {error}"))
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Do blocking work in a daemon thread of its own.
-
-    Unlike `asyncio.to_thread`, neither the end of the event loop nor that of the process waits for it: whoever stops
-    waiting leaves it behind.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result: T | None = None
-        error: BaseException | None = None
-        try:
-            result = work()
-        except BaseException as raised:
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=run, name="rtl-agent-gym-service", daemon=True).start()
-    return await future
+            if silent_since is not None:
+                self._notices.say("answers", "the service answers again")
+            silent_since = None
+            for doing, since, say in late:
+                waited = time.monotonic() - since
+                if say or waited >= LONG:
+                    text = f"{doing}: no answer yet after {waited:.0f} s; the service is there"
+                    self._notices.say(doing, text, every=SAY_EVERY if say else LONG)
 
 
 async def _wait_for(answer: Awaitable[T]) -> T:

@@ -1,4 +1,4 @@
-"""The one thread that does an engine's torch work, and the futures of what it is asked for.
+"""The one thread that does an engine's torch work.
 
 One thread, because several would only take the cores from one another; and a thread of its own, so that the event loop,
 on which sandboxes and sockets live, never waits for a matrix product.
@@ -6,44 +6,20 @@ on which sandboxes and sockets live, never waits for a matrix product.
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
-import tinker
+from tinker.lib.public_interfaces.api_future import AwaitableConcurrentFuture
 
 from ..errors import UsageError
+from .threads import run_into
 
 T = TypeVar("T")
-
-Step = Callable[[], bool]
-"""A piece of work to be done again and again, between jobs, while it says that there is more."""
-
-
-class Later(tinker.APIFuture[T], Generic[T]):
-    """A result to come: await it, or call `result`."""
-
-    def __init__(self, future: Future[T]) -> None:
-        self._future = future
-
-    def result(self, timeout: float | None = None) -> T:
-        """Wait for the result. Raises `TimeoutError` after `timeout` seconds."""
-        return self._future.result(timeout)
-
-    async def result_async(self, timeout: float | None = None) -> T:
-        """The same without blocking the event loop."""
-        async with asyncio.timeout(timeout):
-            return await asyncio.wrap_future(self._future)
-
-    def __await__(self) -> Generator[Any, None, T]:
-        return self.result_async().__await__()
-
-    def future(self) -> Future[T]:
-        """The `concurrent.futures.Future` below it; cancelling it withdraws what has not begun."""
-        return self._future
+Later = AwaitableConcurrentFuture
+"""A result to come: await it, or call ``result``. Cancelling its ``future()`` withdraws what has not begun."""
 
 
 class Worker:
@@ -53,44 +29,29 @@ class Worker:
 
     Args:
         prepare: Run once in the thread, before anything else.
-        step: Done between jobs. It must not raise: it answers to its own futures.
+        step: Done between jobs, again and again while it returns True. It must not raise.
     """
 
-    def __init__(self, prepare: Callable[[], None], step: Step) -> None:
+    def __init__(self, prepare: Callable[[], None], step: Callable[[], bool]) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._step = step
-        self._closed = False
+        self.closed = False
+        """Whether it takes no more jobs."""
         self._thread = threading.Thread(target=self._run, args=(prepare,), name="rtl-agent-gym-engine", daemon=True)
         self._thread.start()
 
     def submit(self, job: Callable[[], T]) -> Later[T]:
         """Do `job` after those submitted before it. Raises `UsageError` when the worker is closed."""
-        if self._closed:
+        if self.closed:
             raise UsageError("this engine is closed; make a new LocalServiceClient")
         future: Future[T] = Future()
-
-        def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = job()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        self._jobs.put(run)
+        self._jobs.put(lambda: run_into(future, job))
         return Later(future)
-
-    @property
-    def closed(self) -> bool:
-        """Whether it takes no more jobs."""
-        return self._closed
 
     def close(self) -> None:
         """Finish the jobs submitted so far and end the thread. Idempotent."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._jobs.put(None)
             if threading.current_thread() is not self._thread:
                 self._thread.join()

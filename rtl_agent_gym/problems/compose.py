@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -57,7 +58,26 @@ def env_files(service: Mapping[str, Any]) -> list[str]:
     value = service.get("env_file")
     entries = value if isinstance(value, list) else [value]
     paths = [entry.get("path") if isinstance(entry, dict) else entry for entry in entries]
-    return [str(path).removeprefix("./") for path in paths if path]
+    return [posixpath.normpath(str(path)) for path in paths if path]
+
+
+def own_environment(service: Mapping[str, Any]) -> dict[str, Any]:
+    """What a service's ``environment`` sets, which may be a mapping or a list of ``NAME=value``."""
+    value = service.get("environment") or {}
+    if isinstance(value, list):
+        return dict(entry.partition("=")[::2] for entry in map(str, value) if "=" in entry)
+    return {str(name): one for name, one in value.items()}
+
+
+def dockerfile(service: Mapping[str, Any]) -> str | None:
+    """The file that a service's image is built from, relative to the compose file; None where it names an image."""
+    build = service.get("build")
+    if not build:
+        return None
+    folder, file = (build, "Dockerfile") if isinstance(build, str) else (".", "Dockerfile")
+    if isinstance(build, dict):
+        folder, file = str(build.get("context") or "."), str(build.get("dockerfile") or "Dockerfile")
+    return posixpath.normpath(posixpath.join(folder, file))
 
 
 def is_templated(name: str) -> bool:

@@ -27,7 +27,7 @@ def download(source: str) -> Path:
 
     Raises:
         UsageError: When no file is named and none is known.
-        ProblemError: When the client is not installed, or the file cannot be had; the message says what to do.
+        ProblemError: When the client is not installed, or the file cannot be downloaded; the message says what to do.
     """
     match = HUB_SOURCE.fullmatch(source)
     if match is None:
@@ -58,25 +58,28 @@ def _fetch(repo: str, name: str, cache_only: bool) -> Path:
             "or give the path of a downloaded file",
             source=source,
         ) from error
-    by_hand = f"`hf download --repo-type dataset {repo} {name}` where there is a network, then give its path"
     try:
         return Path(hf_hub_download(repo_id=repo, filename=name, repo_type="dataset", local_files_only=cache_only))
-    except errors.LocalEntryNotFoundError as error:
+    except (errors.HfHubHTTPError, errors.HFValidationError, errors.EntryNotFoundError, OSError) as error:
+        raise ProblemError(_fault(error, repo, name), source=source) from error
+
+
+def _fault(error: Exception, repo: str, name: str) -> str:
+    """What kept a file from being downloaded, and what to do."""
+    from huggingface_hub import errors
+
+    by_hand = f"`hf download --repo-type dataset {repo} {name}` where there is a network, then give its path"
+    if isinstance(error, errors.LocalEntryNotFoundError):
         why = "the client is in offline mode" if _offline(error) else "the Hugging Face Hub gives no usable answer"
-        message = f"{why} and the file is not in the local cache; {by_hand}"
-        raise ProblemError(message, source=source) from error
-    except errors.GatedRepoError as error:
-        message = "the data set is gated; accept its terms on its page and log in with `hf auth login`"
-        raise ProblemError(message, source=source) from error
-    except errors.RepositoryNotFoundError as error:
-        message = f"there is no data set {repo}, or it is private; check the name, or log in with `hf auth login`"
-        raise ProblemError(message, source=source) from error
-    except errors.EntryNotFoundError as error:
-        message = f"the data set has no file {name}; look its files up on its page and give {repo}:FILE.jsonl"
-        raise ProblemError(message, source=source) from error
-    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ProblemError(f"the download failed: {reason[0]}; try again, or {by_hand}", source=source) from error
+        return f"{why} and the file is not in the local cache; {by_hand}"
+    if isinstance(error, errors.GatedRepoError):
+        return "the data set is gated; accept its terms on its page and log in with `hf auth login`"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"there is no data set {repo}, or it is private; check the name, or log in with `hf auth login`"
+    if isinstance(error, errors.EntryNotFoundError):
+        return f"the data set has no file {name}; look its files up on its page and give {repo}:FILE.jsonl"
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return f"the download failed: {reason[0]}; try again, or {by_hand}"
 
 
 def _offline(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.near import near_matches
 from rtl_agent_gym.problems.reading import parse_line, read_lines
 from rtl_agent_gym.problems.rows import Place, problem_from_row
-from rtl_agent_gym.problems.sources import open_source
+from rtl_agent_gym.problems.sources import find_files
 
 _T = TypeVar("_T", int | str, str)
 
@@ -80,15 +80,12 @@ def find_problem(problems: Iterable[Problem], problem_id: str) -> Problem:
 def scan_problems(source: Source) -> Iterator[Problem | ProblemError]:
     """Every row of a source in order: the problem, or what is wrong with the row.
 
-    Unlike `load_problems` this goes on after a bad row, which is what a check of a whole file wants.
+    Unlike `load_problems` this continues after a bad row, so that a check reports all of a file.
 
     Raises:
         UsageError: When there is no such source.
     """
-    if not isinstance(source, str | os.PathLike):
-        yield from _unique(_given(source))
-    else:
-        yield from _unique(_rows(source))
+    yield from _unique(_rows(source) if isinstance(source, str | os.PathLike) else _given(source))
 
 
 _Located = tuple[Problem | ProblemError, str]
@@ -96,23 +93,24 @@ _Located = tuple[Problem | ProblemError, str]
 
 
 def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
-    with open_source(source) as source_files:
-        empty = True
-        for file in source_files:
-            try:
-                for line in read_lines(file.path, file.label):
-                    empty = False
-                    place = Place(file.label, line.number)
-                    try:
-                        item: Problem | ProblemError = problem_from_row(parse_line(line, file.label), place)
-                    except ProblemError as error:
-                        item = error
-                    yield item, f"{file.label}:{line.number}"
-            except ProblemError as error:
+    source_files = find_files(source)
+    empty = True
+    for file in source_files:
+        try:
+            for line in read_lines(file.path, file.label):
                 empty = False
-                yield error, file.label
-        if empty:
-            yield ProblemError("there is no problem in it", source=source_files[0].label), ""
+                try:
+                    item: Problem | ProblemError = problem_from_row(
+                        parse_line(line, file.label), Place(file.label, line.number)
+                    )
+                except ProblemError as error:
+                    item = error
+                yield item, f"{file.label}:{line.number}"
+        except ProblemError as error:
+            empty = False
+            yield error, file.label
+    if empty:
+        yield ProblemError("there is no problem in it", source=source_files[0].label), ""
 
 
 def _given(problems: Sequence[Problem]) -> Iterator[_Located]:

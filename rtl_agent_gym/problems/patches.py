@@ -24,52 +24,43 @@ def apply_patch(original: str, body: str) -> str:
     """
     if not body.strip():
         return original
-    source, source_terminated = _split(original)
+    source = _lines(original)
     output: list[str] = []
-    terminated = True
     cursor = 0
     for number, hunk in enumerate(_parse(body), start=1):
         start = _start(hunk, number, cursor, len(source))
-        if start > cursor:
-            output += source[cursor:start]
-            cursor, terminated = start, True
-        origin = ""
+        output += source[cursor:start]
+        cursor, origin = start, ""
         for line in hunk:
-            if line.line_type == "\\":
-                terminated = terminated and origin != "+"
-                continue
-            if line.line_type == "":  # blank lines after a hunk
-                continue
+            if line.line_type == "\\" and origin == "+":
+                output[-1] = output[-1].removesuffix("\n")
+            if line.line_type not in ("+", "-", " "):
+                continue  # a blank line behind the hunk, or a missing newline of the file's own
             origin, text = line.line_type, line.value.removesuffix("\n")
             if line.is_added:
-                output.append(text)
-                terminated = True
+                output.append(text + "\n")
                 continue
-            if source[cursor] != text:
+            found = source[cursor]
+            if found.removesuffix("\n") != text:
                 raise ProblemError(
-                    f"{_name(hunk, number)} does not apply: line {cursor + 1} of the file is {_quote(source[cursor])}, "
+                    f"{_name(hunk, number)} does not apply: line {cursor + 1} of the file is {_quote(found)}, "
                     f"the patch expects {_quote(text)}"
                 )
-            cursor += 1
             if line.is_context:
-                output.append(text)
-                terminated = cursor < len(source) or source_terminated
-    if cursor < len(source):
-        output += source[cursor:]
-        terminated = source_terminated
-    return "\n".join(output) + ("\n" if output and terminated else "")
+                output.append(found)
+            cursor += 1
+    output += source[cursor:]
+    # Only the last line may lack its newline.
+    return "".join(line.removesuffix("\n") + "\n" for line in output[:-1]) + "".join(output[-1:])
 
 
-def _split(text: str) -> tuple[list[str], bool]:
-    """The lines of `text`, cut at newlines only, and whether the last one ends in a newline."""
-    lines = text.split("\n")
-    if lines[-1] == "":
-        return lines[:-1], True
-    return lines, False
+def _lines(text: str) -> list[str]:
+    """The lines of `text` with their ends, cut at newlines only."""
+    return [line + "\n" for line in text.split("\n")[:-1]] + [last for last in text.split("\n")[-1:] if last]
 
 
 def _parse(body: str) -> list[Hunk]:
-    lines = [line + "\n" for line in _split(body)[0]]
+    lines = [line.removesuffix("\n") + "\n" for line in _lines(body)]
     if not lines[0].startswith("@@"):
         raise ProblemError(f"expected a unified diff body that starts with @@, got {_quote(lines[0])}")
     try:

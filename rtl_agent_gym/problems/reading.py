@@ -76,35 +76,27 @@ def parse_line(line: RawLine, label: str) -> dict[str, Any]:
         ProblemError: When it is not UTF-8, not JSON, not an object, or an object of it names a key twice.
     """
     try:
-        text = line.data.decode()
-    except UnicodeDecodeError as error:
-        raise ProblemError(
-            f"not UTF-8: {error.reason} at byte {line.offset + error.start} of the file "
-            f"(byte {error.start} of the line)",
-            source=label,
-            line=line.number,
-        ) from error
-    try:
-        row = json.loads(text, object_pairs_hook=_object)
-    except _RepeatedKey as error:
-        raise ProblemError(
-            f"the key {error.args[0]!r} stands twice in one object", source=label, line=line.number
-        ) from error
-    except json.JSONDecodeError as error:
-        raise ProblemError(
-            f"not JSON: {error.msg} at character {error.pos + 1}", source=label, line=line.number
-        ) from error
+        row = json.loads(line.data.decode(), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        raise ProblemError(f"not JSON that can be read: {error}", source=label, line=line.number) from error
+        raise ProblemError(_json_fault(error, line), source=label, line=line.number) from error
     if not isinstance(row, dict):
         raise ProblemError(f"expected a JSON object, got {json_kind(row)}", source=label, line=line.number)
     return row
 
 
+def _json_fault(error: Exception, line: RawLine) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        place = f"byte {line.offset + error.start} of the file (byte {error.start} of the line)"
+        return f"not UTF-8: {error.reason} at {place}"
+    if isinstance(error, _RepeatedKey):
+        return f"the key {error.args[0]!r} stands twice in one object"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg} at character {error.pos + 1}"
+    return f"not JSON that can be read: {error}"
+
+
 def json_kind(value: object) -> str:
     """What JSON calls a value, with an article."""
-    if value is None:
-        return "null"
     names = {
         dict: "an object",
         list: "an array",
@@ -113,7 +105,7 @@ def json_kind(value: object) -> str:
         int: "a number",
         float: "a number",
     }
-    return names.get(type(value), type(value).__name__)
+    return "null" if value is None else names.get(type(value), type(value).__name__)
 
 
 class _RepeatedKey(ValueError):

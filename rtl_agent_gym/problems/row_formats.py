@@ -52,15 +52,13 @@ def _check_prompt(value: str) -> str:
 
 
 def _check_path(value: str) -> str:
-    fault = path_fault(_check_text(value))
-    if fault is not None:
+    if fault := path_fault(_check_text(value)):
         raise ValueError(fault)
     return value
 
 
 def _check_tree(value: dict[str, str]) -> dict[str, str]:
-    fault = tree_fault(value)
-    if fault is not None:
+    if fault := tree_fault(value):
         raise ValueError(fault)
     return value
 
@@ -72,11 +70,14 @@ Prompt = Annotated[Text, AfterValidator(_check_prompt)]
 Files = Annotated[dict[Annotated[str, AfterValidator(_check_path)], Text], AfterValidator(_check_tree)]
 
 
-class BaseRow(BaseModel):
-    """What every row has."""
+class Part(BaseModel):
+    """An object of a row. Other fields, such as a row's origin, are ignored: newer releases add some."""
 
-    # Fields beyond these (such as a row's origin) are passed over; newer releases add some.
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class BaseRow(Part):
+    """What every row has."""
 
     id: RowId
     categories: Categories
@@ -103,10 +104,8 @@ class AgenticRow(BaseRow):
     """Target file to the body of a unified diff; empty where the solution was withheld."""
 
 
-class Checkout(BaseModel):
+class Checkout(Part):
     """Where the files of a heavy row are."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
     repo: Text
     commit: Text
@@ -121,19 +120,15 @@ class HeavyRow(BaseRow):
     patch: Files = {}
 
 
-class RowInput(BaseModel):
+class RowInput(Part):
     """What a non-agentic row gives."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
     prompt: Prompt
     context: Files
 
 
-class RowOutput(BaseModel):
+class RowOutput(Part):
     """What a non-agentic row wants: text, or whole files (empty texts where the solution was withheld)."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
     response: Text = ""
     context: Files = {}

@@ -20,28 +20,22 @@ from rtl_agent_gym.problems.compose import (
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.patches import apply_patch
 from rtl_agent_gym.problems.reading import json_kind
-from rtl_agent_gym.problems.row_formats import ROW_ID, AgenticRow, AnyRow, BaseRow, HeavyRow, NonAgenticRow
+from rtl_agent_gym.problems.row_formats import ROW_ID, AgenticRow, AnyRow, HeavyRow, NonAgenticRow
 
 _HEAVY = "agentic_heavy"
+_FILES = "an object of file path to text"
 _EXPECTED = {
-    "id": "a string",
     "categories": 'an array such as ["cid003", "easy"]',
-    "categories[]": "a string",
-    "system_message": "a string",
-    "prompt": "a string",
-    "context": "an object of file path to text",
-    "context.repo": "a string",
-    "context.commit": "a string",
+    "context": _FILES,
     "patch": "an object of file path to diff body",
-    "harness": "an object of file path to text",
-    "harness.files": "an object of file path to text",
+    "harness": _FILES,
+    "harness.files": _FILES,
     "input": "an object with prompt and context",
-    "input.prompt": "a string",
-    "input.context": "an object of file path to text",
+    "input.context": _FILES,
     "output": "an object with response and context",
-    "output.response": "a string",
-    "output.context": "an object of file path to text",
+    "output.context": _FILES,
 }
+"""The fields that hold something else than a string."""
 _SHAPE_FAULTS = {"string_type", "dict_type", "list_type", "model_type", "model_attributes_type"}
 
 
@@ -128,26 +122,28 @@ def _check_harness(harness: dict[str, str], field: str) -> None:
 
 
 def _build(row: AnyRow) -> Problem:
-    if isinstance(row, AgenticRow):
-        return _from_agentic(row)
+    common: dict[str, Any] = {
+        "id": row.id,
+        "category": row.category,
+        "difficulty": row.difficulty,
+        "harness": row.harness,
+        "unscorable": _unscorable(row),
+    }
+    if isinstance(row, NonAgenticRow):
+        files = row.output.context
+        return Problem(
+            **common,
+            prompt=row.input.prompt,
+            context=row.input.context,
+            targets=tuple(files),
+            golden=files if any(text.strip() for text in files.values()) else None,
+            reference_response=row.output.response,
+            agentic=False,
+        )
+    common |= {"prompt": row.prompt, "system_message": row.system_message, "targets": tuple(row.patch)}
     if isinstance(row, HeavyRow):
-        return _from_heavy(row)
-    return _from_nonagentic(row)
-
-
-def _from_agentic(row: AgenticRow) -> Problem:
-    return Problem(
-        id=row.id,
-        category=row.category,
-        difficulty=row.difficulty,
-        prompt=row.prompt,
-        system_message=row.system_message,
-        context=row.context,
-        targets=tuple(row.patch),
-        harness=row.harness,
-        golden=_golden(row),
-        unscorable=_unscorable(row),
-    )
+        return Problem(**common)
+    return Problem(**common, context=row.context, golden=_golden(row))
 
 
 def _golden(row: AgenticRow) -> dict[str, str] | None:
@@ -162,41 +158,13 @@ def _golden(row: AgenticRow) -> dict[str, str] | None:
     return golden or None
 
 
-def _from_heavy(row: HeavyRow) -> Problem:
-    return Problem(
-        id=row.id,
-        category=row.category,
-        difficulty=row.difficulty,
-        prompt=row.prompt,
-        system_message=row.system_message,
-        targets=tuple(row.patch),
-        harness=row.harness,
-        unscorable=(
+def _unscorable(row: AnyRow) -> str | None:
+    """Why no harness that runs here can score the row, or None."""
+    if isinstance(row, HeavyRow):
+        return (
             f"it starts from a checkout of the repository {row.context.repo} at {row.context.commit}, "
             "which is not part of the data set's row and is not fetched here"
-        ),
-    )
-
-
-def _from_nonagentic(row: NonAgenticRow) -> Problem:
-    files = row.output.context
-    return Problem(
-        id=row.id,
-        category=row.category,
-        difficulty=row.difficulty,
-        prompt=row.input.prompt,
-        context=row.input.context,
-        targets=tuple(files),
-        harness=row.harness,
-        golden=files if any(text.strip() for text in files.values()) else None,
-        reference_response=row.output.response,
-        agentic=False,
-        unscorable=_unscorable(row),
-    )
-
-
-def _unscorable(row: BaseRow) -> str | None:
-    """Why no harness that runs here can score the row, or None."""
+        )
     if not row.harness:
         if row.category in (6, 8):
             return f"answers of category {category_name(row.category)} are text, compared with a reference by BLEU"

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import as_file, files
 from pathlib import Path
 
-from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import hub
+from rtl_agent_gym.problems.bundled import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.near import near_matches
 from rtl_agent_gym.problems.reading import SUFFIXES
 
 BUNDLED = "bundled"
 """The source that the package brings itself."""
-
-_BUNDLED_FILE = "bundled/problems.jsonl"
 
 
 @dataclass(frozen=True)
@@ -29,26 +25,16 @@ class SourceFile:
     """What messages call it."""
 
 
-@contextlib.contextmanager
-def open_source(source: str | os.PathLike[str]) -> Iterator[list[SourceFile]]:
-    """The files of a source, there for as long as the context is.
+def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
+    """The files of a source.
 
     Raises:
         UsageError: When nothing is called so.
-        ProblemError: When a data set's file cannot be had.
+        ProblemError: When a data set's file cannot be downloaded.
     """
-    if source == BUNDLED:
-        resource = files("rtl_agent_gym.problems").joinpath(_BUNDLED_FILE)
-        with as_file(resource) as path:
-            if not path.is_file():
-                raise ProblemError("the package lacks its own problems; install it again", source=_BUNDLED_FILE)
-            yield [SourceFile(path, _BUNDLED_FILE)]
-        return
-    yield _find(source)
-
-
-def _find(source: str | os.PathLike[str]) -> list[SourceFile]:
     name = os.fspath(source)
+    if name == BUNDLED:
+        return [SourceFile(BUNDLED_PROBLEMS, "bundled/problems.jsonl")]
     path = Path(name).expanduser()
     if path.is_dir():
         return _in_folder(path)

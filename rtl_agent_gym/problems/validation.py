@@ -10,7 +10,7 @@ from typing import Any
 
 from dotenv import dotenv_values
 
-from rtl_agent_gym.problems.compose import COMPOSE_FILE, env_files, parse_services
+from rtl_agent_gym.problems.compose import COMPOSE_FILE, dockerfile, env_files, own_environment, parse_services
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable
 
@@ -80,15 +80,11 @@ def _check_services(problem: Problem) -> Iterator[str]:
 
 def _service_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> Iterator[str]:
     for path in env_files(service):
-        if posixpath.normpath(path) not in harness:
+        if path not in harness:
             yield f"names the env_file {path}, which the harness lacks"
-    build = service.get("build")
-    if build:
-        folder = build.get("context", ".") if isinstance(build, dict) else build
-        file = build.get("dockerfile", "Dockerfile") if isinstance(build, dict) else "Dockerfile"
-        dockerfile = posixpath.normpath(posixpath.join(str(folder), str(file)))
-        if dockerfile not in harness:
-            yield f"is built from {dockerfile}, which the harness lacks"
+    built_from = dockerfile(service)
+    if built_from is not None and built_from not in harness:
+        yield f"is built from {built_from}, which the harness lacks"
     command = service.get("command") or ""
     text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
     for path in _TEST_FILE.findall(text):
@@ -100,12 +96,11 @@ def _environment(service: Mapping[str, Any], harness: Mapping[str, str]) -> dict
     """What the service's env files set; ``environment`` comes on top, as in compose."""
     env: dict[str, str] = {}
     for path in env_files(service):
-        text = harness.get(posixpath.normpath(path), "")
-        env |= {key: value or "" for key, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items()}
-    extra = service.get("environment") or {}
-    if isinstance(extra, list):
-        extra = dict(str(entry).partition("=")[::2] for entry in extra)
-    return env | {str(key): str(value) for key, value in extra.items()}
+        env |= {
+            key: value or ""
+            for key, value in dotenv_values(stream=io.StringIO(harness.get(path, "")), interpolate=False).items()
+        }
+    return env | {name: str(value) for name, value in own_environment(service).items()}
 
 
 def _source_faults(problem: Problem, sources: set[str]) -> Iterator[str]:

@@ -36,12 +36,12 @@ _QWEN3_SPLIT = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 # fmt: off
-_QWEN3_SPECIAL = [
+QWEN3_SPECIAL = [
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
     "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
     "<|image_pad|>", "<|video_pad|>",
 ]
-_QWEN3_ADDED = [
+QWEN3_ADDED = [
     "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>",
     "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>",
 ]
@@ -118,8 +118,8 @@ def build_qwen3_tokenizer(ranks_file: bytes) -> bytes:
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in _QWEN3_SPECIAL])
-    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in _QWEN3_ADDED])
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in QWEN3_SPECIAL])
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in QWEN3_ADDED])
     # The published file spells these options out in two places where the library would leave them at their defaults.
     spec = json.loads(tokenizer.to_str())
     spelled = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}

@@ -17,7 +17,7 @@ from typing import Any
 from dotenv.parser import parse_stream
 
 from ..errors import ProblemError
-from ..problems.compose import COMPOSE_FILE, env_files, parse_services
+from ..problems.compose import COMPOSE_FILE, dockerfile, env_files, own_environment, parse_services
 from ..problems.model import Problem
 
 RUN_DIR = "/code/rundir"
@@ -74,18 +74,20 @@ def _service(name: str, service: Mapping[str, Any], harness: Mapping[str, str]) 
     if not argv:
         raise ProblemError(f"service {name!r}: expected a command")
     _check_volumes(name, service.get("volumes"))
-    build, image = service.get("build"), _interpolate(str(service.get("image") or ""), {})
-    if not build and image not in SIM_IMAGES:
+    built_from, image = dockerfile(service), _interpolate(str(service.get("image") or ""), {})
+    if built_from is None and image not in SIM_IMAGES:
         raise ProblemError(
             f"service {name!r}: expected the simulation image ({SIM_IMAGES[0]}), got {image!r}, in which nothing "
             "guards the tests"
         )
+    if built_from is not None and built_from not in harness:
+        raise ProblemError(f"service {name!r}: build needs the harness file {built_from!r}, which is not there")
     return Service(
         name=name,
         argv=tuple(argv),
         env=_environment(name, service, harness),
         cwd=posixpath.normpath(posixpath.join("/", _interpolate(str(service.get("working_dir") or RUN_DIR), {}))),
-        dockerfile=_dockerfile(name, build, harness) if build else None,
+        dockerfile=built_from,
     )
 
 
@@ -101,16 +103,6 @@ def _words(value: Any, name: str, key: str) -> list[str]:
         return shlex.split(_interpolate(value, {}))
     except ValueError as error:
         raise ProblemError(f"service {name!r}: {key} cannot be split into words ({error})") from error
-
-
-def _dockerfile(name: str, build: Any, harness: Mapping[str, str]) -> str:
-    context, file = (build, "Dockerfile") if isinstance(build, str) else (".", "Dockerfile")
-    if isinstance(build, dict):
-        context, file = str(build.get("context") or "."), str(build.get("dockerfile") or "Dockerfile")
-    path = posixpath.normpath(posixpath.join(context, file))
-    if path not in harness:
-        raise ProblemError(f"service {name!r}: build needs the harness file {path!r}, which is not there")
-    return path
 
 
 def _check_volumes(name: str, volumes: Any) -> None:
@@ -131,14 +123,11 @@ def _check_volumes(name: str, volumes: Any) -> None:
 def _environment(name: str, service: Mapping[str, Any], harness: Mapping[str, str]) -> dict[str, str]:
     env: dict[str, str] = {}
     for path in env_files(service):
-        path = posixpath.normpath(path)
         if path not in harness:
             raise ProblemError(f"service {name!r}: its env_file {path!r} is not there")
         env |= read_env_file(harness[path], env)
-    extra = service.get("environment") or {}
-    if isinstance(extra, list):
-        extra = dict(entry.partition("=")[::2] for entry in map(str, extra) if "=" in entry)
-    return env | {str(key): _interpolate(_plain(value), {}) for key, value in extra.items() if value is not None}
+    own = {name: value for name, value in own_environment(service).items() if value is not None}
+    return env | {name: _interpolate(_plain(value), {}) for name, value in own.items()}
 
 
 def _plain(value: Any) -> str:

@@ -15,8 +15,9 @@ import tinker
 from ..engines.connect import Connection, connect
 from ..engines.guarded import GuardedSampler, GuardedTrainer, Requests, context_of
 from ..engines.protocol import Pending, Sampler, Service, Trainer
+from ..engines.threads import in_thread
 from ..engines.translation import Request
-from ..engines.watch import Tell, in_thread
+from ..engines.watch import Tell
 from ..errors import RTLGymError, UsageError
 
 logger = logging.getLogger(__name__)

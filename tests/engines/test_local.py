@@ -16,7 +16,7 @@ import tinker
 import torch
 from transformers import AutoModelForCausalLM
 
-from rtl_agent_gym.engines.local import LocalEngineConfig, LocalSamplingClient, LocalServiceClient
+from rtl_agent_gym.engines.local import LocalEngineConfig, LocalSamplingClient, LocalServiceClient, LocalTrainingClient
 from rtl_agent_gym.errors import UsageError
 
 from .conftest import make_model
@@ -78,8 +78,8 @@ async def test_the_gradient_is_that_of_the_textbook_loss(
         logprobs = logits.gather(-1, torch.tensor(ids[1:]).unsqueeze(-1)).squeeze(-1)
         textbook(loss_fn, logprobs, inputs).backward()  # type: ignore[no-untyped-call]
     config = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.3} if loss_fn == "ppo" else None
-    trainer.forward_backward(data[:2], loss_fn, config)  # type: ignore[arg-type]
-    await trainer.forward_backward(data[2:], loss_fn, config)  # type: ignore[arg-type]
+    trainer.forward_backward(data[:2], loss_fn, config)
+    await trainer.forward_backward(data[2:], loss_fn, config)
     gradients = await trainer.gradients()
     wanted: dict[str, Any] = {name: one.grad for name, one in expected.named_parameters()}
     assert set(gradients) == set(wanted)
@@ -218,7 +218,7 @@ async def test_a_request_that_is_given_up_frees_its_slot(service: LocalServiceCl
     sampler = await service.create_sampling_client(base_model=str(model_path))
     prompt = tinker.ModelInput.from_ints(prompt_of(5))
     endless = tinker.SamplingParams(max_tokens=1000, stop=[])
-    tasks = [asyncio.ensure_future(sampler.sample_async(prompt, 8, endless)) for _ in range(2)]
+    tasks = [asyncio.ensure_future(sampler.sample(prompt, 8, endless).coroutine()) for _ in range(2)]
     await asyncio.sleep(0.05)
     for task in tasks:
         task.cancel()
@@ -322,24 +322,24 @@ async def test_all_weights_can_be_trained_saved_and_read_by_transformers(
     assert await restored.compute_logprobs(tinker.ModelInput.from_ints(ids)) == wanted
 
 
-async def test_loading_into_a_trainer_goes_back_to_what_was_saved(
+async def test_a_trainer_from_a_checkpoint_goes_back_to_what_was_saved(
     service: LocalServiceClient, model_path: Path
 ) -> None:
     trainer = await service.create_lora_training_client(str(model_path), rank=4)
     data = [datum(prompt_of(30), weights=[1.0] * 29)]
 
-    async def step() -> float:
-        outcome = await trainer.forward_backward(data, "cross_entropy")
-        await trainer.optim_step(tinker.AdamParams(learning_rate=1e-2))
+    async def step(one: LocalTrainingClient) -> float:
+        outcome = await one.forward_backward(data, "cross_entropy")
+        await one.optim_step(tinker.AdamParams(learning_rate=1e-2))
         return outcome.metrics["loss:sum"]
 
-    await step()
+    await step(trainer)
     path = (await trainer.save_state("one")).path
-    first = [await step(), await step()]
-    await trainer.load_state_with_optimizer(path)
-    assert [await step(), await step()] == first
-    await trainer.load_state(path)
-    assert [await step(), await step()] != first
+    first = [await step(trainer), await step(trainer)]
+    again = await service.create_training_client_from_state_with_optimizer(path)
+    assert [await step(again), await step(again)] == first
+    without = await service.create_training_client_from_state(path)
+    assert [await step(without), await step(without)] != first
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "sliding", "mixed"])
@@ -368,7 +368,7 @@ async def test_other_architectures_sample_as_they_score(
 
 
 async def test_without_steadiness_the_numbers_are_as_good(model_path: Path) -> None:
-    with LocalServiceClient(LocalEngineConfig(steady=False, threads=1)) as service:
+    with LocalServiceClient(LocalEngineConfig(steady=False)) as service:
         sampler = await service.create_sampling_client(base_model=str(model_path))
         params = [tinker.SamplingParams(max_tokens=10, seed=number, stop=[]) for number in range(5)]
         prompts = [prompt_of(10) + prompt_of(number, number) for number in range(5)]
@@ -491,4 +491,4 @@ async def test_gradients_of_several_batches_add_up_in_full_precision(model_path:
             single.append(await alone.gradients())
     for name, gradient in together.items():
         assert gradient.dtype == torch.float32
-        assert torch.allclose(gradient, sum(one[name] for one in single), rtol=1e-5, atol=1e-6), name  # type: ignore[arg-type]
+        assert torch.allclose(gradient, sum(one[name] for one in single), rtol=1e-5, atol=1e-6), name

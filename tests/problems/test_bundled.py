@@ -20,7 +20,7 @@ from dotenv import dotenv_values
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, bundled, load_problems, validate_problem
-from rtl_agent_gym.problems.bundled import BUNDLED_DIR, BUNDLED_PROBLEMS, wrong_designs
+from rtl_agent_gym.problems.bundled import BUNDLED_DIR, BUNDLED_PROBLEMS, solution, wrong_designs
 from rtl_agent_gym.sandboxes import DockerSandbox
 
 BUILDER = Path(__file__).resolve().parents[2] / "scripts" / "build_bundled.py"
@@ -104,7 +104,8 @@ def test_loads_as_its_folder_says(problem: Problem) -> None:
     folder = folder_of(problem)
     meta = yaml.safe_load((folder / "problem.yaml").read_text(encoding="utf-8"))
     assert (problem.category, problem.difficulty) == (meta["category"], meta["difficulty"])
-    assert problem.golden == design_files(folder / "golden"), "the computed patch does not give the golden files"
+    assert problem.golden == solution(folder), "the computed patch does not give the golden files"
+    assert (folder / "golden.patch").exists() or problem.golden == design_files(folder / "golden")
     assert problem.context == design_files(folder / "context")
     assert problem.harness == design_files(folder / "harness")
     assert next(iter(problem.harness)) == "docker-compose.yml"
@@ -213,6 +214,14 @@ def test_a_patch_that_no_longer_fits_the_solution_is_named(copied: Path, builder
     golden.write_text(golden.read_text().replace("posedge clk", "negedge clk"))
     with pytest.raises(builder.BuildError, match=r"asynchronous_reset\.patch.*rtl/fixed_priority_arbiter\.sv.*apply"):
         builder.check_wrong_designs(copied)
+
+
+def test_a_solution_that_no_longer_fits_its_context_is_named(tmp_path: Path, builder: ModuleType) -> None:
+    shutil.copytree(BUNDLED_DIR / "gray_counter", tmp_path / "gray_counter")
+    context = tmp_path / "gray_counter/context/rtl/gray_counter.sv"
+    context.write_text("// A line more\n" + context.read_text())
+    with pytest.raises(builder.BuildError, match=r"golden\.patch.*rtl/gray_counter\.sv.*apply"):
+        builder.build_row(tmp_path / "gray_counter", "")
 
 
 # Looking wrong designs up

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from unidiff.patch import PatchSet
 
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem, apply_patch, load_problems
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 
 pytestmark = pytest.mark.docker
@@ -38,8 +39,14 @@ def rows(cvdp_data: Path) -> dict[str, Problem]:
 
 
 def design(name: str, where: Path = DESIGNS) -> dict[str, str]:
+    """The files of a design. ``x.sv.patch`` is the difference from a file of another design to this one's ``x.sv``."""
     folder = where / name
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    files = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    for path in [path for path in files if path.endswith(".patch")]:
+        (patch,) = PatchSet(files.pop(path))
+        base = (where / patch.source_file).read_text()
+        files[path.removesuffix(".patch")] = apply_patch(base, "".join(str(hunk) for hunk in patch))
+    return files
 
 
 @pytest.mark.parametrize("name", NEEDS)

@@ -15,7 +15,7 @@ from unidiff.patch import PatchSet
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.patches import apply_patch
 
-__all__ = ["BUNDLED_DIR", "BUNDLED_PROBLEMS", "wrong_designs"]
+__all__ = ["BUNDLED_DIR", "BUNDLED_PROBLEMS", "solution", "wrong_designs"]
 
 BUNDLED_DIR = Path(__file__).resolve().parent
 """The folder of the bundled problems."""
@@ -41,8 +41,21 @@ def wrong_designs(problem_id: str) -> dict[str, dict[str, str]]:
     folder = BUNDLED_DIR / match[1] if match else None
     if folder is None or not (folder / "problem.yaml").is_file():
         raise UsageError(f"{problem_id!r} is not a bundled problem; the ids are in {BUNDLED_PROBLEMS}")
-    golden = _read_files(folder / "golden")
+    golden = solution(folder)
     return {path.stem: _patched(golden, path) for path in sorted((folder / "wrong").glob("*.patch"))}
+
+
+def solution(folder: Path) -> dict[str, str]:
+    """The whole files of a problem's solution, kept below ``golden/`` or as ``golden.patch``, a patch of the context.
+
+    Raises:
+        ProblemError: The patch does not fit the context.
+    """
+    patch = folder / "golden.patch"
+    if not patch.is_file():
+        return _read_files(folder / "golden")
+    context = _read_files(folder / "context")
+    return {path: text for path, text in _patched(context, patch).items() if text != context[path]}
 
 
 def _patched(files: dict[str, str], patch: Path) -> dict[str, str]:
@@ -50,7 +63,7 @@ def _patched(files: dict[str, str], patch: Path) -> dict[str, str]:
     changed = dict(files)
     for part in PatchSet(patch.read_text(encoding="utf-8")):
         if part.path not in files:
-            raise ProblemError(f"{part.path} is no file of the solution", source=str(patch))
+            raise ProblemError(f"{part.path} is no file that can be patched", source=str(patch))
         try:
             changed[part.path] = apply_patch(files[part.path], "".join(str(hunk) for hunk in part))
         except ProblemError as error:

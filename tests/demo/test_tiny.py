@@ -19,11 +19,13 @@ from rtl_agent_gym.demo.tiny_episode import (
     WRONG_DESIGN,
     script,
 )
+from rtl_agent_gym.demo.tiny_training import episode_ids
 from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
 from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 
@@ -72,7 +74,7 @@ async def test_the_recorded_outputs_are_what_the_shell_gives(
 def test_every_control_token_is_one_id_and_every_text_comes_back(tmp_path: Path) -> None:
     tokenizer = tiny.make_tokenizer(1100)
     assert 1000 <= len(tokenizer) <= 1100
-    for control, _ in tiny.QWEN3_CONTROLS:
+    for control in (*QWEN3_SPECIAL, *QWEN3_ADDED):
         assert len(tokenizer.encode(control, add_special_tokens=False)) == 1
     for text in (*script(DESIGN).turns, *script(WRONG_DESIGN).turns, "any text \u00e9\u4e2d\x00\t  at all"):
         assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
@@ -81,11 +83,11 @@ def test_every_control_token_is_one_id_and_every_text_comes_back(tmp_path: Path)
 def test_an_episode_is_short_and_its_turns_are_read_back_from_their_ids() -> None:
     tokenizer = tiny.make_tokenizer(1100)
     renderer = get_renderer(RENDERER, tokenizer)
-    episode = tiny.episode_ids(script(DESIGN), renderer, tokenizer)
+    episode = episode_ids(script(DESIGN), renderer, tokenizer)
     assert len(episode.ids) < 450
-    assert sum(episode.said) < 180
+    assert sum(episode.sampled) < 180
     turns, current = [], []
-    for id_, said in zip(episode.ids, episode.said, strict=True):
+    for id_, said in zip(episode.ids, episode.sampled, strict=True):
         if said:
             current.append(id_)
         elif current:
