@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from .folder import CONFIG, RunFolder
+from .run_folder import CONFIG, RunFolder
 
 CURVES: tuple[tuple[str, str, bool], ...] = (
     ("pass_rate", "Pass rate of the step's episodes", False),

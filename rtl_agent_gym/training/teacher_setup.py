@@ -10,10 +10,10 @@ from ..envs.tinker_prompt import open_prompt
 from ..errors import UsageError
 from ..problems import Problem, category_name
 from ..renderers import Renderer
-from .checks import Plan, renderer_for
 from .cross import CrossTokens
 from .dialects import dialect_of
-from .options import TINY
+from .plan import Plan
+from .published import renderer_for
 from .services import Engine
 from .teachers import ByProblem, SameTokens, Teacher
 from .weights import WeightedKinds
@@ -73,7 +73,7 @@ async def _one(plan: Plan, option: str, model: str, engine: Engine, config: Tink
 def _teachers_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig) -> TinkerEnvConfig:
     """The student's environment as the teacher would read it."""
     asked = plan.options.teacher_renderer_name
-    if plan.options.teacher_model == TINY and option == "teacher_model":
+    if option == "teacher_model" and plan.is_made(plan.options.teacher_model):
         return replace(
             config, model_name=model, renderer_name=asked or config.renderer_name, max_trajectory_tokens=None
         )

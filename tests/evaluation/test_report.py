@@ -19,7 +19,7 @@ from rtl_agent_gym.evaluation.report import side_by_side, write_report
 from rtl_agent_gym.evaluation.report_data import changes, flips, paired, parts, read_run, telling_failures
 from rtl_agent_gym.evaluation.results import EpisodeResult
 from rtl_agent_gym.scoring.score import Score
-from rtl_agent_gym.training.folder import RunFolder
+from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.report import write_report as write_trainers_report
 
 from .recording import command_turn, final_turn, record, score

@@ -10,15 +10,16 @@ import pytest
 
 pytest.importorskip("tinker_cookbook")
 
+from rtl_agent_gym.training.checks import Plan
+from rtl_agent_gym.training.folder import RunFolder
+from rtl_agent_gym.training.run import Models, env_config
+
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
-from rtl_agent_gym.training.checks import Plan
 from rtl_agent_gym.training.dialects import Dialect, dialect_of
-from rtl_agent_gym.training.folder import RunFolder
 from rtl_agent_gym.training.options import TrainOptions, parse_options
-from rtl_agent_gym.training.run import Models, env_config
 from rtl_agent_gym.training.teacher_setup import make_teacher
 from rtl_agent_gym.training.teachers import SameTokens, Sampled
 from rtl_agent_gym.training.weights import WeightedKinds

@@ -1,0 +1,68 @@
+"""The problems of a run with their environments, as its options ask for them."""
+
+from __future__ import annotations
+
+from ..envs.tinker_config import TinkerEnvConfig, load_dialect
+from ..envs.tinker_data import CVDPDataset, Schedule
+from ..envs.tinker_prompt import open_prompt
+from ..episodes.episode import EpisodeConfig
+from ..errors import UsageError
+from ..scoring.cache import default_cache_dir
+from .annotations import TokenBytes
+from .dialects import dialect_of
+from .options import TrainOptions
+from .plan import Models, Plan
+from .run_folder import RunFolder
+
+
+def make_dataset(plan: Plan, folder: RunFolder, models: Models) -> CVDPDataset:
+    """The problems that a run trains on, in its batches."""
+    return CVDPDataset(plan.problems, env_config(plan, folder, models), schedule(plan.options))
+
+
+def schedule(o: TrainOptions) -> Schedule:
+    """How a run's problems become batches."""
+    order = "shuffled" if o.curriculum == "none" else o.curriculum
+    return Schedule(o.batch_size, o.group_size, order=order, seed=o.seed, batches=o.num_steps)
+
+
+def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig:
+    """The environments of a run."""
+    o = plan.options
+    return TinkerEnvConfig(
+        model_name=models.tokenizer,
+        renderer_name=models.renderer,
+        single_turn=o.env == "single_turn",
+        episode=EpisodeConfig(
+            max_turns=o.max_turns,
+            command_timeout=o.timeout_seconds,
+            harness_feedback=o.harness_feedback,
+            progress_coef=o.progress_coef,
+            transcript_dir=folder.transcripts,
+            system_prompt=models.system_prompt,
+            user_prompt=models.user_prompt,
+        ),
+        max_tokens=o.max_tokens,
+        max_trajectory_tokens=o.max_trajectory_tokens,
+        reward=o.reward_config(),
+        score_cache=default_cache_dir(),
+    )
+
+
+def spelling(config: TinkerEnvConfig) -> TokenBytes | None:
+    """The bytes of the student's tokens; None for a dialect that cannot tell."""
+    try:
+        return dialect_of(load_dialect(config).renderer).token_bytes
+    except UsageError:
+        return None
+
+
+def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
+    """Raises `UsageError` that names the option and the problem where a problem's opening does not fit."""
+    renderer = load_dialect(config).renderer
+    for problem in (*plan.problems, *plan.held_out):
+        if open_prompt(problem, config, renderer) is None:
+            raise UsageError(
+                f"max_trajectory_tokens: the prompt of {problem.id} does not fit {plan.options.max_trajectory_tokens} "
+                "tokens, shortened as far as it can be; give more, or leave the problem out with problem_ids"
+            )
