@@ -156,11 +156,11 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress) -> Outcome:
 
 
 async def _report(folder: RunFolder) -> None:
-    from .report import write_report
+    from ..evaluation import report
 
     try:
-        write_report(folder)
-    except OSError as error:
+        report.write_report([folder.path], folder.path / "report.html", episodes=False)
+    except RTLGymError as error:
         logger.warning("the report was not written: %s", error)
 
 

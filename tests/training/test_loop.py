@@ -67,10 +67,10 @@ async def test_distillation_brings_the_kl_down(toy: Any, home: Path) -> None:
 
 
 async def test_the_folder_of_a_run(toy: Any, home: Path) -> None:
-    from rtl_agent_gym.training.report import write_report
+    from rtl_agent_gym.evaluation.report import write_report
 
     ran = await toy.run(home, "num_steps=3", "save_every=2", "eval_episodes=4")
-    write_report(ran.folder)
+    write_report([ran.folder.path], ran.folder.path / "report.html", episodes=False)
     names = {path.name for path in ran.folder.path.iterdir()}
     assert {"config.json", "metrics.jsonl", "checkpoints.jsonl", "logs.log", "code.diff", "report.html"} <= names
     rows = ran.folder.metrics()

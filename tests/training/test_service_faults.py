@@ -261,7 +261,7 @@ def test_a_runs_own_error_is_told_before_those_of_its_end(tmp_path: Path, monkey
     reports: list[Any] = []
     monkeypatch.setattr(run, "_engine", engine)
     monkeypatch.setattr(run, "_steps", steps)
-    monkeypatch.setattr("rtl_agent_gym.training.report.write_report", reports.append)
+    monkeypatch.setattr("rtl_agent_gym.evaluation.report.write_report", lambda *given, **_: reports.append(given))
     with pytest.raises(UsageError, match="the reason"):
         run.train({"engine": "local", "log_path": str(tmp_path / "run")})
     assert Engine.closed == ["errored"]

@@ -2,83 +2,56 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
-from .. import __version__
-from ..errors import TranscriptError, cannot_write
-from ..transcripts import Transcript
-from .report_data import (
-    Failure,
-    Flip,
-    Run,
-    changes,
-    configuration,
-    flips,
-    paired,
-    parts,
-    read_run,
-    telling_failures,
-)
-from .report_plots import pass_curves, training_curves
-from .statistics import Paired
-from .summary import STAGES
-from .viewer.model import short_name
-from .viewer.page import write_page
-from .viewer.sources import read_episode
+from ... import __version__
+from ...errors import TranscriptError, cannot_write
+from ...transcripts import Transcript
+from ..viewer.model import short_name
+from ..viewer.page import write_page
+from ..viewer.sources import read_episode
+from .figures import Failure, changes, compare_runs, configuration, evaluations, parts, side_by_side, telling_failures
+from .plots import pass_curves, training_curves
+from .runs import Run, read_run
 
 MOST_FLIPS = 60
 """Flipped problems that a report lists, at most."""
 
-REPORT, FULL_REPORT = "report.html", "full_report.html"
-"""The page's name in a folder; the second where training keeps its own ``report.html``, which it writes anew."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The first run against another one."""
-
-    first: str
-    other: str
-    flips: list[Flip]
-    paired: Paired | None = None
-    """The difference of the pass rates over the problems of both, with a test of it."""
-
-    @property
-    def gained(self) -> int:
-        """How many problems the other run passes and the first does not."""
-        return sum(flip.gained for flip in self.flips)
-
 
 def page_path(out: Path) -> Path:
-    """Where the page goes: to `out` itself where that is named ``….html``, otherwise into the folder `out`."""
+    """The page's path: `out` itself where it is named ``….html``, otherwise a file in the folder `out`.
+
+    In the folder of a training run that is ``full_report.html``, as training writes ``report.html``.
+    """
     if out.suffix == ".html":
         return out
-    return out / (FULL_REPORT if (out / "metrics.jsonl").exists() else REPORT)
+    return out / ("full_report.html" if (out / "metrics.jsonl").exists() else "report.html")
 
 
 def write_report(
-    run_dirs: Sequence[Path | str], out: Path | str | None = None, unreadable: list[str] | None = None
+    run_dirs: Sequence[Path | str],
+    out: Path | str | None = None,
+    unreadable: list[str] | None = None,
+    *,
+    episodes: bool = True,
 ) -> Path:
     """Write a report.
 
     Args:
-        run_dirs: The folders of one run or more: training runs, evaluations, or any folder with transcripts. With
-            several, each is set against the first, such as a student's evaluation and its teacher's.
-        out: Where to: a folder, or the page's own path (``….html``). The first run's folder without it. The page is
-            ``report.html``; in the folder of a training run, whose own ``report.html`` is the trainer's, it is
-            ``full_report.html``. Beside it go the same as Markdown (``.md``) with its plots (``.svg``), and the named
-            episodes as a page of the viewer.
+        run_dirs: The folders of one or more runs: training runs, evaluations, or any folder with transcripts. With
+            several, each is compared with the first, such as a student's evaluation with its teacher's.
+        out: Where to: a folder, or the page's own path (``….html``). The first run's folder without it; see
+            `page_path`. Beside the page go the same as Markdown (``.md``) with its plots (``.svg``), and the episodes
+            it names as a page of the viewer.
         unreadable: Told which transcripts were left out and why, a sentence each.
+        episodes: Whether to read the episodes. Without, the report is of the metrics alone, which is quick.
 
     Returns:
         The HTML page.
@@ -88,10 +61,10 @@ def write_report(
         TranscriptError: The results of an evaluation cannot be read.
         SandboxError: The disk is full.
     """
-    runs = [read_run(Path(folder)) for folder in run_dirs]
+    runs = [read_run(Path(folder), episodes=episodes) for folder in run_dirs]
     if unreadable is not None:
         unreadable.extend(sentence for run in runs for sentence in run.unreadable)
-    _tell_apart(runs)
+    _make_names_unique(runs)
     page = page_path(Path(out) if out is not None else runs[0].folder)
     try:
         _write(runs, page)
@@ -100,25 +73,7 @@ def write_report(
     return page
 
 
-def _write(runs: list[Run], page: Path) -> None:
-    page.parent.mkdir(parents=True, exist_ok=True)
-    plots = {"curves": training_curves(runs), "passes": pass_curves(evaluations(runs))}
-    failures = [failure for run in runs for failure in telling_failures(run)]
-    links = _write_episodes(failures, page)
-    values = _values(runs, failures, links)
-    for name, svg in plots.items():
-        if svg is not None:
-            page.with_name(f"{page.stem}_{name}.svg").write_bytes(svg)
-    images = {name: _data_address(svg) for name, svg in plots.items() if svg is not None}
-    page.write_text(_render("report.html.j2", plots=images, **values), encoding="utf-8", errors="replace")
-    named = {name: f"{quote(page.stem)}_{name}.svg" for name in images}
-    page.with_suffix(".md").write_text(
-        _render("report.md.j2", plots=named, **values), encoding="utf-8", errors="replace"
-    )
-
-
-def _tell_apart(runs: list[Run]) -> None:
-    """Runs of one name are called by more of their path."""
+def _make_names_unique(runs: list[Run]) -> None:
     names = [run.name for run in runs]
     for run in runs:
         if names.count(run.name) > 1:
@@ -128,68 +83,33 @@ def _tell_apart(runs: list[Run]) -> None:
             run.name = f"{run.name} ({number + 1})"
 
 
-def _values(runs: list[Run], failures: list[Failure], links: dict[int, str]) -> dict[str, Any]:
-    rows = [(failure, links.get(number)) for number, failure in enumerate(failures)]
-    return {
-        "title": " against ".join(run.name for run in runs),
-        "version": __version__,
-        "runs": runs,
-        "changes": {run.name: found for run in runs if (found := changes(run))},
-        "rates": side_by_side(runs),
-        "comparisons": [
-            Comparison(runs[0].name, run.name, flips(runs[0], run), paired(runs[0], run)) for run in runs[1:]
-        ],
-        "most_flips": MOST_FLIPS,
-        "failures": rows,
-        "parts": {run.name: parts(run) for run in runs},
-        "configuration": configuration(runs),
+def _write(runs: list[Run], page: Path) -> None:
+    page.parent.mkdir(parents=True, exist_ok=True)
+    drawn = {"curves": training_curves(runs), "passes": pass_curves(evaluations(runs))}
+    plots = {name: svg for name, svg in drawn.items() if svg is not None}
+    failures = [failure for run in runs for failure in telling_failures(run)]
+    links = _write_episodes(failures, page)
+    for name, svg in plots.items():
+        page.with_name(f"{page.stem}_{name}.svg").write_text(svg, encoding="utf-8")
+    addresses = {
+        ".html": {name: _data_address(svg) for name, svg in plots.items()},
+        ".md": {name: f"{quote(page.stem)}_{name}.svg" for name in plots},
     }
-
-
-def side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """Rates and costs: a name, and what each run has. Rows that no run has are left out."""
-    rows: list[tuple[str, list[str]]] = []
-
-    def add(name: str, values: list[str | None]) -> None:
-        if any(value is not None for value in values):
-            rows.append((name, [value if value is not None else "–" for value in values]))
-
-    rates = [run.summary.overall for run in runs]
-    costs = [run.summary.cost for run in runs]
-    add("problems", [f"{rate.problems:,}" if rate else None for rate in rates])
-    add("episodes with a verdict", [f"{rate.episodes:,}" if rate else None for rate in rates])
-    for k in sorted({k for run in evaluations(runs) for k in run.summary.pass_at}):
-        if k <= 5 or all(k >= max(run.summary.pass_at, default=0) for run in runs):
-            add(f"pass@{k}", [_estimate(run, k) if run.kind == "evaluation" else None for run in runs])
-    add("passed", [f"{rate.passed:.1%}" if rate else None for rate in rates])
-    for stage in (*STAGES, "tests"):
-        label = "share of the tests that pass" if stage == "tests" else f"{stage} whole"
-        add(label, [f"{getattr(rate, stage):.1%}" if rate else None for rate in rates])
-    add("reward", [f"{rate.reward:.3f}" if rate else None for rate in rates])
-    add("turns an episode", [f"{cost.turns:.1f}" if cost else None for cost in costs])
-    add("malformed turns an episode", [f"{cost.malformed:.2f}" if cost else None for cost in costs])
-    for label, name in (
-        ("tokens written an episode", "output_tokens"),
-        ("tokens written a turn", "tokens_per_turn"),
-        ("tokens read an episode", "prompt_tokens"),
-    ):
-        found = [getattr(cost, name) if cost else None for cost in costs]
-        add(label, [f"{value:,.0f}" if value is not None else None for value in found])
-    add("seconds an episode", [f"{cost.seconds:.1f}" if cost else None for cost in costs])
-    add("machine faults", [str(run.summary.faults) if run.summary.faults else None for run in runs])
-    for cause in sorted({cause for run in runs for cause in run.summary.causes}):
-        add(f"failed: {cause}", [str(run.summary.causes.get(cause, 0)) if run.results else None for run in runs])
-    return rows
-
-
-def evaluations(runs: Sequence[Run]) -> list[Run]:
-    """The runs whose policy stayed the same, so that pass@k says something of it."""
-    return [run for run in runs if run.kind == "evaluation"]
-
-
-def _estimate(run: Run, k: int) -> str | None:
-    found = run.summary.pass_at.get(k)
-    return f"{found.value:.1%} ({found.low:.1%} – {found.high:.1%})" if found is not None else None
+    for suffix, images in addresses.items():
+        text = _template(f"report{suffix}.j2").render(
+            title=" against ".join(run.name for run in runs),
+            version=__version__,
+            runs=runs,
+            changes={run.name: found for run in runs if (found := changes(run))},
+            rates=side_by_side(runs),
+            comparisons=[compare_runs(runs[0], run) for run in runs[1:]],
+            most_flips=MOST_FLIPS,
+            failures=[(failure, links.get(number)) for number, failure in enumerate(failures)],
+            parts={run.name: parts(run) for run in runs},
+            configuration=configuration(runs),
+            plots=images,
+        )
+        page.with_suffix(suffix).write_text(text, encoding="utf-8", errors="replace")
 
 
 def _write_episodes(failures: Sequence[Failure], page: Path) -> dict[int, str]:
@@ -210,20 +130,20 @@ def _write_episodes(failures: Sequence[Failure], page: Path) -> dict[int, str]:
     return links
 
 
-def _data_address(svg: bytes) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+def _data_address(svg: str) -> str:
+    return "data:image/svg+xml," + quote(svg, safe=" <>/=:;,.()-")
 
 
-def _render(template: str, **values: Any) -> str:
+def _template(name: str) -> Template:
     environment = Environment(
         loader=FunctionLoader(lambda name: (files(__package__) / "templates" / name).read_text(encoding="utf-8")),
-        autoescape=template.endswith(".html.j2"),
+        autoescape=name.endswith(".html.j2"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {"md": _markdown, "short": short_name, "seconds": _duration}
-    return environment.get_template(template).render(**values)
+    return environment.get_template(name)
 
 
 def _markdown(text: object) -> str:
