@@ -1,78 +1,89 @@
-"""The opening of a Tinker episode: the prompt as ids, shortened where its budget asks for it."""
+"""The prompt of an episode, shortened where its token budget requires it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from ..episodes.prompt_budget import fit_passages
-from ..episodes.rules import EpisodeConfig
+from ..errors import UsageError
 from ..problems import Problem
-from ..prompts import build_prompt
-from ..prompts.single_turn import build_single_turn_prompt, file_order
+from ..prompts import build_prompt, build_single_turn_prompt, file_order
+from ..prompts.shortening import fit_passages
 from ..renderers import Renderer
-from ..renderers.plain import plain_ids
-from .tinker_config import TinkerEnvConfig
+from ..renderers.toolless import ToollessRenderer
+from .rules import EpisodeConfig
 
 
-@dataclass(frozen=True)
-class Opened:
-    """An opening that fits."""
+class PromptTooLong(UsageError):
+    """Even the shortened prompt does not fit its budget."""
 
-    ids: list[int]
-    rules: EpisodeConfig
-    """The episode's rules, with exactly these words as its prompt."""
-    cut: tuple[str, ...]
+
+class Prompt(NamedTuple):
+    """What an episode begins with."""
+
+    system: str
+    user: str
+    cut: tuple[str, ...] = ()
     """What was left out; empty when nothing was."""
 
 
-def open_prompt(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> Opened | None:
-    """The opening of a problem within its budget; None when what must stay does not fit either.
+def episode_renderer(config: EpisodeConfig, dialect: Renderer) -> Renderer:
+    """The renderer of an episode: the model's dialect, without the tool where the episode is one answer."""
+    answer = config.workspace == "answer" and not isinstance(dialect, ToollessRenderer)
+    return ToollessRenderer(dialect) if answer else dialect
 
-    In the agentic form the task's text is what can be shortened. In the single-turn form also the given files, of which
-    the least important go first. A caller's own `EpisodeConfig.user_prompt` is shortened as a task is.
+
+def open_prompt(problem: Problem, config: EpisodeConfig, dialect: Renderer) -> Prompt:
+    """The prompt of a problem under the rules of an episode, within `EpisodeConfig.prompt_limit`.
+
+    For a shell, the task's text is what can be shortened; for one answer also the given files, of which the least
+    important go first. The caller's own `EpisodeConfig.user_prompt` is shortened as a task is.
+
+    Raises:
+        PromptTooLong: What must stay does not fit either.
+        UsageError: There is a limit, and the renderer has no vocabulary.
     """
-    rules, limit = config.episode, config.prompt_limit
-    paths = file_order(problem) if config.single_turn and rules.user_prompt is None else []
-    task = problem.prompt if rules.user_prompt is None else rules.user_prompt
-    passages = [task, *(problem.context[path] for path in paths)]
+    renderer, limit = episode_renderer(config, dialect), config.prompt_limit
+    if limit is None:
+        return _words(problem, config, renderer.name)
+    own = config.user_prompt
+    paths = file_order(problem) if config.workspace == "answer" and own is None else []
 
-    def words(passages: Sequence[str]) -> tuple[str, str]:
-        files = dict(problem.context) | dict(zip(paths, passages[1:], strict=True))
-        system, user = _words(problem.model_copy(update={"prompt": passages[0], "context": files}), config, renderer)
-        return (
-            system if rules.system_prompt is None else rules.system_prompt,
-            user if rules.user_prompt is None else passages[0],
-        )
+    def words(passages: Sequence[str]) -> Prompt:
+        if own is not None:
+            return _words(problem, config, renderer.name)._replace(user=passages[0])
+        files = problem.context | dict(zip(paths, passages[1:], strict=True))
+        shortened = problem.model_copy(update={"prompt": passages[0], "context": files})
+        return _words(shortened, config, renderer.name)
 
-    def measure(passages: Sequence[str]) -> int:
-        return len(_ids(config, renderer, *words(passages)))
+    def tokens(passages: Sequence[str]) -> int:
+        system, user, _ = words(passages)
+        return len(renderer.initial_ids(system, user))
 
-    cut: tuple[str, ...] = ()
-    if limit is not None:
-        fitted = fit_passages(passages, measure, limit)
-        if fitted is None:
-            return None
-        passages, cut = fitted.passages, fitted.cut
-    system, user = words(passages)
-    return Opened(_ids(config, renderer, system, user), replace(rules, system_prompt=system, user_prompt=user), cut)
-
-
-def _words(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> tuple[str, str]:
-    if config.single_turn:
-        return build_single_turn_prompt(problem)
-    rules = config.episode
-    return build_prompt(
-        problem,
-        renderer=renderer.name,
-        command_timeout=rules.command_timeout,
-        max_output=rules.max_output,
-        max_turns=rules.max_turns,
-        harness_feedback=rules.harness_feedback,
+    fitted = fit_passages(
+        [problem.prompt if own is None else own, *(problem.context[path] for path in paths)], tokens, limit
     )
+    if fitted is None:
+        raise PromptTooLong(
+            f"the prompt of {problem.id} does not fit {limit} tokens, shortened as far as it can be; raise "
+            "max_prompt_tokens or max_trajectory_tokens, or leave the problem out"
+        )
+    return words(fitted.passages)._replace(cut=fitted.cut)
 
 
-def _ids(config: TinkerEnvConfig, renderer: Renderer, system: str, user: str) -> list[int]:
-    if config.single_turn:
-        return plain_ids(renderer, system, user)
-    return renderer.initial_ids(system, user)
+def _words(problem: Problem, config: EpisodeConfig, dialect: str) -> Prompt:
+    if config.workspace == "answer":
+        system, user = build_single_turn_prompt(problem)
+    else:
+        system, user = build_prompt(
+            problem,
+            renderer=dialect if config.teach_dialect else "",
+            command_timeout=config.command_timeout,
+            max_output=config.max_output,
+            max_turns=config.max_turns,
+            harness_feedback=config.harness_feedback,
+        )
+    return Prompt(
+        system if config.system_prompt is None else config.system_prompt,
+        user if config.user_prompt is None else config.user_prompt,
+    )

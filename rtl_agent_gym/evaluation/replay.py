@@ -19,8 +19,6 @@ from pydantic import ValidationError
 
 from ..episodes.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
 from ..episodes.recording import submission_record
-from ..episodes.rules import RECORDED_RULES
-from ..episodes.single_turn_episode import SingleTurnEpisode
 from ..episodes.submissions import COMMAND
 from ..errors import TranscriptError, UsageError
 from ..policies import Completion
@@ -110,11 +108,7 @@ def _rules(transcript: Transcript, problem: Problem) -> EpisodeConfig:
     if problem.id != header.problem_id:
         raise UsageError(f"{transcript.path} is an episode of {header.problem_id}, not of {problem.id}")
     try:
-        return EpisodeConfig(
-            **{name: header.options[name] for name in RECORDED_RULES if name in header.options},
-            system_prompt=header.system,
-            user_prompt=header.user,
-        )
+        return EpisodeConfig.from_record(header.options, system_prompt=header.system, user_prompt=header.user)
     except (TypeError, UsageError) as error:
         raise TranscriptError(f"{transcript.path}:1: the recorded rules cannot be used: {error}") from error
 
@@ -151,10 +145,6 @@ async def replay(
         transcript.path, problem.id, len(transcript.turns), notes=differences_from_record(transcript, problem)
     )
     rewards = _rewards_compare(report, transcript, grader)
-    if _is_single_turn(transcript):
-        rules = _rules(transcript, problem)
-        single = SingleTurnEpisode(problem, grader=grader, renderer=renderer, config=rules)
-        return await _replay_answer(report, transcript, single, rewards)
     async with _episode(transcript, problem, provider, grader, renderer) as episode:
         await episode.start()
         _note_image(report, transcript, episode)
@@ -181,20 +171,6 @@ async def replay(
         return report
 
 
-async def _replay_answer(report: Replay, transcript: Transcript, episode: SingleTurnEpisode, rewards: bool) -> Replay:
-    """The same for a single-turn episode, which has no sandbox: one answer is read and graded."""
-    if not transcript.turns:
-        return report
-    await episode.start()
-    turn = await episode.step(_said(transcript.turns[0]))
-    report.compared_turns = 1
-    report.divergence = compare_turn(transcript.turns[0], turn)
-    if report.divergence is None and transcript.score is not None and turn.score is not None:
-        report.score_compared = True
-        report.divergence = compare_scores(transcript.score.score, turn.score, rewards=rewards)
-    return report
-
-
 def _rewards_compare(report: Replay, transcript: Transcript, grader: Grader) -> bool:
     """Whether the grader makes rewards by the recorded weights; noted where it does not, or where nobody knows."""
     recorded = recorded_weights(transcript)
@@ -203,10 +179,6 @@ def _rewards_compare(report: Replay, transcript: Transcript, grader: Grader) -> 
     why = "were made by other weights" if recorded is not None else "are of weights that the record does not name"
     report.notes.append(f"the recorded rewards {why}, so rewards are not compared")
     return False
-
-
-def _is_single_turn(transcript: Transcript) -> bool:
-    return bool(transcript.header.options.get("single_turn"))
 
 
 @asynccontextmanager
@@ -227,7 +199,7 @@ async def replayed_to(
     Raises:
         UsageError: The record has no such turn.
     """
-    if _is_single_turn(transcript):
+    if _rules(transcript, problem).workspace == "answer":
         raise UsageError(f"{transcript.path} is a single-turn episode, which has no shell to hand over")
     if not 1 <= turn <= len(transcript.turns) + 1:
         last = len(transcript.turns)
@@ -264,6 +236,8 @@ def _said(record: TurnRecord) -> Completion:
 
 
 def _note_image(report: Replay, transcript: Transcript, episode: Episode) -> None:
+    if episode.config.workspace == "answer":
+        return
     recorded, now = transcript.header.image_digest, getattr(episode.sandbox, "image_id", "")
     if recorded and now and recorded != now:
         report.notes.append(
