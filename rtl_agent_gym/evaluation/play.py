@@ -12,7 +12,6 @@ from ..episodes.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
 from ..errors import SandboxError, UsageError
 from ..policies import Completion, Listener, Policy
 from ..problems import Problem
-from ..prompts import build_prompt
 from ..renderers.protocol import Message
 from ..scoring.score import Score
 
@@ -75,14 +74,7 @@ def rules_for(policy: Policy, problem: Problem, rules: EpisodeConfig) -> Episode
     """
     if not getattr(policy, "native_tools", False) or rules.system_prompt is not None:
         return rules
-    system, _ = build_prompt(
-        problem,
-        command_timeout=rules.command_timeout,
-        max_output=rules.max_output,
-        max_turns=rules.max_turns,
-        harness_feedback=rules.harness_feedback,
-    )
-    return replace(rules, system_prompt=system)
+    return replace(rules, teach_dialect=False)
 
 
 async def play(

@@ -19,7 +19,6 @@ from pydantic import ValidationError
 
 from ..episodes.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
 from ..episodes.recording import submission_record
-from ..episodes.rules import RECORDED_RULES
 from ..episodes.submissions import COMMAND
 from ..errors import TranscriptError, UsageError
 from ..policies import Completion
@@ -106,11 +105,8 @@ def _rules(transcript: Transcript, problem: Problem) -> EpisodeConfig:
     header = transcript.header
     if problem.id != header.problem_id:
         raise UsageError(f"{transcript.path} is an episode of {header.problem_id}, not of {problem.id}")
-    rules = {name: header.options[name] for name in RECORDED_RULES if name in header.options}
-    if header.options.get("single_turn"):  # as older versions wrote it
-        rules["workspace"] = "answer"
     try:
-        return EpisodeConfig(**rules, system_prompt=header.system, user_prompt=header.user)
+        return EpisodeConfig.from_record(header.options, system_prompt=header.system, user_prompt=header.user)
     except (TypeError, UsageError) as error:
         raise TranscriptError(f"{transcript.path}:1: the recorded rules cannot be used: {error}") from error
 

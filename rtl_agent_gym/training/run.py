@@ -114,7 +114,7 @@ def describe_options() -> str:
 
 
 async def _train(plan: Plan, folder: RunFolder, progress: Progress) -> Outcome:
-    from ..episodes.loop_runtime import acquire
+    from ..episodes.runtime import acquire
 
     _quiet()
     task = asyncio.current_task()
@@ -213,8 +213,8 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
     return TinkerEnvConfig(
         model_name=models.tokenizer,
         renderer_name=models.renderer,
-        single_turn=o.env == "single_turn",
         episode=EpisodeConfig(
+            workspace="answer" if o.env == "single_turn" else "shell",
             max_turns=o.max_turns,
             command_timeout=o.timeout_seconds,
             harness_feedback=o.harness_feedback,
@@ -222,9 +222,9 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
             transcript_dir=folder.transcripts,
             system_prompt=models.system_prompt,
             user_prompt=models.user_prompt,
+            max_tokens=o.max_tokens,
+            max_trajectory_tokens=o.max_trajectory_tokens,
         ),
-        max_tokens=o.max_tokens,
-        max_trajectory_tokens=o.max_trajectory_tokens,
         reward=o.reward_config(),
         score_cache=default_cache_dir(),
     )
@@ -244,15 +244,17 @@ def spelling(config: TinkerEnvConfig) -> Spell | None:
 def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
     """See that every problem's opening fits. Raises `UsageError` that names the option and the problem."""
     from ..envs.tinker_config import load_dialect
-    from ..envs.tinker_prompt import open_prompt
+    from ..episodes.prompt import PromptTooLong, open_prompt
 
     renderer = load_dialect(config).renderer
     for problem in plan.problems:
-        if open_prompt(problem, config, renderer) is None:
+        try:
+            open_prompt(problem, config.episode, renderer)
+        except PromptTooLong as error:
             raise UsageError(
                 f"max_trajectory_tokens: the prompt of {problem.id} does not fit {plan.options.max_trajectory_tokens} "
                 "tokens, shortened as far as it can be; give more, or leave the problem out with problem_ids"
-            )
+            ) from error
 
 
 async def _models(plan: Plan, progress: Progress) -> Models:
