@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..envs.tinker_config import TinkerEnvConfig, load_dialect
 from ..envs.tinker_data import CVDPDataset, Schedule
-from ..envs.tinker_prompt import open_prompt
 from ..episodes.episode import EpisodeConfig
+from ..episodes.prompt import PromptTooLong, open_prompt
 from ..errors import UsageError
 from ..scoring.cache import default_cache_dir
 from .annotations import TokenBytes
@@ -32,8 +32,8 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
     return TinkerEnvConfig(
         model_name=models.tokenizer,
         renderer_name=models.renderer,
-        single_turn=o.env == "single_turn",
         episode=EpisodeConfig(
+            workspace="answer" if o.env == "single_turn" else "shell",
             max_turns=o.max_turns,
             command_timeout=o.timeout_seconds,
             harness_feedback=o.harness_feedback,
@@ -41,9 +41,9 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
             transcript_dir=folder.transcripts,
             system_prompt=models.system_prompt,
             user_prompt=models.user_prompt,
+            max_tokens=o.max_tokens,
+            max_trajectory_tokens=o.max_trajectory_tokens,
         ),
-        max_tokens=o.max_tokens,
-        max_trajectory_tokens=o.max_trajectory_tokens,
         reward=o.reward_config(),
         score_cache=default_cache_dir(),
     )
@@ -61,8 +61,10 @@ def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
     """Raises `UsageError` that names the option and the problem where a problem's opening does not fit."""
     renderer = load_dialect(config).renderer
     for problem in (*plan.problems, *plan.held_out):
-        if open_prompt(problem, config, renderer) is None:
+        try:
+            open_prompt(problem, config.episode, renderer)
+        except PromptTooLong as error:
             raise UsageError(
                 f"max_trajectory_tokens: the prompt of {problem.id} does not fit {plan.options.max_trajectory_tokens} "
                 "tokens, shortened as far as it can be; give more, or leave the problem out with problem_ids"
-            )
+            ) from error

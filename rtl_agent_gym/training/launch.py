@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None, *, rl: bool = False, recipe: Mo
 
 
 async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
-    from ..episodes.loop_runtime import acquire
+    from ..episodes.runtime import acquire
 
     task = asyncio.current_task()
     assert task is not None
@@ -166,6 +166,7 @@ async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Eng
 async def _train(plan: Plan, folder: RunFolder, progress: Progress, models: Models, engine: Engine) -> None:
     from .checkpointer import Checkpointer
     from .dataset import check_prompts, make_dataset, spelling
+    from .evaluator import Evaluator
     from .loop import TrainingLoop
     from .services import LONGER
     from .teacher_setup import make_teacher
@@ -185,20 +186,22 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, models: Mode
     teacher = await make_teacher(plan, models.teacher, engine, dataset.config)
     token_bytes = await asyncio.to_thread(spelling, dataset.config)
     engine.requests.settle(LONGER * o.service_wait_seconds)
+    evaluated = {"test": plan.problems if o.eval_episodes else [], "held_out": plan.held_out}
+    evaluator = Evaluator(o, evaluated, dataset.config, folder.path / "evaluations", progress)
     with _weights_and_biases(plan, folder) as on_metrics:
         loop = TrainingLoop(
-            o, dataset, checkpointer, teacher, folder, progress,
-            held_out=plan.held_out, token_bytes=token_bytes, on_metrics=on_metrics,
+            o, dataset, checkpointer, teacher, evaluator, folder, progress,
+            token_bytes=token_bytes, on_metrics=on_metrics,
         )  # fmt: skip
         await loop.run()
 
 
 async def _report(folder: RunFolder) -> None:
-    from .report import write_report
+    from ..evaluation import report
 
     try:
-        write_report(folder)
-    except OSError as error:
+        report.write_report([folder.path], folder.path / "report.html", episodes=False)
+    except RTLGymError as error:
         logger.warning("the report was not written: %s", error)
 
 

@@ -20,14 +20,14 @@ from typing import Any
 
 from ..engines.protocol import Sampler
 from ..envs.tinker_data import CVDPDataset
-from ..problems import Problem
 from .advantages import RunningMeans
 from .annotations import TokenBytes, annotate
 from .checkpointer import Checkpointer
 from .datums import Example, example_metrics, make_examples
+from .evaluator import Evaluator
 from .options import TrainOptions
 from .progress import Progress
-from .rollouts import RolloutProducer, mean
+from .rollouts import RolloutProducer
 from .run_folder import RunFolder
 from .step import Stepped, step_and_save
 from .teachers import Teacher
@@ -46,9 +46,9 @@ class TrainingLoop:
         dataset: The problems to train on.
         checkpointer: Open.
         teacher: None for none.
+        evaluate: Evaluates the weights before the first step and behind later ones.
         folder: Where graded episodes are kept.
         progress: Where to show it.
-        held_out: Problems that are only evaluated.
         token_bytes: The bytes of the student's tokens, for transcripts.
         on_metrics: See `OnMetrics`.
     """
@@ -59,14 +59,14 @@ class TrainingLoop:
         dataset: CVDPDataset,
         checkpointer: Checkpointer,
         teacher: Teacher | None,
+        evaluate: Evaluator,
         folder: RunFolder,
         progress: Progress,
         *,
-        held_out: Sequence[Problem] = (),
         token_bytes: TokenBytes | None = None,
         on_metrics: OnMetrics | None = None,
     ) -> None:
-        self.options, self.dataset, self.teacher, self.held_out = options, dataset, teacher, list(held_out)
+        self.options, self.dataset, self.teacher, self.evaluate = options, dataset, teacher, evaluate
         self._checkpointer, self._progress = checkpointer, progress
         self._token_bytes, self._on_metrics = token_bytes, on_metrics
         self._producer = RolloutProducer(options, dataset, folder.episodes, progress)
@@ -80,7 +80,7 @@ class TrainingLoop:
         if first >= total:
             return
         sampler = await self._checkpointer.sampler(None)
-        before = await self._evaluate(sampler, 0, "_before") if first == 0 else {}
+        before = await self.evaluate(sampler, 0, "_before") if first == 0 else {}
         try:
             await self._resume_rollouts(first)
             for step in range(first, total):
@@ -115,8 +115,8 @@ class TrainingLoop:
             "time/train": trained - judged,
             "time/total": trained - begun,
         }
-        if self._is_evaluated(step):
-            metrics |= await self._evaluate(stepped.sampler, step + 1, "")
+        if self.evaluate.is_due(step):
+            metrics |= await self.evaluate(stepped.sampler, step + 1)
         await self._commit(step, metrics, stepped)
         self._report(step, metrics)
         return stepped.sampler
@@ -151,32 +151,6 @@ class TrainingLoop:
                 )
             )
         return training.result()
-
-    def _is_evaluated(self, step: int) -> bool:
-        o, done = self.options, step + 1
-        return done == o.num_steps or (o.eval_every > 0 and done % o.eval_every == 0)
-
-    async def _evaluate(self, sampler: Sampler, version: int, when: str) -> dict[str, float]:
-        """Fresh episodes of the training problems (``test``) and of the held-out ones; none is ever trained on."""
-        metrics: dict[str, float] = {}
-        trained = self.dataset.problems if self.options.eval_episodes else []
-        for name, problems in ((f"test{when}", trained), (f"held_out{when}", self.held_out)):
-            if not problems:
-                continue
-            begun, size = time.monotonic(), max(1, round(self.options.eval_episodes / len(problems)))
-            self._progress.begin(max(0, version - 1), "evaluating", size * len(problems))
-            batch = await self._producer.play(problems, sampler, size, version, f"-{name}")
-            passed = [one for group in batch.groups for one in group.passed]
-            rewards = [reward for group in batch.groups for reward in group.trajectories.get_total_rewards()]
-            metrics |= {f"{name}/episodes": float(len(passed)), f"time/{name}": time.monotonic() - begun}
-            if passed:  # of none there is no rate: what the machine breaks is no failure of the model
-                metrics |= {f"{name}/pass_rate": mean(passed), f"{name}/reward": mean(rewards)}
-            kind = "held-out problems: " if problems is self.held_out else ""
-            self._progress.say(
-                f"{kind}{len(passed)} fresh episodes after {version} steps: "
-                f"{mean(passed):.0%} pass, reward {mean(rewards):.3f}"
-            )
-        return metrics
 
     async def _commit(self, step: int, metrics: dict[str, Any], stepped: Stepped) -> None:
         pending = self._producer.pending()

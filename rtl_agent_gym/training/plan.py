@@ -189,9 +189,9 @@ def _check_models(
 ) -> Models:
     """The models by name, each published one known and with a dialect that fits it."""
     renderer = o.renderer_name or (recipe.renderer if recipe is not None else "")
-    if recipe is not None and o.student_model == recipe.name:
-        if renderer.partition("_")[0] != recipe.renderer.partition("_")[0]:
-            raise UsageError(f"renderer_name: {renderer} does not fit the {recipe.name} models; take {recipe.renderer}")
+    made = recipe is not None and o.student_model == recipe.name
+    if recipe is not None and made and renderer.partition("_")[0] != recipe.renderer.partition("_")[0]:
+        raise UsageError(f"renderer_name: {renderer} does not fit the {recipe.name} models; take {recipe.renderer}")
     for option, model in published:
         if option == "student_model":
             renderer = renderer_for(model, o.renderer_name, engine, option, "renderer_name")

@@ -218,7 +218,7 @@ class RolloutProducer:
     async def _play_step(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
         begun, faults, dropped = time.monotonic(), list[SandboxError](), 0
         for pause in (*PAUSES, None):
-            batch = await self.play(problems, sampler, self._options.group_size, step)
+            batch = await self._play_groups(step, problems, sampler)
             refused = bool(batch.faults) and all(isinstance(fault, RequestRefused) for fault in batch.faults)
             faults, dropped = faults + batch.faults, dropped + batch.dropped
             if batch.groups:
@@ -237,22 +237,12 @@ class RolloutProducer:
             "and start the same command again to go on from here"
         )
 
-    async def play(
-        self, problems: Sequence[Problem], sampler: Sampler, size: int, step: int, suffix: str = ""
-    ) -> Batch:
-        """Play `size` episodes of each problem, all at once. A group that is lost is counted, and the others go on.
-
-        Args:
-            problems: One for each group.
-            sampler: The weights.
-            size: Episodes in a group.
-            step: With `suffix` it names the episodes, and so decides what they sample.
-            suffix: For episodes that are not the step's own.
-        """
+    async def _play_groups(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
+        """The step's groups, all at once. A group that is lost is counted, and the others go on."""
         batch = Batch()
 
         async def play_group(number: int, problem: Problem) -> PlayedGroup | None:
-            names = [rollout_name(step, number, member) + suffix for member in range(size)]
+            names = [rollout_name(step, number, member) for member in range(self._options.group_size)]
             try:
                 return await self._play_group(problem, names, sampler, batch.faults)
             except ServiceDown:
@@ -278,8 +268,10 @@ class RolloutProducer:
                     tasks.create_task(self._play_episode(builder, envs, member, name, sampler, faults))
                     for member, name in enumerate(names)
                 ]
-            survivors = [(found, env) for task, env in zip(members, envs, strict=True) if (found := task.result())]
-            if len(survivors) < min(self._options.min_survivors, len(names)):
+            survivors = [
+                (found, env) for task, env in zip(members, envs, strict=True) if (found := task.result()) is not None
+            ]
+            if len(survivors) < self._options.min_survivors:
                 raise SandboxError(f"{len(survivors)} of {len(names)} episodes survived; the last fault: {faults[-1]}")
             trajectories = [trajectory for trajectory, _ in survivors]
             graded = await builder.compute_group_rewards(trajectories, [env for _, env in survivors])

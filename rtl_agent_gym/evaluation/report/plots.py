@@ -6,8 +6,8 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
-from .report_data import Run
+from ...errors import UsageError
+from .runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ WINDOW = 10
 """A line's smoothing: each point is the mean over as many steps before it, or a tenth of all, whichever is less."""
 
 
-def training_curves(runs: Sequence[Run]) -> bytes | None:
+def training_curves(runs: Sequence[Run]) -> str | None:
     """Curves over the steps of training runs; None where there is no metric to draw."""
     drawn = [curve for curve in CURVES if any(run.curve(curve[0])[1] for run in runs)]
     if not drawn:
@@ -55,7 +55,7 @@ def training_curves(runs: Sequence[Run]) -> bytes | None:
     return _svg(figure)
 
 
-def pass_curves(runs: Sequence[Run]) -> bytes | None:
+def pass_curves(runs: Sequence[Run]) -> str | None:
     """pass@k of evaluations with their intervals, and pass rates by category; None where nothing was evaluated."""
     runs = [run for run in runs if run.summary.finished]
     if not runs:
@@ -135,10 +135,10 @@ def _percent() -> Any:
     return PercentFormatter(1.0, decimals=0)
 
 
-def _svg(figure: Figure) -> bytes:
+def _svg(figure: Figure) -> str:
     from matplotlib import rc_context
 
-    stream = io.BytesIO()
+    stream = io.StringIO()
     with rc_context({"svg.hashsalt": "rtl-agent-gym", "svg.fonttype": "path"}):
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     return stream.getvalue()

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.docker
 
 PROGRAM = """
 import asyncio, os, socket, subprocess, time
-from rtl_agent_gym.envs import loop_runtime
+from rtl_agent_gym.episodes import runtime
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes.container import OWNER_LABEL
 
@@ -20,7 +20,7 @@ def containers():
     return subprocess.run(["docker", "ps", "-q", "--filter", mine], capture_output=True, text=True).stdout.split()
 
 async def use(release):
-    lease = loop_runtime.acquire()
+    lease = runtime.acquire()
     if release:
         await lease.release()
     else:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtl_agent_gym.episodes.prompt_budget import MARKER, fit_passages, split_pieces
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.prompts.shortening import MARKER, fit_passages, split_pieces
 
 SPEC = (
     """Design an arbiter.
@@ -113,28 +112,3 @@ def test_long_problems_of_the_benchmark_fit(cvdp_data: Path) -> None:
         assert fitted is not None
         assert fitted.cut
         assert problem.prompt[:60] == fitted.passages[0][:60]
-
-
-@pytest.mark.parametrize("single_turn", [False, True])
-def test_the_callers_own_words_are_used_and_shortened_too(single_turn: bool) -> None:
-    pytest.importorskip("tinker_cookbook")
-    from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
-    from rtl_agent_gym.envs.tinker_prompt import open_prompt
-    from rtl_agent_gym.episodes.episode import EpisodeConfig
-    from rtl_agent_gym.renderers import get_renderer
-    from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
-
-    problem, renderer = load_problems("bundled")[0], get_renderer("qwen3", qwen3_tokenizer())
-    rules = EpisodeConfig(system_prompt="Be brief.", user_prompt="Design it.\n\n" + "And so on.\n\n" * 300)
-    config = TinkerEnvConfig(single_turn=single_turn, episode=rules)
-    whole = open_prompt(problem, config, renderer)
-    assert whole is not None
-    assert (whole.rules, whole.cut) == (rules, ())
-    short = open_prompt(problem, replace(config, max_prompt_tokens=500), renderer)
-    assert short is not None
-    assert len(short.ids) <= 500 < len(whole.ids)
-    assert short.rules.system_prompt == "Be brief."
-    assert short.rules.user_prompt is not None
-    assert short.rules.user_prompt.startswith("Design it.")
-    assert MARKER in short.rules.user_prompt
-    assert problem.prompt[:40] not in short.rules.user_prompt

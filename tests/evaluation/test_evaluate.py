@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rtl_agent_gym.evaluation.run import FAULTS_IN_A_ROW, scorable
 
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
@@ -20,7 +21,6 @@ from rtl_agent_gym.evaluation.results import (
     problem_digests,
     read_results,
 )
-from rtl_agent_gym.evaluation.run import FAULTS_IN_A_ROW, scorable
 from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.wording import heredoc

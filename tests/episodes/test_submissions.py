@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +13,6 @@ import pytest
 
 from rtl_agent_gym.envs import Episode, EpisodeConfig
 from rtl_agent_gym.episodes import submissions
-from rtl_agent_gym.episodes.single_turn_episode import SingleTurnEpisode
 from rtl_agent_gym.episodes.submissions import (
     Submissions,
     all_pass,
@@ -135,11 +133,9 @@ def test_negative_options_are_refused_by_name(name: str) -> None:
         gym.make("CVDPAgentic-v0", **{name: -1}).close()  # type: ignore[arg-type]
 
 
-def test_one_completion_has_no_turn_to_submit_in(arbiter: Problem) -> None:
+def test_one_completion_has_no_turn_to_submit_in() -> None:
     with pytest.raises(UsageError, match="harness_feedback"):
-        SingleTurnEpisode(
-            arbiter, grader=Broken(), renderer=get_renderer("qwen3"), config=EpisodeConfig(harness_feedback=1)
-        )
+        EpisodeConfig(workspace="answer", harness_feedback=1)
 
 
 # On real containers and the real harness
@@ -352,11 +348,11 @@ class Patient:
         return score()
 
 
-class Files:
-    """As much of a sandbox as a grading needs."""
+FILES: dict[str, str | bytes] = {RTL: b"module m; endmodule"}
 
-    async def read_files(self, *_: Any, **__: Any) -> dict[str, bytes]:
-        return {RTL: b"module m; endmodule"}
+
+async def read() -> tuple[dict[str, str | bytes], str]:
+    return FILES, ""
 
 
 def rules(count: int) -> EpisodeConfig:
@@ -369,11 +365,11 @@ async def test_the_clock_tells_little_of_what_the_tests_did(arbiter: Problem, mo
     waited = []
     for _ in range(4):
         begun = time.monotonic()
-        await made.submit(Files())  # type: ignore[arg-type]
+        await made.submit(read)
         waited.append(time.monotonic() - begun)
     assert waited == pytest.approx([0.5, 0.5, 0.5, 1.0], abs=0.2)
     begun = time.monotonic()
-    assert (await made.submit(Files())).exit_code == 2  # type: ignore[arg-type]
+    assert (await made.submit(read)).exit_code == 2
     assert time.monotonic() - begun < 0.3  # nothing was graded, so there is nothing to hide
 
 
@@ -392,8 +388,8 @@ async def test_each_submission_has_stimuli_of_its_own_and_the_end_the_problems(a
         made = Submissions(arbiter, grader, rules(2), seed)
         made_seeds = [stimuli_seed(arbiter, seed, number) for number in (1, 2)]
         for number in (1, 2):
-            await made.grade(Files(), seed=stimuli_seed(arbiter, seed, number))  # type: ignore[arg-type]
-        await made.grade(Files())  # type: ignore[arg-type]
+            await made.grade(FILES, seed=stimuli_seed(arbiter, seed, number))
+        await made.grade(FILES)
         assert grader.seeds == [*made_seeds, None]
         drawn.append(grader.seeds)
     assert drawn[0] == drawn[1]  # a replay draws the same
@@ -406,9 +402,13 @@ def test_siblings_in_training_share_no_stimuli(arbiter: Problem) -> None:
     from rtl_agent_gym.envs.tinker_env import CVDPEnv
 
     def seed(feedback: int) -> int:
-        parts: Any = {"dialect": Dialect(get_renderer("qwen3"), str), "provider": None, "grader": Patient(), "seed": 3}
-        opened: Any = SimpleNamespace(rules=EpisodeConfig(harness_feedback=feedback))
-        return CVDPEnv(arbiter, TinkerEnvConfig(), **parts)._make_episode(opened)._seed or 0
+        parts: Any = {
+            "dialect": Dialect(get_renderer("qwen3"), str),
+            "provider": object(),
+            "grader": Patient(),
+            "seed": 3,
+        }
+        return CVDPEnv(arbiter, TinkerEnvConfig(harness_feedback=feedback), **parts).episode.seed
 
     assert (seed(0), seed(0)) == (3, 3)
     assert len({seed(2) for _ in range(3)}) == 3
