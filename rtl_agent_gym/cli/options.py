@@ -123,7 +123,7 @@ class EpisodeOptions:
                 max_context=self.max_context,
                 base_url=self.base_url,
                 api_key=self.api_key,
-                tools=self.tools and not single_turn,
+                tools=self.tools,
             ),
             renderer=self.renderer,
             episode=EpisodeConfig(

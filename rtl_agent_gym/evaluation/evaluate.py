@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from ..episodes.episode import Episode, EpisodeConfig, Grader
+from ..episodes.prompt import episode_renderer
 from ..episodes.rewards import FunctionGrader, read_reward
+from ..episodes.runtime import acquire
 from ..errors import SandboxError, UsageError, cannot_write
 from ..policies import Closable, Policy, make_policy
 from ..problems import Problem, load_problems
 from ..renderers import Renderer, get_renderer
-from ..sandboxes import DockerSandboxes, SandboxProvider
-from ..scoring import ScoreCache, Scorer
+from ..sandboxes import SandboxProvider
+from ..scoring import Scorer
+from ..scoring.cache import default_cache_dir
 from ..scoring.scorable import scorable
 from ..scoring.score import Score
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
@@ -71,8 +74,8 @@ async def evaluate(
         config: What is played, and how.
         policy: Who acts; None for the one that `config` names, which is closed at the end.
         observer: Told how it goes.
-        provider: Where sandboxes come from; None for Docker, closed at the end.
-        grader: Who scores; None for a `Scorer` of `config`'s reward, closed at the end.
+        provider: Where sandboxes come from; None for the event loop's own.
+        grader: Who scores; None for a `Scorer` by `EvaluationConfig.reward`, closed at the end.
 
     Returns:
         All results, those of earlier runs in the same folder included. The folder then holds ``summary.json`` and the
@@ -85,7 +88,7 @@ async def evaluate(
     """
     observer = observer or Observer()
     problems = _scorable_problems(config, observer)
-    player = policy if policy is not None else make_policy(config.policy, config.model)
+    player = policy if policy is not None else _make_policy(config)
     async with AsyncExitStack() as owned:
         if policy is None and isinstance(player, Closable):
             owned.push_async_callback(player.close)
@@ -98,29 +101,35 @@ async def evaluate(
             folder = config.folder or default_folder(record)
             file = owned.enter_context(ResultsFile(folder, record, resume=config.resume))
         for problem in problems:
-            player.player(problem, renderer, 0)  # raises where the policy cannot play it
+            player.player(problem, episode_renderer(config.episode, renderer), 0)  # raises where it cannot play it
         if provider is None:
-            provider = await owned.enter_async_context(DockerSandboxes())
+            lease = acquire()
+            owned.push_async_callback(lease.release)
+            provider = lease.runtime.provider
         if grader is None:
             grader = await _make_grader(config, provider, len(problems), owned)
-        rules = replace(config.episode, transcript_dir=file.folder / "transcripts") if file else config.episode
+        rules = rules_for(player, config.episode)
+        if file is not None:
+            rules = replace(rules, transcript_dir=file.folder / "transcripts")
         run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
         await run.play()
         return _conclude(run, file, record)
 
 
+def _make_policy(config: EvaluationConfig) -> Policy:
+    answer = config.episode.workspace == "answer"
+    return make_policy(config.policy, replace(config.model, tools=False) if answer else config.model)
+
+
 def _scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Problem]:
-    asked = load_problems(
-        config.problems if isinstance(config.problems, str) else list(config.problems),
-        ids=config.ids,
-        categories=config.categories,
-        difficulties=config.difficulties,
-    )
+    asked = config.problems
+    if isinstance(asked, (str, Path)):
+        asked = load_problems(asked, ids=config.ids, categories=config.categories, difficulties=config.difficulties)
     problems, left = scorable(asked)
     for problem, reason in left:
         observer.left_out(problem, reason)
     if not problems:
-        source = config.problems if isinstance(config.problems, str) else "those given"
+        source = config.problems if isinstance(config.problems, (str, Path)) else "those given"
         raise UsageError(f"no problem of {source} that was asked for can be scored here")
     return problems
 
@@ -131,7 +140,7 @@ async def _make_grader(
     weights, function = read_reward(config.reward)
     waiting = min(config.gradings, config.concurrency, config.samples * problems)
     scorer = await owned.enter_async_context(
-        Scorer(provider, weights=weights, cache=ScoreCache() if config.cache else None, waiting=waiting)
+        Scorer(provider, weights=weights, cache=default_cache_dir() if config.cache else None, waiting=waiting)
     )
     return scorer if function is None else FunctionGrader(scorer, function)
 
@@ -225,7 +234,7 @@ class _Run:
                 provider=self.provider,
                 grader=self.grader,
                 renderer=self.renderer,
-                config=rules_for(self.policy, problem, self.rules),
+                config=self.rules,
                 seed=seed,
                 on_output=self.observer.output,
             )

@@ -67,14 +67,9 @@ class Played:
     transcript: Path | None
 
 
-def rules_for(policy: Policy, problem: Problem, rules: EpisodeConfig) -> EpisodeConfig:
-    """The rules of an episode as a policy needs them.
-
-    A chat service with tools teaches its own form of calls, so the prompt's part on the dialect is left out.
-    """
-    if not getattr(policy, "native_tools", False) or rules.system_prompt is not None:
-        return rules
-    return replace(rules, teach_dialect=False)
+def rules_for(policy: Policy, rules: EpisodeConfig) -> EpisodeConfig:
+    """The rules of an episode as a policy needs them: a chat service with tools teaches its own form of calls."""
+    return replace(rules, teach_dialect=False) if getattr(policy, "native_tools", False) else rules
 
 
 async def play(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Renderer
 from ..renderers.protocol import Message
+from ..renderers.toolless import ToollessRenderer
 from .protocol import Completion
 from .wording import heredoc, write_turn
 
 
 class GoldenPolicy:
-    """Looks around, writes the golden files, compiles them, and says that it is done."""
+    """Looks around, writes the golden files, compiles them, and says that it is done; or answers with the files."""
 
     name = "golden"
 
@@ -22,6 +24,13 @@ class GoldenPolicy:
         if not problem.golden:
             raise UsageError(f"{problem.id} comes without a reference solution, so the golden policy cannot play it")
         return GoldenPlayer(problem, problem.golden, renderer)
+
+
+def write_answer(files: Mapping[str, str]) -> str:
+    """The answer of one turn that holds these files, each in a fenced block with its path."""
+    longest = max((len(run) for text in files.values() for run in re.findall("`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return "\n\n".join(f"{fence}text {path}\n{text}\n{fence}" for path, text in files.items())
 
 
 class GoldenPlayer:
@@ -36,6 +45,9 @@ class GoldenPlayer:
         return Completion(next(self._turns))
 
     def _plan(self) -> Iterator[str]:
+        if isinstance(self._renderer, ToollessRenderer):
+            yield write_answer(self._golden)
+            return
         documents = [path for path in self._problem.context if path.startswith("docs/")]
         look = ["ls -R rtl docs verif", *(f"head -n 40 '{path}'" for path in documents[:1])]
         yield write_turn(self._renderer, "First a look at the work folder and the specification.", ["\n".join(look)])
