@@ -35,8 +35,9 @@ from ..scoring.scorable import scorable
 from ..scoring.score import Score
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
 from .official import write_official
-from .play import Observer, Played, play, rules_for
-from .results import EpisodeResult, ResultsFile, episode_seed
+from .outcome import EpisodeResult, episode_seed
+from .play import Observer, play, rules_for
+from .results import ResultsFile
 from .summary import Summary, summarise
 
 FAULTS_IN_A_ROW = 8
@@ -239,7 +240,7 @@ class _Run:
                 on_output=self.observer.output,
             )
             try:
-                played = await play(episode, self.policy, self.observer, seed=seed)
+                result = await play(episode, self.policy, self.observer, seed=seed)
             except SandboxError as error:
                 fault = error
                 self.observer.faulted(problem, sample, error)
@@ -247,9 +248,13 @@ class _Run:
                     await asyncio.sleep(random.uniform(0, min(self.config.longest_pause, 2.0**attempt)))
             else:
                 self.faults_in_a_row = 0
-                return self._result(problem, sample, seed, attempt, played)
+                path = result.transcript
+                if path is not None and self.file is not None:
+                    path = str(Path(path).relative_to(self.file.folder))
+                return result.model_copy(update={"sample": sample, "retries": attempt, "transcript": path})
         self._count_fault(fault)
-        return self._result(problem, sample, seed, attempt, fault=f"{type(fault).__name__}: {fault}")
+        reason = f"{type(fault).__name__}: {fault}"
+        return EpisodeResult.of(problem, seed, sample=sample, retries=attempt, fault=reason)
 
     def _count_fault(self, error: SandboxError) -> None:
         self.faults_in_a_row += 1
@@ -258,28 +263,3 @@ class _Run:
             if self.file is not None:
                 what += f". What is finished is in {self.file.folder}; the same command goes on from there"
             raise type(error)(what) from error
-
-    def _result(
-        self,
-        problem: Problem,
-        sample: int,
-        seed: int,
-        retries: int,
-        played: Played | None = None,
-        fault: str | None = None,
-    ) -> EpisodeResult:
-        outcome: dict[str, Any] = {}
-        if played is not None:
-            outcome = dict(vars(played))
-            if (path := played.transcript) is not None:
-                outcome["transcript"] = str(path.relative_to(self.file.folder) if self.file is not None else path)
-        return EpisodeResult(
-            problem_id=problem.id,
-            sample=sample,
-            category=problem.category,
-            difficulty=problem.difficulty,
-            seed=seed,
-            retries=retries,
-            fault=fault,
-            **outcome,
-        )

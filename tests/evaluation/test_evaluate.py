@@ -14,7 +14,8 @@ from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, Observer, evaluate, read_config, summarise
 from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW, scorable
-from rtl_agent_gym.evaluation.results import EpisodeResult, episode_seed, read_results
+from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
+from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.wording import heredoc
