@@ -1,9 +1,9 @@
-"""The reference solution, played through real shell turns."""
+"""The reference solution, played through real shell turns, or given in one answer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..errors import UsageError
 from ..problems import Problem
@@ -15,7 +15,7 @@ from .wording import heredoc, write_turn
 
 
 class GoldenPolicy:
-    """Looks around, writes the golden files, compiles them, and says that it is done; or answers with the files."""
+    """Looks around, writes the golden files, compiles them, and says that it is done; without a shell, answers once."""
 
     name = "golden"
 
@@ -24,13 +24,6 @@ class GoldenPolicy:
         if not problem.golden:
             raise UsageError(f"{problem.id} comes without a reference solution, so the golden policy cannot play it")
         return GoldenPlayer(problem, problem.golden, renderer)
-
-
-def write_answer(files: Mapping[str, str]) -> str:
-    """The answer of one turn that holds these files, each in a fenced block with its path."""
-    longest = max((len(run) for text in files.values() for run in re.findall("`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    return "\n\n".join(f"{fence}text {path}\n{text}\n{fence}" for path, text in files.items())
 
 
 class GoldenPlayer:
@@ -46,8 +39,7 @@ class GoldenPlayer:
 
     def _plan(self) -> Iterator[str]:
         if isinstance(self._renderer, ToollessRenderer):
-            yield write_answer(self._golden)
-            return
+            yield write_turn(self._renderer, "\n\n".join(fenced(*file) for file in self._golden.items()))
         documents = [path for path in self._problem.context if path.startswith("docs/")]
         look = ["ls -R rtl docs verif", *(f"head -n 40 '{path}'" for path in documents[:1])]
         yield write_turn(self._renderer, "First a look at the work folder and the specification.", ["\n".join(look)])
@@ -60,3 +52,9 @@ class GoldenPlayer:
             yield write_turn(self._renderer, "Does it compile?", [check])
         while True:
             yield write_turn(self._renderer, "The design is written and checked.")
+
+
+def fenced(path: str, content: str) -> str:
+    """A file as a fenced block of an answer; the fence is longer than any in the file."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", content)), 0)
+    return f"{fence}systemverilog {path}\n{content.removesuffix(chr(10))}\n{fence}"
