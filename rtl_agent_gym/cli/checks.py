@@ -7,7 +7,6 @@ import importlib.util
 import os
 import platform
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,8 +21,8 @@ from requests import RequestException
 from ..errors import SandboxError
 from ..renderers import vocabularies
 from ..sandboxes import image
-from ..sandboxes.container import OWNER_LABEL
 from ..sandboxes.daemon import connect, find_daemon
+from ..sandboxes.hosting import OWNER_LABEL, owner_lives
 
 State = Literal["ok", "missing", "optional"]
 
@@ -122,24 +121,10 @@ def _containers() -> Check:
             ours = client.api.containers(all=True, filters={"label": OWNER_LABEL})
     except (SandboxError, DockerException, RequestException) as error:
         return Check("docker", part, "optional", f"cannot be listed: {error}")
-    leaked = [container["Id"][:12] for container in ours if not _owner_lives(container["Labels"].get(OWNER_LABEL, ""))]
+    leaked = [container["Id"][:12] for container in ours if not owner_lives(container["Labels"].get(OWNER_LABEL, ""))]
     if leaked:
         return Check("docker", part, "optional", f"{len(leaked)} of {len(ours)}", f"docker rm -f {' '.join(leaked)}")
     return Check("docker", part, "ok", f"none ({len(ours)} in use)")
-
-
-def _owner_lives(owner: str) -> bool:
-    """Whether the process ``host:pid`` is alive; one of another host is taken to be."""
-    host, _, pid = owner.rpartition(":")
-    if host != socket.gethostname() or not pid.isdigit():
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _machine() -> Iterator[Check]:

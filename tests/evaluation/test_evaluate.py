@@ -24,6 +24,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
 from rtl_agent_gym.transcripts import read_transcript
 from tests.policies.chat_server import ChatServer, call
+from tests.sandboxes.providers import ProviderAround
 
 pytestmark = pytest.mark.docker
 
@@ -103,11 +104,12 @@ async def test_an_interrupted_run_goes_on_to_the_same_results(tmp_path: Path, pr
     assert {result.seed for result in whole} == {episode_seed(0, p.id, n) for p in chosen for n in range(3)}
 
 
-class Flaky:
+class Flaky(ProviderAround):
     """A provider whose machine fails at first: no daemon, then a container that dies in use."""
 
     def __init__(self, provider: DockerSandboxes, faults: list[str]) -> None:
-        self.provider, self.faults = provider, faults
+        super().__init__(provider)
+        self.faults = faults
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         if spec is not None and spec.role == "agent" and self.faults:
