@@ -12,16 +12,9 @@ from rich.console import Console
 
 from ..evaluation import evaluate
 from ..scoring import RewardWeights
+from .episode_options import CacheOption, EpisodeOptions, with_options
 from .eval_show import EvaluationProgress, episode_observer, print_summary
-from .options import (
-    CacheOption,
-    CategoriesOption,
-    DifficultiesOption,
-    EpisodeOptions,
-    JsonOption,
-    ProblemIdsOption,
-    with_options,
-)
+from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption
 
 
 @with_options

@@ -14,7 +14,8 @@ from ..errors import SandboxError
 from ..evaluation import EpisodeResult, evaluate
 from ..scoring import RewardWeights, Score
 from ..scoring.scorable import require_scorable
-from .options import EpisodeOptions, JsonOption, ProblemOption, one_problem, with_options, writable_folder
+from .episode_options import EpisodeOptions, with_options
+from .options import JsonOption, ProblemOption, one_problem, writable_folder
 from .show import EpisodePrinter, print_score
 
 

@@ -2,9 +2,10 @@
 
 from .config import EvaluationConfig, EvaluationRecord
 from .evaluate import Evaluation, evaluate
-from .play import Observer, Played, play, rules_for
+from .outcome import EpisodeResult
+from .play import Observer, play, rules_for
 from .replay import Divergence, Replay, replay
-from .results import EpisodeResult, read_config, read_results
+from .results import read_config, read_results
 from .statistics import Estimate, pass_at_k
 from .summary import Summary, summarise
 
@@ -16,7 +17,6 @@ __all__ = [
     "EvaluationConfig",
     "EvaluationRecord",
     "Observer",
-    "Played",
     "Replay",
     "Summary",
     "evaluate",

@@ -16,12 +16,11 @@ from pydantic import BaseModel, ConfigDict
 
 from .. import __version__
 from ..episodes.episode import EpisodeConfig
+from ..episodes.prompt import open_prompt
 from ..episodes.rewards import Reward
-from ..episodes.rules import RECORDED_RULES
 from ..errors import UsageError
 from ..policies import ModelOptions, Policy, ScriptedPolicy
 from ..problems import Problem
-from ..prompts import build_prompt
 from ..renderers import Renderer
 from ..sandboxes import SandboxSpec
 from ..sandboxes.image import image_tag
@@ -44,14 +43,14 @@ class EvaluationConfig:
         UsageError: A number is out of range.
     """
 
-    problems: str | Sequence[Problem] = "bundled"
+    problems: str | Path | Sequence[Problem] = "bundled"
     """A source as `load_problems` takes it, or the problems themselves."""
     ids: Sequence[str] | None = None
-    """Only these problems of the source."""
+    """Of a source, only the problems with these ids."""
     categories: Sequence[str] | None = None
-    """Only problems of these categories, such as ``cid003``."""
+    """Of a source, only the problems of these categories, such as ``cid003``."""
     difficulties: Sequence[str] | None = None
-    """Only problems of these difficulties: ``easy``, ``medium``, ``hard``."""
+    """Of a source, only the problems of these difficulties: ``easy``, ``medium``, ``hard``."""
     policy: str = "golden"
     """Who acts, by a name that `make_policy` takes. Not read where `evaluate` is given a policy."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -148,7 +147,7 @@ def make_record(
     """The record of an evaluation of `problems`; `named` says that the policy was made by its name in `config`."""
     rules = config.episode
     return EvaluationRecord(
-        problems=config.problems if isinstance(config.problems, str) else "given",
+        problems=str(config.problems) if isinstance(config.problems, (str, Path)) else "given",
         digests={problem.id: problem.digest for problem in problems},
         policy=config.policy if named else policy.name,
         samples=config.samples,
@@ -167,10 +166,14 @@ def make_record(
 
 
 def _other_rules(rules: EpisodeConfig) -> dict[str, Any]:
-    usual = EpisodeConfig()
-    names = [name for name in RECORDED_RULES if name not in EvaluationRecord.model_fields]
-    found = {name: getattr(rules, name) for name in names if getattr(rules, name) != getattr(usual, name)}
-    return found if rules.sandbox == SandboxSpec() else found | {"sandbox": repr(rules.sandbox)}
+    usual = EpisodeConfig().recorded()
+    found = {name: value for name, value in rules.recorded().items() if usual.get(name) != value}
+    for name in ("max_tokens", "max_trajectory_tokens", "max_prompt_tokens"):
+        if (limit := getattr(rules, name)) is not None:
+            found[name] = limit
+    if rules.sandbox != SandboxSpec():
+        found["sandbox"] = repr(rules.sandbox)
+    return {name: value for name, value in found.items() if name not in EvaluationRecord.model_fields}
 
 
 def _reward_name(reward: Reward) -> str:
@@ -184,16 +187,8 @@ def _reward_name(reward: Reward) -> str:
 
 def prompts_digest(policy: Policy, renderer: Renderer, problem: Problem, rules: EpisodeConfig) -> str:
     """Twelve hex digits that stand for the words around a problem: what an episode of this one begins with."""
-    config = rules_for(policy, problem, rules)
-    system, user = build_prompt(
-        problem,
-        renderer=renderer.name,
-        command_timeout=config.command_timeout,
-        max_output=config.max_output,
-        max_turns=config.max_turns,
-        harness_feedback=config.harness_feedback,
-    )
-    return _digest("\0".join([system if config.system_prompt is None else config.system_prompt, user]))
+    system, user, _ = open_prompt(problem, rules_for(policy, rules), renderer)
+    return _digest(f"{system}\0{user}")
 
 
 def _digest(text: str) -> str:

@@ -21,19 +21,23 @@ from pathlib import Path
 from typing import Any
 
 from ..episodes.episode import Episode, EpisodeConfig, Grader
+from ..episodes.prompt import episode_renderer
 from ..episodes.rewards import FunctionGrader, read_reward
+from ..episodes.runtime import acquire
 from ..errors import SandboxError, ServiceDown, UsageError, cannot_write
 from ..policies import Closable, Policy, make_policy
 from ..problems import Problem, load_problems
 from ..renderers import Renderer, get_renderer
-from ..sandboxes import DockerSandboxes, SandboxProvider
-from ..scoring import ScoreCache, Scorer
+from ..sandboxes import SandboxProvider
+from ..scoring import Scorer
+from ..scoring.cache import default_cache_dir
 from ..scoring.scorable import scorable
 from ..scoring.score import Score
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
 from .official import write_official
-from .play import Observer, Played, play, rules_for
-from .results import EpisodeResult, ResultsFile, episode_seed
+from .outcome import EpisodeResult, episode_seed
+from .play import Observer, play, rules_for
+from .results import ResultsFile
 from .summary import Summary, summarise
 
 FAULTS_IN_A_ROW = 8
@@ -71,8 +75,8 @@ async def evaluate(
         config: What is played, and how.
         policy: Who acts; None for the one that `config` names, which is closed at the end.
         observer: Told how it goes.
-        provider: Where sandboxes come from; None for Docker, closed at the end.
-        grader: Who scores; None for a `Scorer` of `config`'s reward, closed at the end.
+        provider: Where sandboxes come from; None for the event loop's own.
+        grader: Who scores; None for a `Scorer` by `EvaluationConfig.reward`, closed at the end.
 
     Returns:
         All results, those of earlier runs in the same folder included. The folder then holds ``summary.json`` and the
@@ -85,7 +89,7 @@ async def evaluate(
     """
     observer = observer or Observer()
     problems = _scorable_problems(config, observer)
-    player = policy if policy is not None else make_policy(config.policy, config.model)
+    player = policy if policy is not None else _make_policy(config)
     async with AsyncExitStack() as owned:
         if policy is None and isinstance(player, Closable):
             owned.push_async_callback(player.close)
@@ -98,29 +102,35 @@ async def evaluate(
             folder = config.folder or default_folder(record)
             file = owned.enter_context(ResultsFile(folder, record, resume=config.resume))
         for problem in problems:
-            player.player(problem, renderer, 0)  # raises where the policy cannot play it
+            player.player(problem, episode_renderer(config.episode, renderer), 0)  # raises where it cannot play it
         if provider is None:
-            provider = await owned.enter_async_context(DockerSandboxes())
+            lease = acquire()
+            owned.push_async_callback(lease.release)
+            provider = lease.runtime.provider
         if grader is None:
             grader = await _make_grader(config, provider, len(problems), owned)
-        rules = replace(config.episode, transcript_dir=file.folder / "transcripts") if file else config.episode
+        rules = rules_for(player, config.episode)
+        if file is not None:
+            rules = replace(rules, transcript_dir=file.folder / "transcripts")
         run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
         await run.play()
         return _conclude(run, file, record)
 
 
+def _make_policy(config: EvaluationConfig) -> Policy:
+    answer = config.episode.workspace == "answer"
+    return make_policy(config.policy, replace(config.model, tools=False) if answer else config.model)
+
+
 def _scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Problem]:
-    asked = load_problems(
-        config.problems if isinstance(config.problems, str) else list(config.problems),
-        ids=config.ids,
-        categories=config.categories,
-        difficulties=config.difficulties,
-    )
+    asked = config.problems
+    if isinstance(asked, (str, Path)):
+        asked = load_problems(asked, ids=config.ids, categories=config.categories, difficulties=config.difficulties)
     problems, left = scorable(asked)
     for problem, reason in left:
         observer.left_out(problem, reason)
     if not problems:
-        source = config.problems if isinstance(config.problems, str) else "those given"
+        source = config.problems if isinstance(config.problems, (str, Path)) else "those given"
         raise UsageError(f"no problem of {source} that was asked for can be scored here")
     return problems
 
@@ -131,7 +141,7 @@ async def _make_grader(
     weights, function = read_reward(config.reward)
     waiting = min(config.gradings, config.concurrency, config.samples * problems)
     scorer = await owned.enter_async_context(
-        Scorer(provider, weights=weights, cache=ScoreCache() if config.cache else None, waiting=waiting)
+        Scorer(provider, weights=weights, cache=default_cache_dir() if config.cache else None, waiting=waiting)
     )
     return scorer if function is None else FunctionGrader(scorer, function)
 
@@ -225,12 +235,12 @@ class _Run:
                 provider=self.provider,
                 grader=self.grader,
                 renderer=self.renderer,
-                config=rules_for(self.policy, problem, self.rules),
+                config=self.rules,
                 seed=seed,
                 on_output=self.observer.output,
             )
             try:
-                played = await play(episode, self.policy, self.observer, seed=seed)
+                result = await play(episode, self.policy, self.observer, seed=seed)
             except ServiceDown:
                 raise  # nothing that is asked of it would be answered
             except SandboxError as error:
@@ -240,9 +250,13 @@ class _Run:
                     await asyncio.sleep(random.uniform(0, min(self.config.longest_pause, 2.0**attempt)))
             else:
                 self.faults_in_a_row = 0
-                return self._result(problem, sample, seed, attempt, played)
+                path = result.transcript
+                if path is not None and self.file is not None:
+                    path = str(Path(path).relative_to(self.file.folder))
+                return result.model_copy(update={"sample": sample, "retries": attempt, "transcript": path})
         self._count_fault(fault)
-        return self._result(problem, sample, seed, attempt, fault=f"{type(fault).__name__}: {fault}")
+        reason = f"{type(fault).__name__}: {fault}"
+        return EpisodeResult.of(problem, seed, sample=sample, retries=attempt, fault=reason)
 
     def _count_fault(self, error: SandboxError) -> None:
         self.faults_in_a_row += 1
@@ -251,28 +265,3 @@ class _Run:
             if self.file is not None:
                 what += f". What is finished is in {self.file.folder}; the same command goes on from there"
             raise type(error)(what) from error
-
-    def _result(
-        self,
-        problem: Problem,
-        sample: int,
-        seed: int,
-        retries: int,
-        played: Played | None = None,
-        fault: str | None = None,
-    ) -> EpisodeResult:
-        outcome: dict[str, Any] = {}
-        if played is not None:
-            outcome = dict(vars(played))
-            if (path := played.transcript) is not None:
-                outcome["transcript"] = str(path.relative_to(self.file.folder) if self.file is not None else path)
-        return EpisodeResult(
-            problem_id=problem.id,
-            sample=sample,
-            category=problem.category,
-            difficulty=problem.difficulty,
-            seed=seed,
-            retries=retries,
-            fault=fault,
-            **outcome,
-        )

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..problems import DIFFICULTIES
 from .config import EvaluationRecord
-from .results import EpisodeResult
+from .outcome import EpisodeResult
 
 _REPORTED = ("hard", "medium", "easy")
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..episodes.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
 from ..errors import SandboxError, UsageError
@@ -14,9 +13,7 @@ from ..policies import Completion, Listener, Policy
 from ..problems import Problem
 from ..renderers.protocol import Message
 from ..scoring.score import Score
-
-if TYPE_CHECKING:
-    from .results import EpisodeResult
+from .outcome import EpisodeResult
 
 
 def _ignore(*_: object) -> None:
@@ -47,39 +44,14 @@ class Observer:
     """A result is there, and on disk."""
 
 
-@dataclass(frozen=True)
-class Played:
-    """An episode that came to its end."""
-
-    score: Score
-    stop_reason: StopReason
-    turns: int
-    malformed: int
-    """Turns that could not be acted on."""
-    prompt_tokens: int | None
-    """Tokens read by the model, summed over the turns; None where the policy does not say."""
-    output_tokens: int | None
-    """Tokens written by it."""
-    seconds: float
-    """Wall time from the start of the sandbox to the score."""
-    acting_seconds: float
-    """Of these, waiting for the policy."""
-    transcript: Path | None
-
-
-def rules_for(policy: Policy, problem: Problem, rules: EpisodeConfig) -> EpisodeConfig:
-    """The rules of an episode as a policy needs them.
-
-    A chat service with tools teaches its own form of calls, so the prompt's part on the dialect is left out.
-    """
-    if not getattr(policy, "native_tools", False) or rules.system_prompt is not None:
-        return rules
-    return replace(rules, teach_dialect=False)
+def rules_for(policy: Policy, rules: EpisodeConfig) -> EpisodeConfig:
+    """The rules of an episode as a policy needs them: a chat service with tools teaches its own form of calls."""
+    return replace(rules, teach_dialect=False) if getattr(policy, "native_tools", False) else rules
 
 
 async def play(
     episode: Episode, policy: Policy, observer: Observer | None = None, *, seed: int | None = None
-) -> Played:
+) -> EpisodeResult:
     """Play an episode to its end and close it.
 
     Args:
@@ -129,8 +101,10 @@ async def play(
                 {"role": "assistant", "content": completion.text},
                 {"role": "user", "content": turn.observation},
             ]
-        assert score is not None  # an episode that is over is graded
-        return Played(
+        path = episode.transcript_path
+        return EpisodeResult.of(
+            episode.problem,
+            episode.seed,
             score=score,
             stop_reason=stop_reason,
             turns=len(episode.turns),
@@ -139,7 +113,7 @@ async def play(
             output_tokens=output_tokens,
             seconds=time.monotonic() - begun,
             acting_seconds=acting,
-            transcript=episode.transcript_path,
+            transcript=str(path) if path is not None else None,
         )
 
 

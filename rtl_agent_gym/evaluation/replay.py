@@ -134,23 +134,17 @@ async def replay(
     """
     report = _report(transcript, problem)
     rewards = _rewards_compare(report, transcript, grader)
-    async with _episode(transcript, problem, provider, grader, renderer) as episode:
-        await episode.start()
-        _note_image(report, transcript, episode)
-        score: Score | None = None
+    async with _started(transcript, problem, provider, grader, renderer, report) as episode:
         for record in transcript.turns:
             if episode.over:
                 report.divergence = _ended_early(record.turn, episode.turns[-1])
-                return report
-            turn = await episode.step(_completion(record))
-            report.compared_turns += 1
-            report.divergence = compare_turn(record, turn)
+            else:
+                await _step(episode, record, report)
             if report.divergence is not None:
                 return report
-            score = turn.score
-        recorded = transcript.score
-        if recorded is None:
+        if (recorded := transcript.score) is None:
             return report
+        score = episode.turns[-1].score if episode.turns else None
         if score is None:
             # The recorded episode was ended from outside after this turn, as by a token budget.
             stop = transcript.end.stop_reason if transcript.end is not None else "max_tokens"
@@ -194,9 +188,7 @@ async def replayed_to(
         last = len(transcript.turns)
         raise UsageError(f"--to-turn {turn}: {transcript.path} has {last} turns; give 1 to {last + 1}")
     report = _report(transcript, problem)
-    async with _episode(transcript, problem, provider, grader, renderer) as episode:
-        await episode.start()
-        _note_image(report, transcript, episode)
+    async with _started(transcript, problem, provider, grader, renderer, report) as episode:
         sandbox = episode.sandbox
         for record in transcript.turns[: turn - 1]:
             if episode.over:
@@ -205,9 +197,7 @@ async def replayed_to(
                 # The last turn would end the episode, which grades it; only its commands are wanted here.
                 await _run_commands(sandbox, record, episode.config)
                 break
-            done = await episode.step(_completion(record))
-            report.compared_turns += 1
-            report.divergence = report.divergence or compare_turn(record, done)
+            await _step(episode, record, report)
         yield report, sandbox
 
 
@@ -216,11 +206,34 @@ def _report(transcript: Transcript, problem: Problem) -> Replay:
     return Replay(transcript.path, problem.id, len(transcript.turns), notes=notes)
 
 
-def _episode(
-    transcript: Transcript, problem: Problem, provider: SandboxProvider, grader: Grader, renderer: Renderer
-) -> Episode:
-    rules, seed = _rules(transcript, problem), transcript.header.seed
-    return Episode(problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=seed)
+@asynccontextmanager
+async def _started(
+    transcript: Transcript,
+    problem: Problem,
+    provider: SandboxProvider,
+    grader: Grader,
+    renderer: Renderer,
+    report: Replay,
+) -> AsyncIterator[Episode]:
+    """An episode under the recorded rules, prompt and seed. Another image is noted."""
+    rules, header = _rules(transcript, problem), transcript.header
+    episode = Episode(problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=header.seed)
+    async with episode:
+        await episode.start()
+        now = getattr(episode.sandbox, "image_id", "") if rules.workspace == "shell" else ""
+        if header.image_digest and now and header.image_digest != now:
+            report.notes.append(
+                f"recorded on image {header.image_digest[:19]}, replayed on {now[:19]}: tools of other versions may "
+                "answer differently"
+            )
+        yield episode
+
+
+async def _step(episode: Episode, record: TurnRecord, report: Replay) -> None:
+    """Play a recorded turn again and compare it."""
+    turn = await episode.step(Completion(record.completion, cut_off=record.cut_off, native=record.native))
+    report.compared_turns += 1
+    report.divergence = report.divergence or compare_turn(record, turn)
 
 
 async def _run_commands(sandbox: Sandbox, record: TurnRecord, rules: EpisodeConfig) -> None:
@@ -230,36 +243,26 @@ async def _run_commands(sandbox: Sandbox, record: TurnRecord, rules: EpisodeConf
         await sandbox.run(command.command, timeout=rules.command_timeout, max_output=rules.max_output)
 
 
-def _completion(record: TurnRecord) -> Completion:
-    return Completion(record.completion, cut_off=record.cut_off, native=record.native)
-
-
-def _note_image(report: Replay, transcript: Transcript, episode: Episode) -> None:
-    if episode.config.workspace == "answer":
-        return
-    recorded, now = transcript.header.image_digest, getattr(episode.sandbox, "image_id", "")
-    if recorded and now and recorded != now:
-        report.notes.append(
-            f"recorded on image {recorded[:19]}, replayed on {now[:19]}: tools of other versions may answer differently"
-        )
-
-
 def compare_turn(record: TurnRecord, turn: Turn) -> Divergence | None:
     """The first thing in which a turn differs from its record."""
-    was = {"action": record.action, "commands": [command.command for command in record.commands]}
-    now = {"action": turn.action.kind, "commands": list(turn.action.commands)}
-    if was != now:
-        return Divergence(record.turn, "reading", _diff(_pretty(was), _pretty(now)))
-    ends = [_end(command, command.truncated_output) for command in record.commands]
-    ends_now = [_end(result, result.truncated) for result in turn.results]
     before, after = settle(record.observation), settle(turn.observation)
-    if ends != ends_now:
-        shown = _diff(f"{_pretty(ends)}\n{before}", f"{_pretty(ends_now)}\n{after}")
-        return Divergence(record.turn, "exit", shown)
-    submitted, submitted_now = _submissions(record, turn)
-    if submitted != submitted_now:
-        return Divergence(record.turn, "submission", _diff(submitted, submitted_now))
-    return Divergence(record.turn, "observation", _diff(before, after)) if before != after else None
+    views = {
+        "reading": (
+            _pretty({"action": record.action, "commands": [command.command for command in record.commands]}),
+            _pretty({"action": turn.action.kind, "commands": list(turn.action.commands)}),
+        ),
+        "exit": (
+            _pretty([_end(command, command.truncated_output) for command in record.commands]),
+            _pretty([_end(result, result.truncated) for result in turn.results]),
+        ),
+        "submission": _submissions(record, turn),
+        "observation": (before, after),
+    }
+    for what, (was, now) in views.items():
+        if was != now:
+            shown = _diff(f"{was}\n{before}", f"{now}\n{after}") if what == "exit" else _diff(was, now)
+            return Divergence(record.turn, what, shown)
+    return None
 
 
 def _end(command: CommandRecord | CommandResult, truncated: bool) -> dict[str, Any]:

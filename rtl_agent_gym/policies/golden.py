@@ -1,19 +1,21 @@
-"""The reference solution, played through real shell turns."""
+"""The reference solution, played through real shell turns, or given in one answer."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Renderer
 from ..renderers.protocol import Message
+from ..renderers.toolless import ToollessRenderer
 from .protocol import Completion
 from .wording import heredoc, write_turn
 
 
 class GoldenPolicy:
-    """Looks around, writes the golden files, compiles them, and says that it is done."""
+    """Looks around, writes the golden files, compiles them, and says that it is done; without a shell, answers once."""
 
     name = "golden"
 
@@ -36,6 +38,8 @@ class GoldenPlayer:
         return Completion(next(self._turns))
 
     def _plan(self) -> Iterator[str]:
+        if isinstance(self._renderer, ToollessRenderer):
+            yield write_turn(self._renderer, "\n\n".join(fenced(*file) for file in self._golden.items()))
         documents = [path for path in self._problem.context if path.startswith("docs/")]
         look = ["ls -R rtl docs verif", *(f"head -n 40 '{path}'" for path in documents[:1])]
         yield write_turn(self._renderer, "First a look at the work folder and the specification.", ["\n".join(look)])
@@ -48,3 +52,9 @@ class GoldenPlayer:
             yield write_turn(self._renderer, "Does it compile?", [check])
         while True:
             yield write_turn(self._renderer, "The design is written and checked.")
+
+
+def fenced(path: str, content: str) -> str:
+    """A file as a fenced block of an answer; the fence is longer than any in the file."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", content)), 0)
+    return f"{fence}systemverilog {path}\n{content.removesuffix(chr(10))}\n{fence}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from ..results import EpisodeResult
+from ..outcome import EpisodeResult
 from ..statistics import Paired, compare
 from ..summary import STAGES
 from .runs import Run

@@ -13,7 +13,8 @@ from ... import strict_json
 from ...errors import UsageError
 from ...scoring.score import Score
 from ...transcripts import Transcript
-from ..results import EpisodeResult, read_results
+from ..outcome import EpisodeResult
+from ..results import read_results
 from ..summary import Summary, summarise
 from ..viewer.model import token_count
 from ..viewer.sources import each_transcript, transcript_files
