@@ -48,7 +48,7 @@ def _transcript_of(episode: Trajectory) -> Path | None:
 
 def _token_records(example: Example, episode: Trajectory, token_bytes: TokenBytes | None) -> list[TokenRecord]:
     """The tokens of each turn with their log-probabilities."""
-    places = [place for place, sampled in enumerate(example.mask) if sampled]
+    places = [place for place, sampled in enumerate(example.sampled.mask) if sampled]
     records: list[TokenRecord] = []
     for transition in episode.transitions:
         ids = list(transition.ac.tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,40 +29,17 @@ class Example:
     Where an environment does not extend its observations, an episode becomes several examples.
     """
 
-    problem: str
+    sampled: Sampled
+    """All tokens, as the teacher is asked about them."""
     datum: tinker.Datum
     centred: float
     """The episode's reward less its baseline."""
     episode: Trajectory | None
     """None where this is only a part of one."""
     judgement: Judgement | None = None
-    """The teacher's, of all tokens; None without a teacher."""
+    """The teacher's; None without a teacher."""
     failure: ServiceError | None = None
     """Why the teacher did not judge."""
-
-    @property
-    def tokens(self) -> list[int]:
-        """All ids of the datum: its inputs and its last target."""
-        return [*self.datum.model_input.to_ints(), int(self.datum.loss_fn_inputs["target_tokens"].data[-1])]
-
-    @property
-    def mask(self) -> list[float]:
-        """For each of `tokens`, 1 if the student sampled it."""
-        return [0.0, *self.inputs("mask").tolist()]
-
-    @property
-    def kl(self) -> float:
-        """The sum of the tokens' KL to the teacher."""
-        return sum(self.judgement.kl) if self.judgement else 0.0
-
-    @property
-    def covered(self) -> float:
-        """The number of tokens for which the teacher told a KL."""
-        return sum(self.judgement.covered) if self.judgement else 0.0
-
-    def inputs(self, name: str) -> torch.Tensor:
-        """A value for each target, which is the token behind each input."""
-        return self.datum.loss_fn_inputs[name].to_torch()
 
     async def judge(self, teacher: Teacher) -> None:
         """Ask the teacher, once. Without its answer the episode has no KL: a refusal would come again at each resume.
@@ -69,22 +47,31 @@ class Example:
         Raises:
             ServiceDown: The service cannot be used any more.
         """
-        sampled = Sampled(self.problem, self.tokens, self.mask, [0.0, *self.inputs("logprobs").tolist()])
         try:
-            self.judgement = await teacher.judge(sampled)
+            self.judgement = await teacher.judge(self.sampled)
         except ServiceDown:
             raise
         except ServiceError as error:
-            logger.warning("an episode of %s is not judged: %s", self.problem, error)
-            self.judgement, self.failure = Judgement([0.0] * len(self.tokens), [0.0] * len(self.tokens)), error
+            logger.warning("an episode of %s is not judged: %s", self.sampled.problem, error)
+            nothing = [0.0] * len(self.sampled.tokens)
+            self.judgement, self.failure = Judgement(nothing, nothing), error
 
     def set_advantages(self, options: TrainOptions) -> None:
         """Combine reward and KL into the datum's advantages."""
-        judged = self.judgement
-        kl_T = judged.kl[1:] if judged else None  # the first token is nobody's target
-        weights_T = judged.weights[1:] if judged and judged.weights is not None else None
-        advantages_T = token_advantages(self.centred, kl_T, self.mask[1:], options, weights_T)
+        kl_T = weights_T = None
+        if self.judgement is not None:
+            kl_T = self.judgement.kl[1:]  # the first token is nobody's target
+            weights_T = self.judgement.weights[1:] if self.judgement.weights is not None else None
+        advantages_T = token_advantages(self.centred, kl_T, self.sampled.mask[1:], options, weights_T)
         self.datum = with_inputs(self.datum, advantages=torch.tensor(advantages_T, dtype=torch.float32))
+
+
+def _as_sampled(problem: str, datum: tinker.Datum) -> Sampled:
+    """A datum's tokens, of which its inputs lack the last and its targets the first."""
+    inputs = datum.loss_fn_inputs
+    mask_T, logprobs_T = inputs["mask"].to_torch().tolist(), inputs["logprobs"].to_torch().tolist()
+    tokens = [*datum.model_input.to_ints(), int(inputs["target_tokens"].data[-1])]
+    return Sampled(problem, tokens, [0.0, *mask_T], [0.0, *logprobs_T])
 
 
 def with_inputs(datum: tinker.Datum, **inputs: torch.Tensor) -> tinker.Datum:
@@ -115,7 +102,8 @@ async def make_examples(
     for group, centred_G in zip(groups, centred_P, strict=True):
         for episode, centred in zip(group.trajectories.trajectories_G, centred_G, strict=True):
             data = trajectory_to_data(episode, 0.0)
-            examples += [Example(group.problem, datum, centred, episode if len(data) == 1 else None) for datum in data]
+            whole = episode if len(data) == 1 else None
+            examples += [Example(_as_sampled(group.problem, datum), datum, centred, whole) for datum in data]
     if teacher is not None:
         await asyncio.gather(*(example.judge(teacher) for example in examples))
         failures = [example.failure for example in examples if example.failure is not None]
@@ -129,17 +117,22 @@ async def make_examples(
 
 def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, float]:
     """The size of the advantages and, where there was a teacher, the KL to it."""
-    sampled = max(1.0, sum(sum(example.mask) for example in examples))
+    sampled = max(1.0, sum(sum(example.sampled.mask) for example in examples))
+    sizes = [float(example.datum.loss_fn_inputs["advantages"].to_torch().abs().sum()) for example in examples]
     metrics = {
         "advantage/abs_reward": mean([abs(example.centred) for example in examples]),
-        "advantage/abs_token": sum(float(example.inputs("advantages").abs().sum()) for example in examples) / sampled,
+        "advantage/abs_token": sum(sizes) / sampled,
     }
     if not judged:
         return metrics
-    problems = sorted({example.problem for example in examples})
-    by_problem = {f"teacher_kl/{problem}": [e for e in examples if e.problem == problem] for problem in problems}
-    for name, part in {"teacher_kl": examples, **(by_problem if len(problems) > 1 else {})}.items():
-        metrics[name] = sum(example.kl for example in part) / max(1.0, sum(example.covered for example in part))
-    metrics["teacher_kl/covered"] = sum(example.covered for example in examples) / sampled
+    kl, covered = defaultdict[str, float](float), defaultdict[str, float](float)
+    for example in examples:
+        if example.judgement is not None:
+            kl[example.sampled.problem] += sum(example.judgement.kl)
+            covered[example.sampled.problem] += sum(example.judgement.covered)
+    metrics["teacher_kl"] = sum(kl.values()) / max(1.0, sum(covered.values()))
+    metrics["teacher_kl/covered"] = sum(covered.values()) / sampled
+    if len(kl) > 1:
+        metrics |= {f"teacher_kl/{problem}": kl[problem] / max(1.0, covered[problem]) for problem in kl}
     metrics["teacher_kl/unjudged"] = float(sum(example.failure is not None for example in examples))
     return metrics

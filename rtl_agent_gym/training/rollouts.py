@@ -25,7 +25,7 @@ import tinker
 from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.rl.metric_util import compute_trajectory_metrics
 from tinker_cookbook.rl.rollouts import do_single_rollout
-from tinker_cookbook.rl.types import Env, EnvGroupBuilder, Trajectory, TrajectoryGroup
+from tinker_cookbook.rl.types import Env, Trajectory, TrajectoryGroup
 
 from ..engines.guarded import context_of
 from ..engines.protocol import Sampler
@@ -166,12 +166,7 @@ class RolloutProducer:
         return [one for one in ahead if one not in self._pending]
 
     def start(
-        self,
-        step: int,
-        sampler: Sampler,
-        version: int,
-        weights: str | None = None,
-        problems: Sequence[Problem] | None = None,
+        self, step: int, sampler: Sampler, version: int, weights: str | None, problems: Sequence[Problem] = ()
     ) -> None:
         """Begin a step's episodes.
 
@@ -180,9 +175,9 @@ class RolloutProducer:
             sampler: The weights.
             version: Steps that they have seen.
             weights: See `PendingBatch`.
-            problems: Those that were chosen before the run was interrupted; None chooses.
+            problems: Those that were chosen before the run was interrupted; none to choose now.
         """
-        chosen = list(problems) if problems else self._dataset.choose(step)
+        chosen = list(problems) or self._dataset.choose(step)
         task = asyncio.create_task(self._play_step(step, chosen, sampler))
         self._pending[step] = PendingBatch(chosen, version, weights, task)
 
@@ -239,79 +234,60 @@ class RolloutProducer:
 
     async def _play_groups(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
         """The step's groups, all at once. A group that is lost is counted, and the others go on."""
-        batch = Batch()
-
-        async def play_group(number: int, problem: Problem) -> PlayedGroup | None:
-            names = [rollout_name(step, number, member) for member in range(self._options.group_size)]
-            try:
-                return await self._play_group(problem, names, sampler, batch.faults)
-            except ServiceDown:
-                raise
-            except SandboxError as error:
-                logger.warning("a group of %s was dropped: %s", problem.id, error)
-                return None
-
+        faults: list[SandboxError] = []
         async with asyncio.TaskGroup() as tasks:
-            groups = [tasks.create_task(play_group(*one)) for one in enumerate(problems)]
-        batch.groups = [group for task in groups if (group := task.result()) is not None]
-        batch.dropped = len(groups) - len(batch.groups)
-        return batch
+            groups = [
+                tasks.create_task(self._play_group(step, number, problem, sampler, faults))
+                for number, problem in enumerate(problems)
+            ]
+        played = [group for task in groups if (group := task.result()) is not None]
+        return Batch(played, faults, dropped=len(groups) - len(played))
 
     async def _play_group(
-        self, problem: Problem, names: Sequence[str], sampler: Sampler, faults: list[SandboxError]
-    ) -> PlayedGroup:
-        builder = self._dataset.group(problem, len(names))
+        self, step: int, number: int, problem: Problem, sampler: Sampler, faults: list[SandboxError]
+    ) -> PlayedGroup | None:
+        """The graded episodes of a group; None if too few survived. Adds to `faults`."""
+        o = self._options
+        builder = self._dataset.group(problem, o.group_size)
+
+        async def play(member: int, env: Env) -> tuple[Trajectory, Env] | None:
+            name = rollout_name(step, number, member)
+            if (kept := self.store.get(name)) is not None:
+                return kept, env
+            for attempt in range(o.rollout_retries + 1):
+                try:
+                    if attempt:
+                        env = (await builder.make_envs())[member]
+                    async with self._slots:
+                        trajectory = await _roll_out(SeededCompleter(sampler, o, name), env)
+                    self.store.put(name, trajectory)
+                    self._progress.episode_done()
+                    return trajectory, env
+                except ServiceDown:
+                    raise
+                except SandboxError as error:
+                    faults.append(error)
+                    logger.warning("episode %s, attempt %d: %s", name, attempt + 1, error)
+                    if isinstance(error, RequestRefused):
+                        break
+            return None
+
         try:
-            envs = list(await builder.make_envs())
+            envs = await builder.make_envs()
             async with asyncio.TaskGroup() as tasks:
-                members = [
-                    tasks.create_task(self._play_episode(builder, envs, member, name, sampler, faults))
-                    for member, name in enumerate(names)
-                ]
-            survivors = [
-                (found, env) for task, env in zip(members, envs, strict=True) if (found := task.result()) is not None
-            ]
-            if len(survivors) < self._options.min_survivors:
-                raise SandboxError(f"{len(survivors)} of {len(names)} episodes survived; the last fault: {faults[-1]}")
-            trajectories = [trajectory for trajectory, _ in survivors]
-            graded = await builder.compute_group_rewards(trajectories, [env for _, env in survivors])
-            rewards, metrics = zip(*graded, strict=True)
-            return PlayedGroup(
-                problem.id, builder.logging_tags(), TrajectoryGroup(trajectories, list(rewards), list(metrics))
-            )
+                members = [tasks.create_task(play(*one)) for one in enumerate(envs)]
+            survivors = [one for task in members if (one := task.result()) is not None]
+            if len(survivors) < o.min_survivors:
+                raise SandboxError(f"{len(survivors)} of {len(envs)} episodes survived; the last fault: {faults[-1]}")
+            trajectories, envs = zip(*survivors, strict=True)
+            rewards, metrics = zip(*await builder.compute_group_rewards(list(trajectories), envs), strict=True)
+            group = TrajectoryGroup(list(trajectories), list(rewards), list(metrics))
+            return PlayedGroup(problem.id, builder.logging_tags(), group)
+        except SandboxError as error:
+            logger.warning("a group of %s was dropped: %s", problem.id, error)
+            return None
         finally:
             await builder.cleanup()
-
-    async def _play_episode(
-        self,
-        builder: EnvGroupBuilder,
-        envs: list[Env],
-        member: int,
-        name: str,
-        sampler: Sampler,
-        faults: list[SandboxError],
-    ) -> Trajectory | None:
-        """An episode, as it was kept or played now; None if it was lost. Each retry replaces its environment."""
-        trajectory = self.store.get(name)
-        attempts = 0 if trajectory is not None else self._options.rollout_retries + 1
-        for attempt in range(attempts):
-            try:
-                if attempt:
-                    envs[member] = (await builder.make_envs())[member]
-                async with self._slots:
-                    trajectory = await _roll_out(SeededCompleter(sampler, self._options, name), envs[member])
-                self.store.put(name, trajectory)
-                break
-            except ServiceDown:
-                raise
-            except SandboxError as error:
-                faults.append(error)
-                logger.warning("episode %s, attempt %d: %s", name, attempt + 1, error)
-                if isinstance(error, RequestRefused):
-                    break
-        if trajectory is not None:
-            self._progress.episode_done()
-        return trajectory
 
 
 async def _roll_out(policy: TokenCompleter, env: Env) -> Trajectory:

@@ -20,7 +20,7 @@ from tinker_cookbook.rl.types import Env, EnvGroupBuilder, StepResult
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
 from rtl_agent_gym.envs.tinker_data import CVDPDataset
 from rtl_agent_gym.errors import SandboxLost
-from rtl_agent_gym.evaluation.results import EpisodeResult
+from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.training.checkpointer import Checkpointer

@@ -67,14 +67,15 @@ SHARES = {
 def changes(run: Run) -> list[Change]:
     """What training did: its evaluations first, then its own episodes, a tenth of the steps at either end."""
     found = []
-    for end in ("pass_rate", "reward"):
-        name, percent = end.replace("_", " "), end == "pass_rate"
-        before = [value for prefix in BEFORE for value in run.curve(prefix + end)[1]]
-        after = [value for prefix in AFTER for value in run.curve(prefix + end)[1]]
-        if before and after:
-            found.append(Change(name, before[0], after[-1], "fresh episodes before training and after it", percent))
-        elif len(after) > 1:
-            found.append(Change(name, after[0], after[-1], "first and last evaluation", percent))
+    for of, firsts, lasts in (("", BEFORE, AFTER), (" of held-out problems", ("held_out_before/",), ("held_out/",))):
+        for end in ("pass_rate", "reward"):
+            name, percent = end.replace("_", " ") + of, end == "pass_rate"
+            before = [value for prefix in firsts for value in run.curve(prefix + end)[1]]
+            after = [value for prefix in lasts for value in run.curve(prefix + end)[1]]
+            if before and after:
+                found.append(Change(name, before[0], after[-1], "fresh episodes before training and after it", percent))
+            elif len(after) > 1:
+                found.append(Change(name, after[0], after[-1], "first and last evaluation", percent))
     for metric, (name, percent) in SHARES.items():
         _, values = run.curve(metric)
         if len(values) < 2:

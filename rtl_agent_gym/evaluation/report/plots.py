@@ -24,7 +24,7 @@ CURVES: tuple[tuple[str, str, bool], ...] = (
 )
 """The metrics that are drawn, with their titles, and whether they are shares."""
 
-EVALUATED = ("test/pass_rate", "eval/pass_rate")
+EVALUATED = ("test/pass_rate", "eval/pass_rate", "held_out/pass_rate")
 """Drawn as points upon the pass rate."""
 
 COLOURS = ("#3867d6", "#d35400", "#17804d", "#8e44ad", "#c0392b", "#00838f")
