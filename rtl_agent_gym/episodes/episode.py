@@ -22,9 +22,8 @@ from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem
 from ..prompts import build_prompt
-from ..renderers import Action, Renderer
-from ..renderers.native import read_native
-from ..renderers.protocol import with_notes
+from ..renderers import Action, Renderer, with_notes
+from ..renderers.actions import native_action
 from ..sandboxes import CommandResult, Sandbox, SandboxProvider
 from ..scoring.score import Score
 from .outputs import BROKEN, describe
@@ -181,7 +180,7 @@ class Episode:
     async def _act(self, said: Completion, number: int) -> Turn:
         renderer = self.renderer
         if said.native is not None:
-            action = read_native(said.native, truncated=said.cut_off)
+            action = native_action(said.native, truncated=said.cut_off)
         elif said.token_ids is not None:
             action = renderer.parse_ids(said.token_ids, truncated=said.cut_off)
         else:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import UsageError
 from ..problems import Problem
-from ..renderers import Renderer
-from ..renderers.protocol import Message
+from ..renderers import Message, Renderer
 from .protocol import Completion
-from .wording import heredoc, write_turn
+from .scripted import write_turn
 
 
 class GoldenPolicy:
@@ -48,3 +47,15 @@ class GoldenPlayer:
             yield write_turn(self._renderer, "Does it compile?", [check])
         while True:
             yield write_turn(self._renderer, "The design is written and checked.")
+
+
+def heredoc(path: str, content: str) -> str:
+    """The bash command that writes a file, byte for byte when it ends with a line feed or is empty."""
+    mark = "EOF"
+    while mark in content:
+        mark += "_"
+    folder = path.rpartition("/")[0]
+    make = f"mkdir -p '{folder}' && " if folder else ""
+    if content and not content.endswith("\n"):  # a here-document always ends its last line
+        return f"{make}{{ head -c -1 > '{path}'; }} <<'{mark}'\n{content}\n{mark}"
+    return f"{make}cat > '{path}' <<'{mark}'\n{content}{mark}"

@@ -13,10 +13,9 @@ from typing import Any
 
 from ..errors import UsageError
 from ..problems import Problem
-from ..renderers import Renderer
-from ..renderers.protocol import Message
+from ..renderers import Message, Renderer
 from .protocol import Completion
-from .wording import write_turn
+from .scripted import write_turn
 
 DONE = "/done"
 PROMPT, CONTINUED = "agent$ ", "     > "

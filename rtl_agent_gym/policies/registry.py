@@ -53,11 +53,11 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
 
             return ChatPolicy(rest, options)
         case "tinker", True:
-            from .samplers import tinker_policy
+            from .sampler import tinker_policy
 
             return tinker_policy(rest, options)
         case "local", True:
-            from .samplers import local_policy
+            from .sampler import local_policy
 
             return local_policy(rest, options)
     form = next((known for known in POLICIES if _split(known)[0] == kind), None)

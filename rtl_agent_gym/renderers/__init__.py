@@ -9,7 +9,17 @@ from typing import Any
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers.gpt_oss import GPT_OSS_NAMES, GptOssRenderer
-from rtl_agent_gym.renderers.protocol import MAX_CALLS, TOOL_NAME, Action, Message, Renderer, with_notes
+from rtl_agent_gym.renderers.pieces import PieceRenderer
+from rtl_agent_gym.renderers.protocol import (
+    MAX_CALLS,
+    TOOL_NAME,
+    Action,
+    Message,
+    ModelTurn,
+    Renderer,
+    ToolCall,
+    with_notes,
+)
 from rtl_agent_gym.renderers.qwen import QWEN_NAMES, QwenRenderer
 
 __all__ = [
@@ -18,7 +28,10 @@ __all__ = [
     "TOOL_NAME",
     "Action",
     "Message",
+    "ModelTurn",
+    "PieceRenderer",
     "Renderer",
+    "ToolCall",
     "get_renderer",
     "with_notes",
 ]
@@ -27,7 +40,7 @@ RENDERER_NAMES: tuple[str, ...] = QWEN_NAMES + GPT_OSS_NAMES
 """Every name that `get_renderer` knows."""
 
 
-def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
+def get_renderer(name: str, tokenizer: Any = None) -> PieceRenderer:
     """The renderer of that name.
 
     Args:

@@ -1,7 +1,7 @@
-"""The half of a renderer that is the same for every dialect of turns, control tokens and text.
+"""What renderers of every dialect of turns, control tokens and text have in common.
 
 Most chat formats are that: a prompt is text between control tokens, a completion is text that ends in one of them, and
-a reply is more text between control tokens. A family of this kind says what stands where, and inherits both sides.
+a reply is more text between control tokens. A family says what stands where, and inherits the text and token sides.
 """
 
 from __future__ import annotations
@@ -9,24 +9,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Self
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers.calls import printable
 from rtl_agent_gym.renderers.codec import Codec, Control, Piece, written_out
-from rtl_agent_gym.renderers.protocol import Action, Message
+from rtl_agent_gym.renderers.protocol import Action, Message, ModelTurn
+from rtl_agent_gym.renderers.turns import Kind, Part, Phrase, TurnWriter, byte_offsets, kinds_of, phrases_of
 
 
 class PieceRenderer(ABC):
     """A `Renderer` made of pieces: `Control` tokens, and text in which none can be spelled.
 
     Args:
-        name: The name it is had by.
+        name: Its name in `get_renderer`.
         tokenizer: The model's tokenizer, for the token side only: a `tokenizers.Tokenizer` or a fast transformers one.
     """
 
     END: Control
     """What ends a turn of the assistant, and sampling."""
+
+    thinks: bool = False
+    """Whether a turn may begin with thinking."""
 
     def __init__(self, name: str, tokenizer: Any = None) -> None:
         self._name, self._tokenizer = name, tokenizer
@@ -55,6 +60,43 @@ class PieceRenderer(ABC):
         """A correction as pieces; text, unless a family shows its example with real control tokens."""
         return [message]
 
+    def plain_pieces(self, system: str, user: str) -> list[Piece]:
+        """An opening in which no tool is declared, for one completion that answers for itself.
+
+        Raises:
+            UsageError: The family has none.
+        """
+        raise UsageError(f"renderer {self._name!r} has no opening without a tool")
+
+    def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
+        """A turn of the assistant with these parts, up to its stop token. Raises `UsageError` in a read-only family."""
+        raise UsageError(f"renderer {self._name!r} reads turns and cannot write them: define its method `write`")
+
+    def read_parts(self, ids: Sequence[int], *, whole: bool) -> list[Part]:
+        """The parts of a sampled turn, their offsets in characters.
+
+        Args:
+            ids: The turn.
+            whole: Give every part as it stands, and the whole body of a call. Otherwise without white space around
+                them, and of a call the arguments alone.
+
+        Raises:
+            UsageError: The family's turns are only read as actions.
+        """
+        raise UsageError(f"the parts of a turn of renderer {self._name!r} cannot be told: define `read_parts`")
+
+    def instead_of_text(self, *, first: bool) -> list[Control]:
+        """What a model would write where it begins a text without a token that says so.
+
+        Args:
+            first: Whether the text would be the first part of its turn.
+        """
+        return []
+
+    def results(self, pieces: Sequence[Piece]) -> list[str]:
+        """The contents in what `turn_pieces` framed."""
+        raise UsageError(f"the results in a turn of renderer {self._name!r} cannot be told: define `results`")
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
 
@@ -63,7 +105,7 @@ class PieceRenderer(ABC):
 
     @property
     def name(self) -> str:
-        """The name it is had by."""
+        """See `Renderer.name`."""
         return self._name
 
     @property
@@ -81,11 +123,19 @@ class PieceRenderer(ABC):
 
     def observation_text(self, outputs: Sequence[str]) -> str:
         """See `Renderer.observation_text`."""
-        return written_out(self.reply_pieces(_contents(outputs)))
+        return written_out(self.reply_pieces(each_output(outputs)))
 
     def correction_text(self, message: str) -> str:
         """See `Renderer.correction_text`."""
         return written_out(self.reply_pieces([self.correction_pieces(message)]))
+
+    def turn_text(self, turn: ModelTurn) -> str:
+        """See `Renderer.turn_text`."""
+        return written_out(self.write(phrases_of(turn)).pieces).removesuffix(self.END)
+
+    def read_observation(self, observation: str, count: int) -> list[str]:
+        """See `Renderer.read_observation`."""
+        return [observation]
 
     def initial_ids(self, system: str, user: str) -> list[int]:
         """See `Renderer.initial_ids`."""
@@ -93,18 +143,16 @@ class PieceRenderer(ABC):
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
         """See `Renderer.parse_ids`."""
-        end, ids = self.codec.control(self.END), list(ids)
-        whole = end in ids
-        spoken = ids[: ids.index(end)] if whole else ids
-        return self.parse_completion(self.codec.decode(spoken), truncated=not whole)
+        spoken, stopped = self.until_stop(ids)
+        return self.parse_completion(self.codec.decode(spoken), truncated=not stopped)
 
     def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
         """See `Renderer.observation_ids`."""
-        return self._next_turn(_contents(outputs), action_ids)
+        return self.next_turn(self.turn_pieces(self.reply_pieces(each_output(outputs))), action_ids)
 
     def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
         """See `Renderer.correction_ids`."""
-        return self._next_turn([self.correction_pieces(message)], action_ids)
+        return self.next_turn(self.turn_pieces(self.reply_pieces([self.correction_pieces(message)])), action_ids)
 
     @cached_property
     def codec(self) -> Codec:
@@ -116,13 +164,49 @@ class PieceRenderer(ABC):
             )
         return Codec(self._tokenizer)
 
-    def _next_turn(self, contents: Sequence[Sequence[Piece]], action_ids: Sequence[int]) -> list[int]:
-        ended = bool(action_ids) and action_ids[-1] == self.codec.control(self.END)
-        closing: list[Piece] = [] if ended else [self.END]
-        return self.codec.encode([*closing, *self.turn_pieces(self.reply_pieces(contents))])
+    def until_stop(self, ids: Sequence[int]) -> tuple[list[int], bool]:
+        """The ids before the first `END`, and whether there is one."""
+        end, ids = self.codec.control(self.END), list(ids)
+        return (ids[: ids.index(end)], True) if end in ids else (ids, False)
+
+    def next_turn(self, pieces: Sequence[Piece], action_ids: Sequence[int]) -> list[int]:
+        """The ids of what follows an action, whose turn is closed first where it did not end itself."""
+        ended = bool(action_ids) and action_ids[-1] in [self.codec.control(self.END), *self.stop]
+        return self.codec.encode([*([] if ended else [self.END]), *pieces])
+
+    def plain_ids(self, system: str, user: str) -> list[int]:
+        """`plain_pieces` as ids; control tokens spelled in either text stay text."""
+        return self.codec.encode(self.plain_pieces(system, user))
+
+    def contents(self, ids: Sequence[int]) -> list[Part]:
+        """What a sampled turn says: its parts without white space around them, their offsets in bytes."""
+        return self._in_bytes(ids, whole=False)
+
+    def kinds(self, ids: Sequence[int]) -> list[Kind | None]:
+        """The kind of each token of a sampled turn; None for control tokens and headers."""
+        sizes = (len(self.codec.token_bytes(id_)) for id_ in ids)
+        return kinds_of(self._in_bytes(ids, whole=True), list(accumulate(sizes, initial=0))[:-1])
+
+    def framed(self, contents: Sequence[Part]) -> tuple[list[int], list[Part | None]]:
+        """The ids of a turn with these contents, and each of them as it stands there, offsets in bytes.
+
+        A content that is not UTF-8 is None there, and a replacement character is in its place.
+        """
+        written = self.write([Phrase(part.kind, printable(part.body)) for part in contents])
+        placed = zip(contents, written.located(self.codec.spelled), strict=True)
+        return self.codec.encode(written.pieces), [part if own.readable else None for own, part in placed]
+
+    def outputs(self, ids: Sequence[int]) -> list[str]:
+        """The texts that went back to the model in ids that were appended."""
+        return [printable(text) for text in self.results(self.codec.pieces(ids))]
+
+    def _in_bytes(self, ids: Sequence[int], *, whole: bool) -> list[Part]:
+        offset = byte_offsets(self.codec.decode(ids))
+        return [part.at(offset) for part in self.read_parts(ids, whole=whole)]
 
 
-def _contents(outputs: Sequence[str]) -> list[list[Piece]]:
+def each_output(outputs: Sequence[str]) -> list[list[Piece]]:
+    """Outputs as the contents of a turn that goes back. Raises `UsageError` where there is none."""
     if not outputs:
         raise UsageError("an observation needs one output per command, and there is none")
     return [[printable(output)] for output in outputs]

@@ -10,6 +10,7 @@ whose `Action.correction` tells the model what was wrong and shows the right for
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -34,6 +35,20 @@ MAX_CALLS = 8
 MAX_CALLS_READ = 64
 """Calls of one turn that are read at all; a turn of more is malformed, so that reading any turn takes linear time."""
 
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": TOOL_NAME,
+        "description": TOOL_DESCRIPTION,
+        "parameters": {
+            "type": "object",
+            "properties": {TOOL_ARGUMENT: {"type": "string", "description": ARGUMENT_DESCRIPTION}},
+            "required": [TOOL_ARGUMENT],
+        },
+    },
+}
+"""The tool's declaration, as OpenAI-style chat interfaces and Qwen's chat template have it."""
+
 Message = dict[str, str]
 """A chat message: ``role`` and ``content``."""
 
@@ -57,21 +72,28 @@ class Action:
 
 
 @dataclass(frozen=True)
-class NativeCall:
-    """One call as a chat service reported it."""
+class ToolCall:
+    """One call of a tool, as a model or a chat service wrote it."""
 
     name: str
     arguments: str
     """JSON text, as far as the model got it right."""
+    id: str = ""
+    """The name that a chat service gave this call; its result goes back under it."""
+
+    @classmethod
+    def of(cls, command: str) -> ToolCall:
+        """The call that runs a command."""
+        return cls(TOOL_NAME, json.dumps({TOOL_ARGUMENT: command}, ensure_ascii=False))
 
 
 @dataclass(frozen=True)
-class NativeTurn:
-    """A turn that a chat service has taken apart itself. Its text is prose, whatever looks like a call in it."""
+class ModelTurn:
+    """What a model says in one turn, apart from its dialect. The text is prose, whatever it looks like."""
 
-    content: str = ""
     thinking: str = ""
-    calls: tuple[NativeCall, ...] = ()
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
 
 
 @runtime_checkable
@@ -114,6 +136,19 @@ class Renderer(Protocol):
 
     def correction_text(self, message: str) -> str:
         """`Action.correction` as the content that the model reads."""
+        ...
+
+    def turn_text(self, turn: ModelTurn) -> str:
+        """A completion that says `turn`, as a model of this dialect would write it."""
+        ...
+
+    def read_observation(self, observation: str, count: int) -> list[str]:
+        """The outputs in what `observation_text` or `correction_text` gave.
+
+        Args:
+            observation: The text that went back.
+            count: How many outputs it holds; all are given as one where the text does not tell them apart.
+        """
         ...
 
     def initial_ids(self, system: str, user: str) -> list[int]:

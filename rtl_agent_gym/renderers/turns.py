@@ -1,76 +1,150 @@
-"""What a turn asks for whose calls a chat service reported apart from the text.
+"""A turn as parts: what is thought, said and called, and where each part stands in the turn.
 
-No dialect is involved: a fenced block or a quoted tag in such a turn's text is part of an answer and never run.
+Every dialect reads a turn into parts and writes parts as a turn. What the framing between them decides, each part says
+about itself: where the framing begins it, where it ends it, and whether the turn stops there. With that, one model's
+turn can be written in another's dialect and compared with it token by token.
 """
 
 from __future__ import annotations
 
-from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.calls import CallError, printable
-from rtl_agent_gym.renderers.protocol import TOOL_ARGUMENT, TOOL_NAME, Action, NativeCall, NativeTurn
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Literal, NamedTuple
 
-FORM = f'Call the tool "{TOOL_NAME}" with JSON arguments: {{"{TOOL_ARGUMENT}": "{calls.EXAMPLE_COMMAND}"}}'
-"""The right form of a call, as corrections show it."""
+from rtl_agent_gym.renderers.codec import Control, Piece
+from rtl_agent_gym.renderers.protocol import TOOL_NAME, ModelTurn
 
-_MARKS = ("<tool_call>", "<|call|>", "to=functions.")
-"""How models write calls that their service then should have taken out of the text."""
+Kind = Literal["thinking", "text", "call"]
+
+_BLANKS = " \t\n\r\x0b\x0c"
 
 
-def read_native(turn: NativeTurn, *, truncated: bool = False) -> Action:
-    """The action in a turn.
-
-    Args:
-        turn: What the service reported.
-        truncated: Whether the token limit ended it rather than the model.
+@dataclass(frozen=True)
+class Part:
+    """One part of a turn. Offsets count from the beginning of the turn: in characters while it is read, in bytes in
+    what a renderer's token side gives.
     """
-    outcome = _decide(turn, truncated)
-    return Action(
-        outcome.kind,
-        outcome.commands,
-        printable(turn.content.strip()),
-        printable(turn.thinking.strip()),
-        correction=outcome.correction,
-        notes=outcome.notes,
-    )
 
+    kind: Kind
+    body: str
+    """As it stands, bytes that are not UTF-8 as lone surrogates. The body of a call is its arguments, in JSON."""
+    place: int
+    """Where the body begins."""
+    opens: tuple[int, int] | None = None
+    """Begin and end of the framing that decides to say something of this kind; None where nothing but its first token
+    does, or where it was decided by the prompt."""
+    ends: int | None = None
+    """Behind the framing that ends it; None where it was cut off, or where it ends only as another part begins."""
+    stops: bool = False
+    """Whether the turn stops with that."""
 
-def _decide(turn: NativeTurn, truncated: bool) -> Action:
-    if turn.calls:
-        return _decide_calls(turn.calls, truncated)
-    content = turn.content.strip()
-    if truncated:
-        where = "before it was complete" if content else "while you were thinking"
-        return _malformed(f"Your reply was cut off by the token limit {where}.", "Be briefer, and call the tool early.")
-    if not content:
-        what = "held nothing but thinking" if turn.thinking.strip() else "was empty"
-        return _malformed(f"Your reply {what}.", "Call the tool, or say in plain text that you are done.")
-    if TOOL_NAME in content and any(mark in content for mark in _MARKS):
-        return _malformed("Your reply has a tool call written out in its text, where calls are not run.", "")
-    return Action("final")
+    @property
+    def data(self) -> bytes:
+        """The body in bytes."""
+        return self.body.encode("utf-8", "surrogateescape")
 
-
-def _decide_calls(made: tuple[NativeCall, ...], truncated: bool) -> Action:
-    commands: list[str] = []
-    notes: tuple[str, ...] = ()
-    for number, call in enumerate(made, 1):
+    @property
+    def readable(self) -> bool:
+        """Whether the body is UTF-8."""
         try:
-            calls.check_tool(call.name)
-            command, more = calls.command_of_arguments(calls.decode_whole(call.arguments))
-        except CallError as error:
-            place = "Your tool call" if len(made) == 1 else f"Call {number} of {len(made)}"
-            if truncated and number == len(made):
-                return _malformed(
-                    f"{place} was cut off by the token limit before it was complete.",
-                    "Be briefer: write long files in several smaller calls, one a turn.",
-                )
-            return _malformed(f"{place} could not be read: {error}.", "")
-        commands.append(command)
-        notes += more
-    kept, refused = calls.limit_calls(commands)
-    cut = ("your reply was cut off by the token limit after the last whole call",) if truncated else ()
-    return Action("command", kept, notes=notes + refused + cut)
+            self.body.encode()
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    def stripped(self) -> Iterator[Part]:
+        """The part without the white space around it; nothing when there is nothing else."""
+        if inner := self.body.strip(_BLANKS):
+            yield replace(self, body=inner, place=self.place + self.body.index(inner))
+
+    def at(self, offset: Callable[[int], int]) -> Part:
+        """The part with each of its offsets put through a function."""
+        opens = None if self.opens is None else (offset(self.opens[0]), offset(self.opens[1]))
+        ends = None if self.ends is None else offset(self.ends)
+        return replace(self, place=offset(self.place), opens=opens, ends=ends)
 
 
-def _malformed(what: str, advice: str) -> Action:
-    sentences = " ".join(part for part in (what, "Nothing was run.", advice) if part)
-    return Action("malformed", correction=f"ERROR: {sentences}\n{FORM}")
+def byte_offsets(text: str) -> Callable[[int], int]:
+    """From offsets in characters to offsets in bytes of UTF-8 with ``surrogateescape``."""
+    if text.isascii():
+        return lambda offset: offset
+    return list(accumulate(map(_width, text), initial=0)).__getitem__
+
+
+def _width(char: str) -> int:
+    return 1 if char < "\x80" or "\udc80" <= char <= "\udcff" else len(char.encode())
+
+
+class Phrase(NamedTuple):
+    """A part that is to be written."""
+
+    kind: Kind
+    text: str
+    """For a call its arguments, in JSON."""
+    tool: str = TOOL_NAME
+
+
+def phrases_of(turn: ModelTurn) -> list[Phrase]:
+    """A turn's parts in the order in which models say them."""
+    said = [Phrase("thinking", turn.thinking), Phrase("text", turn.text)]
+    called = [Phrase("call", call.arguments, call.name) for call in turn.calls]
+    return [*(phrase for phrase in said if phrase.text), *called]
+
+
+@dataclass
+class TurnWriter:
+    """Collects the pieces of a turn, and which of them belong to which part."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    """Their offsets count pieces."""
+
+    def add(self, *pieces: Piece) -> tuple[int, int]:
+        """Add framing; gives where it begins and ends."""
+        begin = len(self.pieces)
+        self.pieces += pieces
+        return begin, len(self.pieces)
+
+    def say(self, kind: Kind, text: str, opens: tuple[int, int] | None) -> None:
+        """Add the body of a part."""
+        self.parts.append(Part(kind, text, self.add(text)[0], opens))
+
+    def end(self, mark: Control, *, stops: bool = False) -> None:
+        """Add the control token that ends the last part, and the turn where it `stops`; a thought has an end before."""
+        behind = self.add(mark)[1]
+        if self.parts and not (stops and self.parts[-1].kind == "thinking"):
+            self.parts[-1] = replace(self.parts[-1], ends=behind, stops=stops)
+
+    def located(self, spell: Callable[[Piece], bytes]) -> Iterator[Part]:
+        """The parts as a vocabulary spells them, their offsets in bytes."""
+        spelled = [spell(piece) for piece in self.pieces]
+        edges = list(accumulate(map(len, spelled), initial=0))
+        for part in self.parts:
+            yield replace(part.at(edges.__getitem__), body=spelled[part.place].decode("utf-8", "surrogateescape"))
+
+
+def kinds_of(parts: Iterable[Part], starts: Sequence[int]) -> list[Kind | None]:
+    """The kind of each token by the byte at which it starts; None outside the parts."""
+    found: list[Kind | None] = [None] * len(starts)
+    for part in parts:
+        first, behind = (bisect_left(starts, edge) for edge in (part.place, part.place + len(part.data)))
+        found[first:behind] = [part.kind] * (behind - first)
+    return found
+
+
+def between(pieces: Iterable[Piece], begin: Control, ends: Sequence[Control]) -> list[str]:
+    """The texts between one control token and the next of some others."""
+    found: list[str] = []
+    run: list[str] | None = None
+    for piece in pieces:
+        mark = piece if isinstance(piece, Control) else None
+        if run is None:
+            run = [] if mark == begin else None
+        elif mark in ends:
+            found.append("".join(run))
+            run = None
+        else:
+            run.append(piece)
+    return found

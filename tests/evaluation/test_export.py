@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import TOOL, ExportConfig, Left, export_rows
-from rtl_agent_gym.policies.wording import write_turn
+from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.transcripts import CommandRecord, Transcript, TurnRecord, read_transcript
 
