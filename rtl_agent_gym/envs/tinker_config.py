@@ -12,7 +12,7 @@ from typing import Any
 
 from ..episodes.rules import SINGLE_TURN_FEEDBACK, EpisodeConfig
 from ..errors import UsageError
-from ..renderers import RENDERER_NAMES, PieceRenderer, get_renderer
+from ..renderers import RENDERER_NAMES, Renderer, get_renderer
 from ..renderers.calls import printable
 from ..renderers.vocabularies import qwen3_tokenizer
 from ..scoring import RewardWeights
@@ -77,7 +77,7 @@ MIN_TURN_TOKENS = 256
 class Dialect:
     """A renderer with its vocabulary, and the way back to text."""
 
-    renderer: PieceRenderer
+    renderer: Renderer
     decode: Callable[[Sequence[int]], str]
     """The text of ids, control tokens written out."""
 

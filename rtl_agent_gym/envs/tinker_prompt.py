@@ -10,7 +10,7 @@ from ..episodes.rules import EpisodeConfig
 from ..problems import Problem
 from ..prompts import build_prompt
 from ..prompts.single_turn import build_single_turn_prompt, file_order
-from ..renderers import PieceRenderer
+from ..renderers import Renderer
 from .tinker_config import TinkerEnvConfig
 
 
@@ -25,7 +25,7 @@ class Opened:
     """What was left out; empty when nothing was."""
 
 
-def open_prompt(problem: Problem, config: TinkerEnvConfig, renderer: PieceRenderer) -> Opened | None:
+def open_prompt(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> Opened | None:
     """The opening of a problem within its budget; None when what must stay does not fit either.
 
     In the agentic form the task's text is what can be shortened. In the single-turn form also the given files, of which
@@ -57,7 +57,7 @@ def open_prompt(problem: Problem, config: TinkerEnvConfig, renderer: PieceRender
     return Opened(_ids(config, renderer, system, user), replace(rules, system_prompt=system, user_prompt=user), cut)
 
 
-def _words(problem: Problem, config: TinkerEnvConfig, renderer: PieceRenderer) -> tuple[str, str]:
+def _words(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> tuple[str, str]:
     if config.single_turn:
         return build_single_turn_prompt(problem)
     rules = config.episode
@@ -71,7 +71,7 @@ def _words(problem: Problem, config: TinkerEnvConfig, renderer: PieceRenderer) -
     )
 
 
-def _ids(config: TinkerEnvConfig, renderer: PieceRenderer, system: str, user: str) -> list[int]:
+def _ids(config: TinkerEnvConfig, renderer: Renderer, system: str, user: str) -> list[int]:
     if config.single_turn:
         return renderer.plain_ids(system, user)
     return renderer.initial_ids(system, user)

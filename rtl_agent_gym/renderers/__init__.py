@@ -9,18 +9,17 @@ from typing import Any
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers.gpt_oss import GPT_OSS_NAMES, GptOssRenderer
-from rtl_agent_gym.renderers.pieces import PieceRenderer
 from rtl_agent_gym.renderers.protocol import (
     MAX_CALLS,
     TOOL_NAME,
     Action,
     Message,
     ModelTurn,
-    Renderer,
     ToolCall,
     with_notes,
 )
 from rtl_agent_gym.renderers.qwen import QWEN_NAMES, QwenRenderer
+from rtl_agent_gym.renderers.renderer import Renderer
 
 __all__ = [
     "MAX_CALLS",
@@ -29,7 +28,6 @@ __all__ = [
     "Action",
     "Message",
     "ModelTurn",
-    "PieceRenderer",
     "Renderer",
     "ToolCall",
     "get_renderer",
@@ -40,7 +38,7 @@ RENDERER_NAMES: tuple[str, ...] = QWEN_NAMES + GPT_OSS_NAMES
 """Every name that `get_renderer` knows."""
 
 
-def get_renderer(name: str, tokenizer: Any = None) -> PieceRenderer:
+def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
     """The renderer of that name.
 
     Args:

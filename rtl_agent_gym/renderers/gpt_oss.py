@@ -27,7 +27,6 @@ from rtl_agent_gym.renderers.harmony_text import (
     START,
     STOPS,
 )
-from rtl_agent_gym.renderers.pieces import PieceRenderer, each_output
 from rtl_agent_gym.renderers.protocol import (
     ARGUMENT_DESCRIPTION,
     TOOL_ARGUMENT,
@@ -38,6 +37,7 @@ from rtl_agent_gym.renderers.protocol import (
     ModelTurn,
     ToolCall,
 )
+from rtl_agent_gym.renderers.renderer import Renderer, each_output
 from rtl_agent_gym.renderers.turns import Part, Phrase, TurnWriter, between
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding
 
@@ -55,8 +55,8 @@ CALL_ID, RETURN_ID, END_ID = 200012, 200002, 200007
 """Harmony's ids for ``<|call|>``, ``<|return|>`` and ``<|end|>``. Sampling stops at the first two."""
 
 
-class GptOssRenderer(PieceRenderer):
-    """gpt-oss. See `Renderer` and `PieceRenderer` for what each method does.
+class GptOssRenderer(Renderer):
+    """gpt-oss. See `Renderer` for what each method does.
 
     Args:
         name: A key of `EFFORTS`.
@@ -133,7 +133,7 @@ class GptOssRenderer(PieceRenderer):
         return super().turn_text(turn)
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """See `PieceRenderer.reply_pieces`; as text, without the header that each result has."""
+        """See `Renderer.reply_pieces`; as text, without the header that each result has."""
         return [piece for content in contents for piece in ("\n", *content)][1:]
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:

@@ -1,19 +1,11 @@
-"""What the rest of the package may ask of a model dialect.
-
-A `Renderer` turns a prompt into what one family of models reads, and what such a model wrote into an `Action`. It has a
-text side, which needs nothing but the standard library, and a token side, which appends and never re-renders: whatever
-ids the model sampled stay in the next prompt as they are.
-
-Nothing here raises for what a model wrote. A completion that cannot be acted on is an `Action` of kind ``malformed``
-whose `Action.correction` tells the model what was wrong and shows the right form.
-"""
+"""What passes between a renderer and the rest of the package: the tool, turns, and the actions they ask for."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 ActionKind = Literal["command", "final", "malformed"]
 
@@ -94,82 +86,6 @@ class ModelTurn:
     thinking: str = ""
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
-
-
-@runtime_checkable
-class Renderer(Protocol):
-    """One model dialect. Stateless: every method depends on its arguments alone, and one object serves many episodes.
-
-    The methods that deal in ids raise `UsageError` when the renderer was made without the vocabulary they need.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name it is had by from `get_renderer`."""
-        ...
-
-    @property
-    def stop(self) -> list[str] | list[int]:
-        """Where sampling must end: token ids where the renderer has its vocabulary, otherwise their text."""
-        ...
-
-    def initial_messages(self, system: str, user: str) -> list[Message]:
-        """The opening as chat messages, with the tool declared in the first, for a model behind a chat interface."""
-        ...
-
-    def initial_text(self, system: str, user: str) -> str:
-        """The opening as the text that the model completes, control tokens written out."""
-        ...
-
-    def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
-        """The action in a completion.
-
-        Args:
-            completion: What the model wrote, with or without its stop token at the end.
-            truncated: Whether the token limit ended it rather than the model.
-        """
-        ...
-
-    def observation_text(self, outputs: Sequence[str]) -> str:
-        """What goes back for the commands of one action, one output each, as the content that the model reads."""
-        ...
-
-    def correction_text(self, message: str) -> str:
-        """`Action.correction` as the content that the model reads."""
-        ...
-
-    def turn_text(self, turn: ModelTurn) -> str:
-        """A completion that says `turn`, as a model of this dialect would write it."""
-        ...
-
-    def read_observation(self, observation: str, count: int) -> list[str]:
-        """The outputs in what `observation_text` or `correction_text` gave.
-
-        Args:
-            observation: The text that went back.
-            count: How many outputs it holds; all are given as one where the text does not tell them apart.
-        """
-        ...
-
-    def initial_ids(self, system: str, user: str) -> list[int]:
-        """The opening as ids. `system` and `user` are plain text: control tokens spelled in them stay text."""
-        ...
-
-    def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
-        """The action in sampled ids. Ids that do not end in a stop token count as truncated."""
-        ...
-
-    def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
-        """The ids to append after exactly `action_ids`, up to where the model writes next.
-
-        They close the assistant's turn first when the action did not end in its stop token. Outputs are plain text:
-        control tokens spelled in them stay text.
-        """
-        ...
-
-    def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
-        """The same for the correction of a malformed action."""
-        ...
 
 
 def with_notes(outputs: Sequence[str], notes: Sequence[str]) -> list[str]:

@@ -15,9 +15,9 @@ from typing import Any
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import qwen_text
 from rtl_agent_gym.renderers.codec import Control, Piece, written_out
-from rtl_agent_gym.renderers.pieces import PieceRenderer
 from rtl_agent_gym.renderers.protocol import TOOL, Action, Message, ModelTurn
 from rtl_agent_gym.renderers.qwen_text import CALL_CLOSE, CALL_OPEN, THINK_CLOSE, THINK_OPEN
+from rtl_agent_gym.renderers.renderer import Renderer
 from rtl_agent_gym.renderers.turns import Part, Phrase, TurnWriter, between
 
 START, END = Control("<|im_start|>"), Control("<|im_end|>")
@@ -33,8 +33,8 @@ OPENINGS: dict[str, list[Piece]] = {
 QWEN_NAMES = tuple(OPENINGS)
 
 
-class QwenRenderer(PieceRenderer):
-    """Qwen3 and its relatives. See `Renderer` and `PieceRenderer` for what each method does.
+class QwenRenderer(Renderer):
+    """Qwen3 and its relatives. See `Renderer` for what each method does.
 
     Args:
         name: ``qwen3`` (thinks), ``qwen3_disable_thinking`` (each turn opens with an empty think block) or
@@ -81,7 +81,7 @@ class QwenRenderer(PieceRenderer):
         return list(qwen_text.contents_of(text, len(text) + len(END) if stopped else None))
 
     def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
-        """See `PieceRenderer.write`. A dialect that does not think says in plain text what was thought."""
+        """See `Renderer.write`. A dialect that does not think says in plain text what was thought."""
         written = TurnWriter()
         for number, (kind, text, tool) in enumerate(phrases):
             if kind == "call":

@@ -77,7 +77,7 @@ class CommandRecord(BaseModel):
     seconds: float = 0.0
     """Wall time."""
     output: str | None = None
-    """What the model read for it; None in transcripts of older versions, which have it in the turn's observation only."""
+    """What the model read for it; older versions' transcripts have it in the turn's observation only, and None here."""
     submission: SubmissionRecord | None = None
     """Set where the command was ``submit`` and the files were graded."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtl_agent_gym.renderers import PieceRenderer, get_renderer
+from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from rtl_agent_gym.training.teachers import Sampled
 from rtl_agent_gym.training.teachers.align import Passage, align, spread_kl
@@ -19,29 +19,29 @@ RTL = "module top (\n    input  wire [7:0] req,\n    output reg  valid  // grÃ¶Ã
 
 
 @pytest.fixture(scope="module")
-def qwen() -> PieceRenderer:
+def qwen() -> Renderer:
     return get_renderer("qwen3", qwen3_tokenizer())
 
 
 @pytest.fixture(scope="module")
-def harmony() -> PieceRenderer:
+def harmony() -> Renderer:
     return get_renderer("gpt_oss")
 
 
-def _ids(dialect: PieceRenderer, text: str) -> list[int]:
+def _ids(dialect: Renderer, text: str) -> list[int]:
     if dialect.name == "gpt_oss":
         return list(harmony_encoding().encode(text, disallowed_special=()))
     return dialect.codec.encode([text])
 
 
-def _lengths(dialect: PieceRenderer, ids: list[int]) -> list[int]:
+def _lengths(dialect: Renderer, ids: list[int]) -> list[int]:
     return [len(dialect.codec.token_bytes(id_)) for id_ in ids]
 
 
 @settings(max_examples=150, deadline=None)
 @given(text=TEXT, data=st.data())
 def test_groups_spell_the_same_bytes_and_conserve_the_total(
-    qwen: PieceRenderer, harmony: PieceRenderer, text: str, data: st.DataObject
+    qwen: Renderer, harmony: Renderer, text: str, data: st.DataObject
 ) -> None:
     student, teacher = _ids(harmony, text), _ids(qwen, text)
     size = len(text.encode())
@@ -63,7 +63,7 @@ def test_groups_spell_the_same_bytes_and_conserve_the_total(
 
 @settings(max_examples=80, deadline=None)
 @given(text=TEXT)
-def test_exact_for_identical_tokenizers(qwen: PieceRenderer, text: str) -> None:
+def test_exact_for_identical_tokenizers(qwen: Renderer, text: str) -> None:
     ids = _ids(qwen, text)
     lengths = _lengths(qwen, ids)
     groups = align(lengths, lengths, [Passage(0, 0, sum(lengths))])
@@ -85,7 +85,7 @@ def test_kl_of_a_group_is_shared_evenly() -> None:
     assert spread_kl(groups, [-1.0, -2.0], [-1.0], 2) == ([-1.0, -1.0], [1.0, 1.0])
 
 
-def _episode(dialect: PieceRenderer, turns: list[str], outputs: list[str]) -> Sampled:
+def _episode(dialect: Renderer, turns: list[str], outputs: list[str]) -> Sampled:
     encode = {
         "gpt_oss": lambda text: list(harmony_encoding().encode(text, allowed_special="all")),
         "qwen3": lambda text: list(qwen3_tokenizer().encode(text, add_special_tokens=False).ids),
@@ -127,7 +127,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("way", ["harmony to qwen", "qwen to harmony"])
-async def test_an_episode_in_the_other_dialect(way: str, qwen: PieceRenderer, harmony: PieceRenderer) -> None:
+async def test_an_episode_in_the_other_dialect(way: str, qwen: Renderer, harmony: Renderer) -> None:
     if way == "harmony to qwen":
         student, teacher, turns = harmony, qwen, HARMONY_TURNS
     else:

@@ -12,7 +12,7 @@ pytest.importorskip("tinker_cookbook")
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.renderers import PieceRenderer, get_renderer
+from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from rtl_agent_gym.training.checks import Plan
 from rtl_agent_gym.training.folder import RunFolder
@@ -28,11 +28,11 @@ HARMONY = (
 )
 
 
-def qwen() -> PieceRenderer:
+def qwen() -> Renderer:
     return get_renderer("qwen3", qwen3_tokenizer())
 
 
-def by_kind(dialect: PieceRenderer, ids: list[int]) -> dict[str | None, str]:
+def by_kind(dialect: Renderer, ids: list[int]) -> dict[str | None, str]:
     found: dict[str | None, str] = {}
     for id_, kind in zip(ids, dialect.kinds(ids), strict=True):
         found[kind] = found.get(kind, "") + dialect.codec.token_bytes(id_).decode()

@@ -14,7 +14,7 @@ import tinker
 
 from ...engines.protocol import Sampler
 from ...errors import UsageError
-from ...renderers import PieceRenderer
+from ...renderers import Renderer
 from ...renderers.turns import Kind
 
 
@@ -118,7 +118,7 @@ class WeightedKinds:
         weights: By kind; a token of no kind, such as a control token, counts fully.
     """
 
-    def __init__(self, teacher: Teacher, student: PieceRenderer, weights: Mapping[Kind, float]) -> None:
+    def __init__(self, teacher: Teacher, student: Renderer, weights: Mapping[Kind, float]) -> None:
         self._teacher, self._student, self._weights = teacher, student, weights
 
     async def judge(self, sampled: Sampled) -> Judgement:

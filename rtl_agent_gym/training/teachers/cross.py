@@ -17,7 +17,7 @@ import tinker
 
 from ...engines.protocol import Sampler
 from ...errors import UsageError
-from ...renderers import PieceRenderer
+from ...renderers import Renderer
 from ...renderers.turns import Part
 from .align import Group, Tokens, spread_kl
 from .base import Judgement, Sampled
@@ -47,7 +47,7 @@ class CrossTokens:
     """
 
     def __init__(
-        self, sampler: Sampler, student: PieceRenderer, teacher: PieceRenderer, prompts: Mapping[str, Sequence[int]]
+        self, sampler: Sampler, student: Renderer, teacher: Renderer, prompts: Mapping[str, Sequence[int]]
     ) -> None:
         self._sampler, self._student, self._teacher, self._prompts = sampler, student, teacher, prompts
 
@@ -132,5 +132,5 @@ class CrossTokens:
         return found
 
 
-def _size(renderer: PieceRenderer, ids: Sequence[int]) -> int:
+def _size(renderer: Renderer, ids: Sequence[int]) -> int:
     return sum(len(renderer.codec.token_bytes(id_)) for id_ in ids)

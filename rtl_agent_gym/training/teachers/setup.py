@@ -9,7 +9,7 @@ from ...envs.tinker_config import TinkerEnvConfig, load_dialect, load_tokenizer
 from ...envs.tinker_prompt import open_prompt
 from ...errors import UsageError
 from ...problems import Problem, category_name
-from ...renderers import PieceRenderer
+from ...renderers import Renderer
 from ..checks import Plan, renderer_for
 from ..options import TINY
 from ..services import Engine
@@ -91,7 +91,7 @@ def same_tokens(student: TinkerEnvConfig, teacher: TinkerEnvConfig) -> bool:
     return bool(first == second)
 
 
-def _opening(problem: Problem, config: TinkerEnvConfig, renderer: PieceRenderer) -> list[int]:
+def _opening(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> list[int]:
     opened = open_prompt(problem, config, renderer)
     if opened is None:
         raise UsageError(f"max_trajectory_tokens: the teacher's prompt of {problem.id} does not fit")

@@ -1,7 +1,12 @@
-"""What renderers of every dialect of turns, control tokens and text have in common.
+"""A model dialect: how one family of models reads a prompt and writes its turns.
 
-Most chat formats are that: a prompt is text between control tokens, a completion is text that ends in one of them, and
-a reply is more text between control tokens. A family says what stands where, and inherits the text and token sides.
+A format of turns is control tokens and text: a prompt is text between control tokens, a completion is text that ends in
+one of them, and so is what goes back. A family says what stands where, in pieces, and inherits two sides: a text side,
+which needs nothing but the standard library, and a token side, which appends and never re-renders. Whatever ids the
+model sampled stay in the next prompt as they are.
+
+Nothing here raises for what a model wrote. A completion that cannot be acted on is an `Action` of kind ``malformed``
+whose `Action.correction` tells the model what was wrong and shows the right form.
 """
 
 from __future__ import annotations
@@ -19,8 +24,10 @@ from rtl_agent_gym.renderers.protocol import Action, Message, ModelTurn
 from rtl_agent_gym.renderers.turns import Kind, Part, Phrase, TurnWriter, byte_offsets, kinds_of, phrases_of
 
 
-class PieceRenderer(ABC):
-    """A `Renderer` made of pieces: `Control` tokens, and text in which none can be spelled.
+class Renderer(ABC):
+    """One model dialect. Stateless: every method depends on its arguments alone, and one object serves many episodes.
+
+    The methods that deal in ids raise `UsageError` when the renderer was made without the vocabulary they need.
 
     Args:
         name: Its name in `get_renderer`.
@@ -38,7 +45,7 @@ class PieceRenderer(ABC):
 
     @abstractmethod
     def initial_messages(self, system: str, user: str) -> list[Message]:
-        """The opening as chat messages, with the tool declared in the first."""
+        """The opening as chat messages, with the tool declared in the first, for a model behind a chat interface."""
 
     @abstractmethod
     def initial_pieces(self, system: str, user: str) -> list[Piece]:
@@ -105,53 +112,67 @@ class PieceRenderer(ABC):
 
     @property
     def name(self) -> str:
-        """See `Renderer.name`."""
+        """Its name in `get_renderer`."""
         return self._name
 
     @property
     def stop(self) -> list[str] | list[int]:
-        """`END`: as an id where there is a tokenizer, otherwise as text."""
+        """Where sampling must end: token ids where the renderer has its vocabulary, otherwise their text."""
         return [str(self.END)] if self._tokenizer is None else [self.codec.control(self.END)]
 
     def initial_text(self, system: str, user: str) -> str:
-        """See `Renderer.initial_text`."""
+        """The opening as the text that the model completes, control tokens written out."""
         return written_out(self.initial_pieces(system, user))
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
-        """See `Renderer.parse_text`."""
+        """The action in a completion.
+
+        Args:
+            completion: What the model wrote, with or without its stop token at the end.
+            truncated: Whether the token limit ended it rather than the model.
+        """
         return self.parse_completion(completion.rstrip().removesuffix(self.END), truncated=truncated)
 
     def observation_text(self, outputs: Sequence[str]) -> str:
-        """See `Renderer.observation_text`."""
+        """What goes back for the commands of one action, one output each, as the content that the model reads."""
         return written_out(self.reply_pieces(each_output(outputs)))
 
     def correction_text(self, message: str) -> str:
-        """See `Renderer.correction_text`."""
+        """`Action.correction` as the content that the model reads."""
         return written_out(self.reply_pieces([self.correction_pieces(message)]))
 
     def turn_text(self, turn: ModelTurn) -> str:
-        """See `Renderer.turn_text`."""
+        """A completion that says `turn`, as a model of this dialect would write it."""
         return written_out(self.write(phrases_of(turn)).pieces).removesuffix(self.END)
 
     def read_observation(self, observation: str, count: int) -> list[str]:
-        """See `Renderer.read_observation`."""
+        """The outputs in what `observation_text` or `correction_text` gave.
+
+        Args:
+            observation: The text that went back.
+            count: How many outputs it holds; all are given as one where the text does not tell them apart.
+        """
         return [observation]
 
     def initial_ids(self, system: str, user: str) -> list[int]:
-        """See `Renderer.initial_ids`."""
+        """The opening as ids. Both texts are plain: control tokens spelled in them stay text."""
         return self.codec.encode(self.initial_pieces(system, user))
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
-        """See `Renderer.parse_ids`."""
+        """The action in sampled ids. Ids that do not end in a stop token count as truncated."""
         spoken, stopped = self.until_stop(ids)
         return self.parse_completion(self.codec.decode(spoken), truncated=not stopped)
 
     def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
-        """See `Renderer.observation_ids`."""
+        """The ids to append after exactly `action_ids`, up to where the model writes next.
+
+        They close the assistant's turn first when the action did not end in its stop token. Outputs are plain text:
+        control tokens spelled in them stay text.
+        """
         return self.next_turn(self.turn_pieces(self.reply_pieces(each_output(outputs))), action_ids)
 
     def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
-        """See `Renderer.correction_ids`."""
+        """The same for the correction of a malformed action."""
         return self.next_turn(self.turn_pieces(self.reply_pieces([self.correction_pieces(message)])), action_ids)
 
     @cached_property
