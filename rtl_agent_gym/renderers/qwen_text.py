@@ -145,8 +145,8 @@ def _read_call(text: str, position: int) -> tuple[Call, int, int]:
     body_end, after, closed = _extent(text, end)
     rest = text[end:body_end]
     if rest.strip() and (closed or not rest[0].isspace()):
-        error = f"after the JSON object there is more text: {calls.excerpt(rest.strip())}"
-        return Call(None, error, closed), body_end, after
+        more = f"after the JSON object there is more text: {calls.excerpt(rest.strip())}"
+        return Call(None, more, closed), body_end, after
     if not closed:
         body_end = after = end
     try:

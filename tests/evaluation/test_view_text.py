@@ -19,7 +19,14 @@ from rtl_agent_gym.cli import app
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation import play
-from rtl_agent_gym.evaluation.viewer import ViewerServer, print_episode, print_list, read_all, serving, transcript_files
+from rtl_agent_gym.evaluation.viewer import (
+    ViewerServer,
+    each_readable,
+    print_episode,
+    print_list,
+    serving,
+    transcript_files,
+)
 from rtl_agent_gym.evaluation.viewer.model import changed_paths, episode, file_states, mean_kl, outputs, summary
 from rtl_agent_gym.policies import GoldenPolicy
 from rtl_agent_gym.problems import load_problems
@@ -147,9 +154,9 @@ def test_where_transcripts_are_found(tmp_path: Path) -> None:
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
     good = record(tmp_path, [final_turn(1, "x")])
     (tmp_path / "bad.jsonl").write_text("no\nno\n")
-    found = read_all([good, tmp_path / "bad.jsonl"])
-    assert len(found.transcripts) == 1
-    assert "bad.jsonl: not a transcript" in found.unreadable[0]
+    unreadable: list[str] = []
+    assert len(list(each_readable([good, tmp_path / "bad.jsonl"], unreadable))) == 1
+    assert "bad.jsonl: not a transcript" in unreadable[0]
 
 
 @pytest.fixture
