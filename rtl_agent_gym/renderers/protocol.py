@@ -87,6 +87,10 @@ class ModelTurn:
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
 
+    def __str__(self) -> str:
+        """Text and calls for people to read, in no dialect."""
+        return "\n".join(filter(None, [self.text, *(f"{call.name} {call.arguments}" for call in self.calls)]))
+
 
 def with_notes(outputs: Sequence[str], notes: Sequence[str]) -> list[str]:
     """The outputs of one action, its notes put below the last as lines that start with ``[note]``."""

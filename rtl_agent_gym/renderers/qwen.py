@@ -81,7 +81,6 @@ class QwenRenderer(Renderer):
         return list(qwen_text.contents_of(text, len(text) + len(END) if stopped else None))
 
     def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
-        """See `Renderer.write`. A dialect that does not think says in plain text what was thought."""
         written = TurnWriter()
         for number, (kind, text, tool) in enumerate(phrases):
             if kind == "call":
@@ -90,7 +89,7 @@ class QwenRenderer(Renderer):
                 written.say("call", text, opens)
                 written.add("}\n")
                 written.end(CALL_CLOSE)
-            elif kind == "thinking" and self.thinks:
+            elif kind == "thinking":
                 opens = written.add(THINK_OPEN)
                 written.add("\n")
                 written.say("thinking", text, opens)

@@ -76,8 +76,21 @@ class Renderer(ABC):
         raise UsageError(f"renderer {self._name!r} has no opening without a tool")
 
     def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
-        """A turn of the assistant with these parts, up to its stop token. Raises `UsageError` in a read-only family."""
-        raise UsageError(f"renderer {self._name!r} reads turns and cannot write them: define its method `write`")
+        """A turn of the assistant with these parts, up to its stop token.
+
+        A family that does not say how it writes thinking and calls writes text alone.
+
+        Raises:
+            UsageError: There are calls, and the family does not write them.
+        """
+        written = TurnWriter()
+        for phrase in phrases:
+            if phrase.kind == "call":
+                raise UsageError(f"renderer {self._name!r} reads calls and does not write them: define its `write`")
+            if phrase.kind == "text":
+                written.say("text", phrase.text, None)
+        written.end(self.END, stops=True)
+        return written
 
     def read_parts(self, ids: Sequence[int], *, whole: bool) -> list[Part]:
         """The parts of a sampled turn, their offsets in characters.
@@ -211,9 +224,12 @@ class Renderer(ABC):
     def framed(self, contents: Sequence[Part]) -> tuple[list[int], list[Part | None]]:
         """The ids of a turn with these contents, and each of them as it stands there, offsets in bytes.
 
-        A content that is not UTF-8 is None there, and a replacement character is in its place.
+        A content that is not UTF-8 is None there, and a replacement character is in its place. A dialect that does not
+        think says in plain text what was thought.
         """
-        written = self.write([Phrase(part.kind, printable(part.body)) for part in contents])
+        kinds: list[Kind] = ["text" if part.kind == "thinking" and not self.thinks else part.kind for part in contents]
+        bodies = [printable(part.body) for part in contents]
+        written = self.write(list(map(Phrase, kinds, bodies)))
         placed = zip(contents, written.located(self.codec.spelled), strict=True)
         return self.codec.encode(written.pieces), [part if own.readable else None for own, part in placed]
 

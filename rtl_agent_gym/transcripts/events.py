@@ -113,6 +113,11 @@ class TurnRecord(_Event):
     seconds: float = 0.0
     """Wall time of the turn's commands, without the waiting for the model."""
 
+    @property
+    def said(self) -> str:
+        """What the model said, for people to read."""
+        return self.completion if self.native is None else str(self.native)
+
     @field_validator("native", mode="before")
     @classmethod
     def _older_name(cls, native: Any) -> Any:

@@ -28,8 +28,6 @@ fuzz = settings(
 @fuzz
 def test_a_turn_is_read_as_it_was_written(name: str, thinking: str, text: str, commands: list[str]) -> None:
     renderer = get_renderer(name)
-    if not renderer.thinks:
-        thinking = ""  # such a dialect says in plain text what was thought
     turn = ModelTurn(thinking, text, tuple(map(ToolCall.of, commands)))
     action = renderer.parse_text(renderer.turn_text(turn))
     expected = native_action(turn)
@@ -102,8 +100,9 @@ class Quiet(Renderer):
 def test_a_family_that_only_reads_says_so() -> None:
     renderer = Quiet("quiet")
     assert renderer.read_observation("x", 2) == ["x"]
+    assert renderer.turn_text(ModelTurn("hm", "x")) == "x"
     for use in (
-        lambda: renderer.turn_text(ModelTurn(text="x")),
+        lambda: renderer.turn_text(ModelTurn(calls=(ToolCall.of("ls"),))),
         lambda: renderer.plain_pieces("", ""),
         lambda: renderer.results([]),
         lambda: renderer.read_parts([], whole=True),
