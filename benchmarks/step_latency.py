@@ -22,9 +22,9 @@ from typing import Any
 import docker
 import gymnasium as gym
 import pexpect
-from rtl_agent_gym.envs.background import run_sync
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
+from rtl_agent_gym.episodes.runtime import run_sync
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import get_renderer
 

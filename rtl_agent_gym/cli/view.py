@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from ..errors import UsageError
 from ..evaluation.viewer import each_readable, print_episode, print_list, serving, transcript_files, write_page
+from .options import OpenOption
 from .show import print_left_out, refuse_source, stderr_console
 
 SourceArgument = Annotated[
@@ -25,7 +26,7 @@ def view_command(
     out: Annotated[Path | None, typer.Option(help="Write the page to this file instead of serving it.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve the page on this machine (the default).")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes a free one.")] = 0,
-    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    browser: OpenOption = False,
     text: Annotated[bool, typer.Option("--text", help="Print to the terminal instead.")] = False,
     lines: Annotated[int, typer.Option(min=1, help="With --text: lines shown of each command and output.")] = 60,
     thinking: Annotated[bool, typer.Option("--thinking", help="With --text: print what the model thought.")] = False,

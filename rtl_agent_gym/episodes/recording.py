@@ -14,9 +14,9 @@ from ..sandboxes import CommandResult, FoundFiles, Sandbox
 from ..scoring import RewardWeights
 from ..scoring.score import Score
 from ..transcripts import CommandRecord, End, Header, ScoreRecord, SubmissionRecord, TranscriptWriter, TurnRecord
-from .rules import FOLDERS, RECORDED_RULES, EpisodeConfig
+from .rules import FOLDERS, EpisodeConfig
 from .submissions import Submission, Submitted
-from .turns import Turn
+from .turns import Opening, Turn
 
 MAX_RECORDED_FILE = 256 << 10
 MAX_RECORDED_TOTAL = 4 << 20
@@ -41,31 +41,22 @@ class Recording:
         """The file, once it has been begun."""
         return self._writer.path if self._writer is not None else None
 
-    def begin(
-        self,
-        system: str,
-        user: str,
-        *,
-        renderer: str,
-        seed: int | None,
-        image: str,
-        weights: object,
-    ) -> None:
+    def begin(self, opening: Opening, *, renderer: str, seed: int, image: str, weights: object) -> None:
         """Write the header.
 
         Args:
-            system: The system message; `user` likewise.
+            opening: What the model reads first.
             renderer: The dialect's name.
             seed: The episode's.
-            image: The sandbox's image by its digest.
+            image: The sandbox's image by its digest; empty where there is no sandbox.
             weights: The grader's, where they are `RewardWeights`.
         """
         if self._config.transcript_dir is None:
             return
         self._writer = TranscriptWriter.in_folder(self._config.transcript_dir, self._problem.id)
-        if self._config.record_files:
+        if self._config.record_files and self._config.workspace == "shell":
             self._files = _followed(self._problem.context)
-        options = {name: getattr(self._config, name) for name in RECORDED_RULES}
+        options = self._config.recorded()
         if isinstance(weights, RewardWeights):
             options["weights"] = weights.model_dump()
         self._write(
@@ -79,13 +70,13 @@ class Recording:
                 renderer=renderer,
                 seed=seed,
                 options=options,
-                system=system,
-                user=user,
+                system=opening.system,
+                user=opening.user,
                 files=self._files,
             )
         )
 
-    async def turn(self, said: Completion, turn: Turn, seconds: float, sandbox: Sandbox) -> None:
+    async def turn(self, said: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None) -> None:
         """Write a turn, with what it did to the work folder."""
         if self._writer is None:
             return
@@ -107,9 +98,9 @@ class Recording:
             )
         )
 
-    async def _changes(self, turn: Turn, sandbox: Sandbox) -> tuple[dict[str, str | None], list[str]]:
+    async def _changes(self, turn: Turn, sandbox: Sandbox | None) -> tuple[dict[str, str | None], list[str]]:
         """What the turn's commands did to the text files of the graded folders, and what is not followed of them."""
-        if not self._config.record_files or not turn.results:
+        if not self._config.record_files or not turn.results or sandbox is None:
             return {}, []
         try:
             found = await sandbox.read_files(

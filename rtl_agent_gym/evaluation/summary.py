@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ..problems import DIFFICULTIES
-from .results import EpisodeResult
+from .outcome import EpisodeResult
 from .statistics import Estimate, pass_curve
 
 STAGES = ("format", "syntax", "interface", "compile")

@@ -1,10 +1,13 @@
-"""The reference solution, played through real shell turns."""
+"""The reference solution, played through real shell turns, or given in one answer."""
 
 from __future__ import annotations
+
+import re
 
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Renderer
+from ..renderers.toolless import ToollessRenderer
 from .protocol import Completion
 from .scripted import ScriptedPlayer, write_turn
 
@@ -18,6 +21,9 @@ class GoldenPolicy:
         """A player for one episode; what the shell says changes nothing."""
         if not problem.golden:
             raise UsageError(f"{problem.id} comes without a reference solution, so the golden policy cannot play it")
+        if isinstance(renderer, ToollessRenderer):
+            answer = "\n\n".join(fenced(*file) for file in problem.golden.items())
+            return ScriptedPlayer([Completion(write_turn(renderer, answer))])
         documents = [path for path in problem.context if path.startswith("docs/")]
         look = ["ls -R rtl docs verif", *(f"head -n 40 '{path}'" for path in documents[:1])]
         writes = [heredoc(path, content) for path, content in problem.golden.items()]
@@ -30,7 +36,7 @@ class GoldenPolicy:
             check = f"verilator --lint-only -Wno-fatal --timing -y rtl {sources} && echo checked"
             turns.append(("Does it compile?", check))
         said = [Completion(write_turn(renderer, text, [command])) for text, command in turns]
-        return ScriptedPlayer(said, Completion(write_turn(renderer, "The design is written and checked.")))
+        return ScriptedPlayer([*said, Completion(write_turn(renderer, "The design is written and checked."))])
 
 
 def heredoc(path: str, content: str) -> str:
@@ -43,3 +49,9 @@ def heredoc(path: str, content: str) -> str:
     if content and not content.endswith("\n"):  # a here-document always ends its last line
         return f"{make}{{ head -c -1 > '{path}'; }} <<'{mark}'\n{content}\n{mark}"
     return f"{make}cat > '{path}' <<'{mark}'\n{content}{mark}"
+
+
+def fenced(path: str, content: str) -> str:
+    """A file as a fenced block of an answer; the fence is longer than any in the file."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", content)), 0)
+    return f"{fence}systemverilog {path}\n{content.removesuffix(chr(10))}\n{fence}"

@@ -64,14 +64,14 @@ class ScriptedPolicy:
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
         """A player for one episode."""
         said = [Completion(turn.text(renderer), native=turn.native) for turn in self.turns]
-        return ScriptedPlayer(said, Completion(write_turn(renderer, "Done.")))
+        return ScriptedPlayer([*said, Completion(write_turn(renderer, "Done."))])
 
 
 class ScriptedPlayer:
-    """Says what was prepared."""
+    """Says what was prepared, and the last of it again when asked for more."""
 
-    def __init__(self, said: Sequence[Completion], last: Completion) -> None:
-        self._said, self._last = iter(said), last
+    def __init__(self, said: Sequence[Completion]) -> None:
+        self._said, self._last = iter(said), said[-1]
 
     async def act(self, messages: Sequence[Message]) -> Completion:
         """The next turn, whatever the shell says."""

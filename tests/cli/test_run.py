@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.evaluation.results import episode_seed
+from rtl_agent_gym.evaluation.outcome import episode_seed
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.transcripts import read_transcript
 from tests.policies.chat_server import ChatServer, call

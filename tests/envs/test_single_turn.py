@@ -13,10 +13,10 @@ from gymnasium.utils.env_checker import check_env
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
 from rtl_agent_gym.envs.single_turn import CVDPSingleTurnEnv
-from rtl_agent_gym.episodes.single_turn_episode import SingleTurnEpisode
+from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.prompts.single_turn import build_single_turn_prompt, file_order
+from rtl_agent_gym.prompts import build_single_turn_prompt, file_order
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from rtl_agent_gym.transcripts import read_transcript
@@ -210,7 +210,8 @@ async def test_an_episode_takes_one_completion(arbiter: Problem) -> None:
         async def score(self, *_: Any, **__: Any) -> Any:
             raise AssertionError("nothing was answered")
 
-    episode = SingleTurnEpisode(arbiter, grader=NoGrader(), renderer=get_renderer("qwen3"))
+    rules = EpisodeConfig(workspace="answer")
+    episode = Episode(arbiter, grader=NoGrader(), renderer=get_renderer("qwen3"), config=rules)
     with pytest.raises(UsageError, match="start"):
         await episode.step("x")
     await episode.start()

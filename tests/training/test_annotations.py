@@ -11,16 +11,17 @@ import pytest
 pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
+from rtl_agent_gym.training.checks import Plan  # noqa: E402
+from rtl_agent_gym.training.folder import RunFolder  # noqa: E402
+from rtl_agent_gym.training.run import Models, env_config, spelling  # noqa: E402
+
 from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder  # noqa: E402
 from rtl_agent_gym.errors import TranscriptError  # noqa: E402
 from rtl_agent_gym.evaluation.viewer.model import mean_kl, token_kl, token_texts  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
-from rtl_agent_gym.training.checks import Plan  # noqa: E402
-from rtl_agent_gym.training.folder import RunFolder  # noqa: E402
 from rtl_agent_gym.training.loop import Loop, Parts  # noqa: E402
 from rtl_agent_gym.training.options import parse_options  # noqa: E402
 from rtl_agent_gym.training.progress import Progress  # noqa: E402
-from rtl_agent_gym.training.run import Models, env_config, spelling  # noqa: E402
 from rtl_agent_gym.training.teachers import SameTokens, Teacher  # noqa: E402
 from rtl_agent_gym.transcripts import Transcript, read_transcript  # noqa: E402
 from tests.envs.scripted_tinker import END, LOGPROB, call, encode  # noqa: E402

@@ -12,18 +12,19 @@ import pytest
 torch = pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
+from rtl_agent_gym.training.checks import Plan  # noqa: E402
+from rtl_agent_gym.training.episodes import step_key  # noqa: E402
+from rtl_agent_gym.training.folder import RunFolder  # noqa: E402
+from rtl_agent_gym.training.run import Models, env_config  # noqa: E402
+
 from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder  # noqa: E402
 from rtl_agent_gym.policies import heredoc  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
 from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
-from rtl_agent_gym.training.checks import Plan  # noqa: E402
-from rtl_agent_gym.training.episodes import step_key  # noqa: E402
-from rtl_agent_gym.training.folder import RunFolder  # noqa: E402
 from rtl_agent_gym.training.loop import Loop, Parts  # noqa: E402
 from rtl_agent_gym.training.options import parse_options  # noqa: E402
 from rtl_agent_gym.training.progress import Progress  # noqa: E402
 from rtl_agent_gym.training.rollouts import turn_seed  # noqa: E402
-from rtl_agent_gym.training.run import Models, env_config  # noqa: E402
 from tests.envs.scripted_tinker import END, LOGPROB, call, encode  # noqa: E402
 
 pytestmark = pytest.mark.docker

@@ -14,10 +14,10 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
-from rtl_agent_gym.training.checks import Plan
-from rtl_agent_gym.training.folder import RunFolder
-from rtl_agent_gym.training.options import TrainOptions, parse_options
-from rtl_agent_gym.training.run import Models, env_config
+from rtl_agent_gym.training.dataset import env_config
+from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.plan import Models, Plan
+from rtl_agent_gym.training.run_folder import RunFolder, parse_options
 from rtl_agent_gym.training.teachers import SameTokens, Sampled, WeightedKinds
 from rtl_agent_gym.training.teachers.setup import make_teacher
 

@@ -12,7 +12,7 @@ from ...renderers import Action, Renderer, get_renderer
 from ...renderers.actions import native_action
 from ...scoring.score import Score
 from ...transcripts import Transcript, TurnRecord
-from ..results import EpisodeResult
+from ..outcome import EpisodeResult
 
 STAGES = ("format", "syntax", "interface", "compile")
 """The stages of a score that are shares between 0 and 1; the tests come after them as a count."""

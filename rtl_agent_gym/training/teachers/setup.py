@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import replace
 
 from ...envs.tinker_config import TinkerEnvConfig, load_dialect, load_tokenizer
-from ...envs.tinker_prompt import open_prompt
+from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ...errors import UsageError
 from ...problems import Problem, category_name
 from ...renderers import Renderer
-from ..checks import Plan, renderer_for
-from ..options import TINY
+from ..plan import Plan
+from ..published import renderer_for
 from ..services import Engine
 from .base import ByProblem, SameTokens, Teacher, WeightedKinds
 from .cross import CrossTokens
@@ -72,14 +72,13 @@ async def _one(plan: Plan, option: str, model: str, engine: Engine, config: Tink
 def _teachers_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig) -> TinkerEnvConfig:
     """The student's environment as the teacher would read it."""
     asked = plan.options.teacher_renderer_name
-    if plan.options.teacher_model == TINY and option == "teacher_model":
-        return replace(
-            config, model_name=model, renderer_name=asked or config.renderer_name, max_trajectory_tokens=None
-        )
+    unlimited = replace(config, episode=replace(config.episode, max_trajectory_tokens=None))
+    if option == "teacher_model" and plan.is_made(plan.options.teacher_model):
+        return replace(unlimited, model_name=model, renderer_name=asked or config.renderer_name)
     if model.startswith("tinker://"):
         return replace(config, renderer_name=asked or config.renderer_name)  # weights of the student's own kind
     name = renderer_for(model, asked, plan.engine, option, "teacher_renderer_name")
-    return replace(config, model_name=model, renderer_name=name, max_trajectory_tokens=None)
+    return replace(unlimited, model_name=model, renderer_name=name)
 
 
 def same_tokens(student: TinkerEnvConfig, teacher: TinkerEnvConfig) -> bool:
@@ -92,7 +91,8 @@ def same_tokens(student: TinkerEnvConfig, teacher: TinkerEnvConfig) -> bool:
 
 
 def _opening(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> list[int]:
-    opened = open_prompt(problem, config, renderer)
-    if opened is None:
-        raise UsageError(f"max_trajectory_tokens: the teacher's prompt of {problem.id} does not fit")
-    return opened.ids
+    try:
+        prompt = open_prompt(problem, config.episode, renderer)
+    except PromptTooLong as error:
+        raise UsageError(f"max_trajectory_tokens: the teacher's prompt of {problem.id} does not fit") from error
+    return episode_renderer(config.episode, renderer).initial_ids(prompt.system, prompt.user)
