@@ -68,14 +68,14 @@ class ScriptedPolicy:
 
 
 class ScriptedPlayer:
-    """Says what was prepared, and the last of it again when asked for more."""
+    """Gives prepared completions in order, and then the last one again."""
 
-    def __init__(self, said: Sequence[Completion]) -> None:
-        self._said, self._last = iter(said), said[-1]
+    def __init__(self, completions: Sequence[Completion]) -> None:
+        self._completions, self._last = iter(completions), completions[-1]
 
     async def act(self, messages: Sequence[Message]) -> Completion:
         """The next turn, whatever the shell says."""
-        return next(self._said, self._last)
+        return next(self._completions, self._last)
 
 
 def _read_script(path: Path) -> list[ScriptedTurn]:

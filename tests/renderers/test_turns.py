@@ -109,7 +109,7 @@ def test_a_family_that_only_reads_says_so() -> None:
         lambda: renderer.turn_text(ModelTurn(calls=(ToolCall.of("ls"),))),
         lambda: renderer.plain_pieces("", ""),
         lambda: renderer.results([]),
-        lambda: renderer.read_parts([], whole=True),
+        lambda: renderer.read_parts([], trimmed=True),
     ):
         with pytest.raises(UsageError, match="'quiet'"):
             use()

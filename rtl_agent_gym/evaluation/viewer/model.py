@@ -125,7 +125,7 @@ def _turn(turn: TurnRecord, renderer: Renderer | None) -> Data:
         "turn": turn.turn,
         "kind": turn.action,
         "cutOff": turn.cut_off,
-        "raw": turn.said,
+        "raw": turn.words,
         "thinking": action.thinking,
         "text": action.text,
         "commands": [command.model_dump(mode="json", exclude={"output"}) for command in turn.commands],

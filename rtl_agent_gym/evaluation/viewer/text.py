@@ -121,7 +121,7 @@ def _turn_title(turn: TurnRecord) -> str:
 def _results(turn: TurnRecord, renderer: Renderer | None, lines: int) -> Iterator[RenderableType]:
     shown = outputs(turn, renderer)
     if turn.action == "malformed":
-        yield _cut(turn.said, lines)
+        yield _cut(turn.words, lines)
         yield from (Text.assemble(_cut(text, lines), style="yellow") for text in shown)
         return
     apart = len(shown) == len(turn.commands)
