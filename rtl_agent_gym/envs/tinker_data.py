@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -45,7 +45,7 @@ MOMENTUM = 0.8
 """How much of a problem's running pass rate stays when a group of it is graded."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Schedule:
     """How problems become batches."""
 
@@ -213,24 +213,14 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
 
     def env_config(self) -> TinkerEnvConfig:
         """The options as the environments take them."""
+        shared = {rule.name for rule in dataclasses.fields(EpisodeConfig)} & set(chz.chz_fields(type(self)))
+        rules = {name: getattr(self, name) for name in shared}
         return TinkerEnvConfig(
             model_name=self.model_name,
             renderer_name=self.renderer_name,
             single_turn=self.single_turn,
-            episode=EpisodeConfig(
-                max_turns=self.max_turns,
-                command_timeout=self.command_timeout,
-                max_output=self.max_output,
-                max_malformed=self.max_malformed,
-                scoring_timeout=self.scoring_timeout,
-                harness_feedback=self.harness_feedback,
-                progress_coef=self.progress_coef,
-                transcript_dir=Path(self.transcript_dir) if self.transcript_dir is not None else None,
-            ),
-            max_tokens=self.max_tokens,
-            max_trajectory_tokens=self.max_trajectory_tokens,
-            max_prompt_tokens=self.max_prompt_tokens,
             overflow_reward=self.overflow_reward,
             reward=self.reward_weights or RewardWeights.preset(self.reward),
             score_cache=Path(self.score_cache) if self.score_cache is not None else None,
+            **rules | {"transcript_dir": Path(self.transcript_dir) if self.transcript_dir is not None else None},
         )
