@@ -105,7 +105,7 @@ def _clock(seconds: float) -> str:
 def episode_observer(console: Console, progress: EvaluationProgress) -> Observer:
     """Shows every turn in full, for a policy that a person plays; counts as `progress` does."""
     observer = EpisodePrinter(console).observer
-    observer.said = Observer().said  # the person has just typed it
+    observer.completion = Observer().completion  # the person has just typed it
     counted = progress.observer
     observer.left_out, observer.started, observer.faulted = counted.left_out, counted.started, counted.faulted
 
