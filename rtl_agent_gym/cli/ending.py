@@ -39,7 +39,7 @@ def exit_code(error: RTLGymError) -> int:
 
 
 def run_to_exit_code(app: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Call the application and give the exit code. An error of this package becomes one line on stderr, also in a group.
+    """Call the application and give the exit code. An error of this package becomes a line on stderr, also in a group.
 
     Raises:
         BaseException: Any other error, with the traceback that a bug report needs.
