@@ -18,8 +18,8 @@ from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokeniz
 from rtl_agent_gym.training.dataset import env_config
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.run_folder import RunFolder
-from rtl_agent_gym.training.teachers.setup import make_teacher
 from rtl_agent_gym.training.teachers import SameTokens, Sampled, WeightedKinds
+from rtl_agent_gym.training.teachers.setup import make_teacher
 from tests.training.scripted_run import make_plan
 
 QWEN = '<think>\nHm.\n</think>\n\nSo: <tool_call>\n{"name": "execute_bash"}\n</tool_call><|im_end|>'
