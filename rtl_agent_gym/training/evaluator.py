@@ -20,8 +20,8 @@ from ..episodes.runtime import acquire
 from ..errors import SandboxError, ServiceDown
 from ..evaluation.config import EvaluationConfig
 from ..evaluation.evaluate import evaluate
+from ..evaluation.outcome import EpisodeResult
 from ..evaluation.play import Observer
-from ..evaluation.results import EpisodeResult
 from ..policies.model_options import ModelOptions
 from ..policies.sampler import TokenSamplerPolicy
 from ..problems import Problem
