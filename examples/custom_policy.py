@@ -23,8 +23,7 @@ from rich.table import Table
 
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
-from rtl_agent_gym.policies import Completion
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import Completion, heredoc, write_turn
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import Message, Renderer

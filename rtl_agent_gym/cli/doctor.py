@@ -52,7 +52,7 @@ def _verdict(checks: list[Check]) -> str:
 
 
 def _print_lines(console: Console, checks: list[Check]) -> None:
-    """What the table says, for a terminal that has no room for its columns."""
+    """The content of the table, for a terminal that is too narrow for it."""
     for check in checks:
         console.print(f"[{_COLOURS[check.state]}]{_state(check)}[/] {escape(check.part)}", highlight=False)
         for line in (check.found, check.todo and f"→ {check.todo}"):
@@ -61,7 +61,7 @@ def _print_lines(console: Console, checks: list[Check]) -> None:
 
 
 def _state(check: Check) -> str:
-    """The state in words: ``optional`` is that of what is not there and need not be."""
+    """The state in words: ``optional`` is that of a part that is not there and not required."""
     return "not there" if check.state == "optional" else check.state
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -26,13 +25,6 @@ CacheOption = Annotated[
 ]
 
 
-class Workspace(StrEnum):
-    """What an episode works in."""
-
-    agentic = "agentic"
-    single_turn = "single-turn"
-
-
 @dataclass(frozen=True)
 class EpisodeOptions:
     """The options of the commands that play episodes."""
@@ -42,9 +34,9 @@ class EpisodeOptions:
         "golden"
     )
     env: Annotated[
-        Workspace,
+        Literal["agentic", "single-turn"],
         typer.Option(help="agentic: many turns in a shell. single-turn: one answer that holds the files."),
-    ] = Workspace.agentic
+    ] = "agentic"
     seed: Annotated[int, typer.Option(help="Random seed. With equal seeds, run plays the first episode of eval.")] = 0
     renderer: Annotated[
         str,
@@ -84,7 +76,6 @@ class EpisodeOptions:
 
     def evaluation(self, **more: Any) -> EvaluationConfig:
         """The evaluation that these options ask for; `more` are its other fields."""
-        single_turn = self.env is Workspace.single_turn
         return EvaluationConfig(
             policy=self.policy,
             model=ModelOptions(
@@ -98,7 +89,7 @@ class EpisodeOptions:
             ),
             renderer=self.renderer,
             episode=EpisodeConfig(
-                workspace="answer" if single_turn else "shell",
+                workspace="answer" if self.env == "single-turn" else "shell",
                 max_turns=self.max_turns,
                 command_timeout=self.command_timeout,
                 harness_feedback=self.harness_feedback,

@@ -105,11 +105,12 @@ def _clock(seconds: float) -> str:
 def episode_observer(console: Console, progress: EvaluationProgress) -> Observer:
     """Shows every turn in full, for a policy that a person plays; counts as `progress` does."""
     observer = EpisodePrinter(console).observer
-    observer.said = Observer().said  # the person has just typed it
-    observer.left_out, observer.started = progress.observer.left_out, progress.observer.started
+    observer.completion = Observer().completion  # the person has just typed it
+    counted = progress.observer
+    observer.left_out, observer.started, observer.faulted = counted.left_out, counted.started, counted.faulted
 
     def finished(result: EpisodeResult) -> None:
-        progress.observer.finished(result)
+        counted.finished(result)
         console.print(visible(f"{result.problem_id}: {_verdict(result)}"), markup=False, highlight=False)
 
     observer.finished = finished
@@ -148,11 +149,16 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
         )
 
 
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name else "left")
+    return table
+
+
 def _rates_table(summary: Summary) -> Table:
-    table = Table(title="episodes", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("")
-    for name in ("problems", "episodes", "format", "syntax", "interface", "tests", "passed", "reward"):
-        table.add_column(name, justify="right")
+    columns = ("", "problems", "episodes", "format", "syntax", "interface", "tests", "passed", "reward")
+    table = _table("episodes", *columns)
     for group in (summary.by_category, summary.by_difficulty):
         for name, rates in group.items():
             table.add_row(name, *_cells(rates))
@@ -168,15 +174,7 @@ def _cells(rates: Rates) -> list[str]:
 
 
 def _pass_table(summary: Summary) -> Table:
-    table = Table(
-        title="pass@k, unbiased, with 95 % intervals",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_edge=False,
-    )
-    for name in ("k", "pass@k", "interval", "problems"):
-        table.add_column(name, justify="right")
+    table = _table("pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
     for k, estimate in summary.pass_at.items():
         interval = f"{estimate.low:.1%} – {estimate.high:.1%}"
         table.add_row(str(k), f"{estimate.value:.1%}", interval, str(estimate.problems))

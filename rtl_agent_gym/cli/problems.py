@@ -67,7 +67,7 @@ def list_command(
 
 
 def _print_lines(console: Console, problem: Problem) -> None:
-    """A row of the table, for a terminal that has no room for its columns."""
+    """A row of the table, for a terminal that is too narrow for it."""
     console.print(_plain(problem.id), style="bold", soft_wrap=True)
     golden = "golden" if problem.golden is not None else "no golden"
     scorable = "" if problem.unscorable is None else f", not scorable: {problem.unscorable}"

@@ -110,14 +110,9 @@ async def _grade(
                 progress.advance(task)
                 return score
 
-            tasks = [asyncio.ensure_future(one(candidate)) for candidate in batch]
-            try:
-                return await asyncio.gather(*tasks)
-            except BaseException:
-                for running in tasks:
-                    running.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                raise
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(candidate)) for candidate in batch]
+            return [task.result() for task in tasks]
 
 
 def read_folder(folder: Path) -> Iterator[tuple[str, bytes]]:

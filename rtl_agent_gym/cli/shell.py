@@ -7,7 +7,9 @@ import asyncio
 import typer
 from rich.console import Console
 
+from ..episodes.episode import Episode
 from ..problems import Problem
+from ..renderers import get_renderer
 from ..sandboxes import DockerSandboxes
 from ..scoring import RewardWeights, Scorer
 from .options import ProblemOption, ProblemsOption, one_problem
@@ -26,15 +28,16 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
 
 
 async def _visit(problem: Problem, console: Console) -> None:
-    async with DockerSandboxes() as provider, Scorer(provider) as scorer:
-        sandbox = await provider.create()
-        await sandbox.write_files(problem.context)
-        await sandbox.run("mkdir -p rtl verif docs rundir")
+    async with (
+        DockerSandboxes() as provider,
+        Scorer(provider) as scorer,
+        Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode,
+    ):
+        await episode.start()
         console.print(problem.prompt, markup=False)
         console.rule(f"{problem.id}: leave with exit or Ctrl-D")
-        await asyncio.to_thread(attach_terminal, sandbox.id)
-        files = await sandbox.read_files(("rtl", "verif", "docs"))
+        await asyncio.to_thread(attach_terminal, episode.sandbox.id)
         with console.status("scoring"):
-            score = await scorer.score(problem, dict(files))
+            score = await episode.finish("completed")
         print_score(console, score, RewardWeights())
         raise typer.Exit(0 if score.passed else 1)

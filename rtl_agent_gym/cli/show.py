@@ -25,7 +25,7 @@ PARTS = ("format", "syntax", "interface", "compile", "tests")
 
 
 class EpisodePrinter:
-    """Prints an episode as it happens: what is said, the commands, their output while they run.
+    """Prints an episode as it happens: completions, commands, and their output while they run.
 
     Args:
         console: Where to print.
@@ -33,17 +33,18 @@ class EpisodePrinter:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.observer = Observer(opening=self.opening, said=self.said, output=self.output, turn=self.turn)
+        self.observer = Observer(opening=self.opening, completion=self.completion, output=self.output, turn=self.turn)
         self._stream = VisibleStream()
 
     def opening(self, opening: Opening) -> None:
         """The task."""
         self.console.print(Panel(Text(visible(opening.user)), title="task", border_style="cyan"))
 
-    def said(self, number: int, completion: Completion) -> None:
+    def completion(self, number: int, completion: Completion) -> None:
         """A new turn begins."""
         self.console.rule(f"turn {number}", style="dim")
-        self.console.print(Text(visible(_head(completion.text))), style="blue")
+        said = completion.text if completion.native is None else str(completion.native)
+        self.console.print(Text(visible(_head(said))), style="blue")
 
     def output(self, data: bytes) -> None:
         """A command writes."""

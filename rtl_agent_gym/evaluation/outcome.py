@@ -68,9 +68,7 @@ class EpisodeResult(BaseModel):
     @classmethod
     def of(cls, problem: Problem, seed: int, **fields: Any) -> EpisodeResult:
         """The result of an episode of `problem`."""
-        return cls(
-            problem_id=problem.id, category=problem.category, difficulty=problem.difficulty, seed=seed, **fields
-        )
+        return cls(problem_id=problem.id, category=problem.category, difficulty=problem.difficulty, seed=seed, **fields)
 
     @property
     def key(self) -> tuple[str, int]:

@@ -32,7 +32,7 @@ class Observer:
     """An episode begins: problem and sample."""
     opening: Callable[[Opening], None] = _ignore
     """Its prompt."""
-    said: Callable[[int, Completion], None] = _ignore
+    completion: Callable[[int, Completion], None] = _ignore
     """The policy's turn, counted from 1."""
     output: Callable[[bytes], None] = _ignore
     """What a command prints, as it prints it."""
@@ -91,7 +91,7 @@ async def play(
             prompt_tokens = _plus(prompt_tokens, completion.prompt_tokens)
             ids = completion.token_ids
             output_tokens = _plus(output_tokens, completion.output_tokens if ids is None else len(ids))
-            observer.said(len(episode.turns) + 1, completion)
+            observer.completion(len(episode.turns) + 1, completion)
             turn = await episode.step(completion)
             observer.turn(turn)
             stop_reason, score = turn.stop_reason, turn.score

@@ -66,24 +66,6 @@ class Replay:
         return self.divergence is None
 
 
-def differences_from_record(transcript: Transcript, problem: Problem) -> list[str]:
-    """What is unlike the recorded run before a single command has run, in words."""
-    notes: list[str] = []
-    if problem.digest != transcript.header.problem_digest:
-        notes.append(
-            f"problem {problem.id} has changed since the recording: its texts, files or hidden tests are not the same, "
-            "so answers and score may differ"
-        )
-    end = transcript.end
-    if end is None:
-        notes.append(
-            f"the file was cut off after turn {len(transcript.turns)}, as by a crash; what is there is compared"
-        )
-    elif end.error:
-        notes.append(f"the recorded episode ended by a fault of the machine and has no score: {end.error}")
-    return notes
-
-
 def recorded_weights(transcript: Transcript) -> RewardWeights | None:
     """The reward weights of the recorded run; None where the record does not say.
 
@@ -98,17 +80,6 @@ def recorded_weights(transcript: Transcript) -> RewardWeights | None:
     except ValidationError as error:
         reason = " ".join(str(error).split())[:200]
         raise TranscriptError(f"{transcript.path}:1: the recorded weights cannot be used: {reason}") from error
-
-
-def _rules(transcript: Transcript, problem: Problem) -> EpisodeConfig:
-    """The recorded rules and prompt."""
-    header = transcript.header
-    if problem.id != header.problem_id:
-        raise UsageError(f"{transcript.path} is an episode of {header.problem_id}, not of {problem.id}")
-    try:
-        return EpisodeConfig.from_record(header.options, system_prompt=header.system, user_prompt=header.user)
-    except (TypeError, UsageError) as error:
-        raise TranscriptError(f"{transcript.path}:1: the recorded rules cannot be used: {error}") from error
 
 
 async def replay(
@@ -132,9 +103,8 @@ async def replay(
         UsageError: The problem is another one.
         SandboxError: The machine failed.
     """
-    report = _report(transcript, problem)
-    rewards = _rewards_compare(report, transcript, grader)
-    async with _started(transcript, problem, provider, grader, renderer, report) as episode:
+    async with _started(transcript, problem, provider, grader, renderer) as (episode, report):
+        rewards = _rewards_compare(report, transcript, grader)
         for record in transcript.turns:
             if episode.over:
                 report.divergence = _ended_early(record.turn, episode.turns[-1])
@@ -152,16 +122,6 @@ async def replay(
         report.score_compared = True
         report.divergence = compare_scores(recorded.score, score, rewards=rewards)
         return report
-
-
-def _rewards_compare(report: Replay, transcript: Transcript, grader: Grader) -> bool:
-    """Whether the grader makes rewards by the recorded weights; noted where it does not, or where nobody knows."""
-    recorded = recorded_weights(transcript)
-    if transcript.score is None or (recorded is not None and recorded == getattr(grader, "weights", recorded)):
-        return True
-    why = "were made by other weights" if recorded is not None else "are of weights that the record does not name"
-    report.notes.append(f"the recorded rewards {why}, so rewards are not compared")
-    return False
 
 
 @asynccontextmanager
@@ -184,11 +144,10 @@ async def replayed_to(
     """
     if _rules(transcript, problem).workspace == "answer":
         raise UsageError(f"{transcript.path} is a single-turn episode, which has no shell to hand over")
-    if not 1 <= turn <= len(transcript.turns) + 1:
-        last = len(transcript.turns)
+    last = len(transcript.turns)
+    if not 1 <= turn <= last + 1:
         raise UsageError(f"--to-turn {turn}: {transcript.path} has {last} turns; give 1 to {last + 1}")
-    report = _report(transcript, problem)
-    async with _started(transcript, problem, provider, grader, renderer, report) as episode:
+    async with _started(transcript, problem, provider, grader, renderer) as (episode, report):
         sandbox = episode.sandbox
         for record in transcript.turns[: turn - 1]:
             if episode.over:
@@ -201,32 +160,58 @@ async def replayed_to(
         yield report, sandbox
 
 
-def _report(transcript: Transcript, problem: Problem) -> Replay:
-    notes = differences_from_record(transcript, problem)
-    return Replay(transcript.path, problem.id, len(transcript.turns), notes=notes)
-
-
 @asynccontextmanager
 async def _started(
-    transcript: Transcript,
-    problem: Problem,
-    provider: SandboxProvider,
-    grader: Grader,
-    renderer: Renderer,
-    report: Replay,
-) -> AsyncIterator[Episode]:
-    """An episode under the recorded rules, prompt and seed. Another image is noted."""
-    rules, header = _rules(transcript, problem), transcript.header
-    episode = Episode(problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=header.seed)
-    async with episode:
+    transcript: Transcript, problem: Problem, provider: SandboxProvider, grader: Grader, renderer: Renderer
+) -> AsyncIterator[tuple[Episode, Replay]]:
+    """An episode under the recorded rules, prompt and seed; what differs from the start is noted."""
+    header, end, rules = transcript.header, transcript.end, _rules(transcript, problem)
+    report = Replay(transcript.path, problem.id, len(transcript.turns))
+    if problem.digest != header.problem_digest:
+        report.notes.append(
+            f"problem {problem.id} has changed since the recording: its texts, files or hidden tests are not the same, "
+            "so answers and score may differ"
+        )
+    if end is None:
+        report.notes.append(
+            f"the file was cut off after turn {len(transcript.turns)}, as by a crash; what is there is compared"
+        )
+    elif end.error:
+        report.notes.append(f"the recorded episode ended by a fault of the machine and has no score: {end.error}")
+    async with Episode(
+        problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=header.seed
+    ) as episode:
         await episode.start()
-        now = getattr(episode.sandbox, "image_id", "") if rules.workspace == "shell" else ""
-        if header.image_digest and now and header.image_digest != now:
+        recorded, now = header.image_digest, ""
+        if rules.workspace == "shell":
+            now = getattr(episode.sandbox, "image_id", "")
+        if recorded and now and recorded != now:
             report.notes.append(
-                f"recorded on image {header.image_digest[:19]}, replayed on {now[:19]}: tools of other versions may "
-                "answer differently"
+                f"recorded on image {recorded[:19]}, replayed on {now[:19]}: tools of other versions may answer "
+                "differently"
             )
-        yield episode
+        yield episode, report
+
+
+def _rules(transcript: Transcript, problem: Problem) -> EpisodeConfig:
+    """The recorded rules and prompt."""
+    header = transcript.header
+    if problem.id != header.problem_id:
+        raise UsageError(f"{transcript.path} is an episode of {header.problem_id}, not of {problem.id}")
+    try:
+        return EpisodeConfig.from_record(header.options, system_prompt=header.system, user_prompt=header.user)
+    except (TypeError, UsageError) as error:
+        raise TranscriptError(f"{transcript.path}:1: the recorded rules cannot be used: {error}") from error
+
+
+def _rewards_compare(report: Replay, transcript: Transcript, grader: Grader) -> bool:
+    """Whether the grader makes rewards by the recorded weights; noted where it does not, or where nobody knows."""
+    recorded = recorded_weights(transcript)
+    if transcript.score is None or (recorded is not None and recorded == getattr(grader, "weights", recorded)):
+        return True
+    why = "were made by other weights" if recorded is not None else "are of weights that the record does not name"
+    report.notes.append(f"the recorded rewards {why}, so rewards are not compared")
+    return False
 
 
 async def _step(episode: Episode, record: TurnRecord, report: Replay) -> None:

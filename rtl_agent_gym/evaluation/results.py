@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from ..errors import TranscriptError, UsageError, cannot_write
 from .config import EvaluationRecord
-from .outcome import EpisodeResult
+from .outcome import EpisodeResult as EpisodeResult
 
 
 def read_results(folder: Path) -> list[EpisodeResult]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
-from rtl_agent_gym.renderers.plain import plain_ids
-from rtl_agent_gym.renderers.protocol import Action, Message, Renderer
+from rtl_agent_gym.renderers.codec import Codec, Piece
+from rtl_agent_gym.renderers.protocol import Action, Message
+from rtl_agent_gym.renderers.renderer import Renderer
+from rtl_agent_gym.renderers.turns import Phrase, TurnWriter
 
 
 class ToollessRenderer(Renderer):
@@ -18,17 +22,19 @@ class ToollessRenderer(Renderer):
     """
 
     def __init__(self, dialect: Renderer) -> None:
-        self._dialect = dialect
+        super().__init__(dialect.name)
+        self._dialect, self.END = dialect, dialect.END
 
-    @property
-    def name(self) -> str:
-        """The dialect's name."""
-        return self._dialect.name
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ToollessRenderer, (self._dialect,)
 
     @property
     def stop(self) -> list[str] | list[int]:
-        """See `Renderer.stop`."""
         return self._dialect.stop
+
+    @cached_property
+    def codec(self) -> Codec:
+        return self._dialect.codec
 
     def initial_messages(self, system: str, user: str) -> list[Message]:
         """The system message, where there is one, and the user message."""
@@ -39,9 +45,8 @@ class ToollessRenderer(Renderer):
         """System and user text, without control tokens."""
         return "\n\n".join(message["content"] for message in self.initial_messages(system, user))
 
-    def initial_ids(self, system: str, user: str) -> list[int]:
-        """See `plain_ids`."""
-        return plain_ids(self._dialect, system, user)
+    def initial_pieces(self, system: str, user: str) -> list[Piece]:
+        return self._dialect.plain_pieces(system, user)
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
         """The answer in a completion."""
@@ -50,22 +55,24 @@ class ToollessRenderer(Renderer):
             text = completion  # a chat service has removed the dialect's marks already
         return Action("final", text=text)
 
+    def parse_completion(self, completion: str, *, truncated: bool) -> Action:
+        return self.parse_text(completion, truncated=truncated)
+
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
         """The answer in sampled ids."""
         return Action("final", text=self._dialect.parse_ids(ids, truncated=truncated).text)
 
-    def observation_text(self, outputs: Sequence[str]) -> str:
-        """Empty: nothing follows an answer, and so with the other replies."""
-        return ""
+    def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
+        return self._dialect.write(phrases)
 
-    def correction_text(self, message: str) -> str:
-        """Empty."""
-        return ""
-
-    def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
-        """Empty."""
+    def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
+        """None: nothing follows an answer."""
         return []
 
-    def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
-        """Empty."""
+    def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
+        """None."""
+        return []
+
+    def next_turn(self, pieces: Sequence[Piece], action_ids: Sequence[int]) -> list[int]:
+        """None."""
         return []

@@ -9,7 +9,6 @@ from ..episodes.prompt import PromptTooLong, open_prompt
 from ..errors import UsageError
 from ..scoring.cache import default_cache_dir
 from .annotations import TokenBytes
-from .dialects import dialect_of
 from .options import TrainOptions
 from .plan import Models, Plan
 from .run_folder import RunFolder
@@ -49,12 +48,9 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
     )
 
 
-def spelling(config: TinkerEnvConfig) -> TokenBytes | None:
-    """The bytes of the student's tokens; None for a dialect that cannot tell."""
-    try:
-        return dialect_of(load_dialect(config).renderer).token_bytes
-    except UsageError:
-        return None
+def spelling(config: TinkerEnvConfig) -> TokenBytes:
+    """The bytes of the student's tokens."""
+    return load_dialect(config).renderer.codec.token_bytes
 
 
 def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:

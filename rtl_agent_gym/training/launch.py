@@ -169,7 +169,7 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, models: Mode
     from .evaluator import Evaluator
     from .loop import TrainingLoop
     from .services import LONGER
-    from .teacher_setup import make_teacher
+    from .teachers.setup import make_teacher
 
     o = plan.options
     dataset = make_dataset(plan, folder, models)

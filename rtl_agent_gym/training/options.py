@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from .. import strict_json
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES
+from ..renderers.turns import Kind
 from ..scoring import RewardWeights
-from .dialects import Kind
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 BaselineName = Literal["group", "batch", "running", "none"]

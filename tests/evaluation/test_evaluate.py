@@ -16,9 +16,8 @@ from rtl_agent_gym.evaluation import EvaluationConfig, Observer, evaluate, read_
 from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW, scorable
 from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
 from rtl_agent_gym.evaluation.results import read_results
-from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy
+from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
-from rtl_agent_gym.policies.wording import heredoc
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score

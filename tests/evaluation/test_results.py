@@ -52,6 +52,19 @@ def test_results_are_kept_and_a_cut_off_line_is_dropped(tmp_path: Path) -> None:
     assert [found.key for found in read_results(tmp_path)] == [("a", 0), ("b", 0), ("a", 1)]
 
 
+def test_the_folder_of_an_older_version_is_read_and_resumed(tmp_path: Path) -> None:
+    older = CONFIG.model_dump(exclude={"rules"})
+    (tmp_path / "config.json").write_text(json.dumps(older))
+    (tmp_path / "results.jsonl").write_text(result("a").model_dump_json() + "\n")
+    with ResultsFile(tmp_path, CONFIG) as file:
+        assert set(file.done) == {("a", 0)}
+    assert CONFIG.digest == "9dabae969410"  # in the names of folders below runs/eval/
+    single_turn = CONFIG.model_copy(update={"rules": {"single_turn": True}})
+    assert single_turn.digest != CONFIG.digest
+    with pytest.raises(UsageError, match="rules"):
+        ResultsFile(tmp_path, single_turn)
+
+
 def test_a_later_result_replaces_a_fault(tmp_path: Path) -> None:
     with ResultsFile(tmp_path, CONFIG) as file:
         file.append(result("a", score=None, fault="SandboxLost: gone"))

@@ -17,7 +17,7 @@ from ..outcome import EpisodeResult
 from ..results import read_results
 from ..summary import Summary, summarise
 from ..viewer.model import token_count
-from ..viewer.sources import each_transcript, transcript_files
+from ..viewer.sources import each_readable, transcript_files
 
 
 @dataclass
@@ -93,12 +93,12 @@ def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
     if (folder / "results.jsonl").exists():
         return read_results(folder)
     try:
-        transcript_files(folder)
+        files = transcript_files(folder)
     except UsageError:
         return []
     seen: Counter[str] = Counter()
     found = []
-    transcripts = sorted(each_transcript([folder], unreadable), key=lambda transcript: transcript.header.time)
+    transcripts = sorted(each_readable(files, unreadable), key=lambda transcript: transcript.header.time)
     for transcript in transcripts:
         if transcript.end is None:
             continue  # still going on, or cut off
