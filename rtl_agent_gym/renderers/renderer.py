@@ -208,10 +208,6 @@ class Renderer(ABC):
         ended = bool(action_ids) and action_ids[-1] in [self.codec.control(self.END), *self.stop]
         return self.codec.encode([*([] if ended else [self.END]), *pieces])
 
-    def plain_ids(self, system: str, user: str) -> list[int]:
-        """`plain_pieces` as ids; control tokens spelled in either text stay text."""
-        return self.codec.encode(self.plain_pieces(system, user))
-
     def contents(self, ids: Sequence[int]) -> list[Part]:
         """What a sampled turn says: its parts without white space around them, their offsets in bytes."""
         return self._in_bytes(ids, trimmed=True)
