@@ -25,7 +25,7 @@ import pexpect
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
 from rtl_agent_gym.episodes.runtime import run_sync
-from rtl_agent_gym.policies.wording import write_turn
+from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import get_renderer
 
 MEGABYTES = 20

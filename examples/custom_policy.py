@@ -23,8 +23,7 @@ from rich.table import Table
 
 from rtl_agent_gym.evaluation import Evaluation, EvaluationConfig, Limits, Summary, results_file, summarise
 from rtl_agent_gym.evaluation.results import problem_digests
-from rtl_agent_gym.policies import Completion
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import Completion, heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import Message, Renderer, get_renderer

@@ -41,7 +41,8 @@ class EpisodePrinter:
     def said(self, number: int, completion: Completion) -> None:
         """A new turn begins."""
         self.console.rule(f"turn {number}", style="dim")
-        self.console.print(Text(visible(_head(completion.text))), style="blue")
+        said = completion.text if completion.native is None else str(completion.native)
+        self.console.print(Text(visible(_head(said))), style="blue")
 
     def output(self, data: bytes) -> None:
         """A command writes."""

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ..errors import UsageError
-from ..evaluation.viewer import print_episode, print_list, read_all, serving, transcript_files, write_page
+from ..evaluation.viewer import each_readable, print_episode, print_list, serving, transcript_files, write_page
 from .show import print_left_out, refuse_source, stderr_console
 
 SourceArgument = Annotated[
@@ -45,16 +45,15 @@ def view_command(
 
 
 def _print(source: Path, lines: int, thinking: bool, heat: bool) -> None:
-    console = Console()
-    files = transcript_files(source)
-    found = read_all(files)
-    print_left_out(found.unreadable)
+    console, unreadable = Console(), list[str]()
+    transcripts = list(each_readable(transcript_files(source), unreadable))
+    print_left_out(unreadable)
     if source.is_file():
-        for transcript in found.transcripts:
+        for transcript in transcripts:
             print_episode(console, transcript, lines=lines, thinking=thinking, heat=heat)
     else:
-        print_list(console, found.transcripts)
-    if not found.transcripts:
+        print_list(console, transcripts)
+    if not transcripts:
         raise typer.Exit(1)
 
 

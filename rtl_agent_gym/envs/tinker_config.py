@@ -14,8 +14,7 @@ from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES, Renderer, get_renderer
 from ..renderers.calls import printable
-from ..renderers.pieces import PieceRenderer
-from ..renderers.vocabularies import harmony_encoding, qwen3_tokenizer
+from ..renderers.vocabularies import qwen3_tokenizer
 from ..scoring import RewardWeights
 
 _QWEN3 = re.compile(r"Qwen/Qwen3-\d.*")
@@ -105,10 +104,8 @@ def _load_dialect(model_name: str, renderer_name: str | None) -> Dialect:
     name = renderer_name or recommended_renderer(model_name)
     tokenizer = None if name.startswith("gpt_oss") else load_tokenizer(model_name)
     renderer = get_renderer(name, tokenizer)
-    if isinstance(renderer, PieceRenderer):
-        return Dialect(renderer, lambda ids: printable(renderer.codec.decode(ids)))
-    encoding = harmony_encoding()  # now, under the lock: environments open their prompts in threads
-    return Dialect(renderer, lambda ids: str(encoding.decode(list(ids), errors="replace")))
+    codec = renderer.codec  # now, under the lock: environments open their prompts in threads
+    return Dialect(renderer, lambda ids: printable(codec.decode(ids)))
 
 
 def recommended_renderer(model_name: str) -> str:

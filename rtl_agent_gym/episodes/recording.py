@@ -90,7 +90,7 @@ class Recording:
                 logprobs=list(said.logprobs) if said.logprobs is not None else None,
                 cut_off=said.cut_off,
                 action=turn.action.kind,
-                commands=[_command(*pair) for pair in zip(turn.action.commands, turn.results, strict=True)],
+                commands=[_command(*ran) for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True)],
                 observation=turn.observation,
                 files=files,
                 left_out=left_out,
@@ -158,7 +158,7 @@ def _followed(context: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _command(command: str, result: CommandResult) -> CommandRecord:
+def _command(command: str, result: CommandResult, output: str) -> CommandRecord:
     submission = result.submission if isinstance(result, Submitted) else None
     return CommandRecord(
         command=command,
@@ -167,6 +167,7 @@ def _command(command: str, result: CommandResult) -> CommandRecord:
         truncated_output=result.truncated,
         restarted=result.restarted,
         seconds=result.seconds,
+        output=output,
         submission=submission_record(submission) if submission is not None else None,
     )
 

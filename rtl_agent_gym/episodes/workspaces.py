@@ -10,9 +10,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem
-from ..renderers import Action, Renderer
-from ..renderers.native import read_native
-from ..renderers.protocol import with_notes
+from ..renderers import Action, Renderer, with_notes
+from ..renderers.actions import native_action
 from ..sandboxes import CommandResult, FoundFiles, OutputSink, Sandbox, SandboxProvider
 from .answers import Answer, read_answer
 from .rules import FOLDERS, EpisodeConfig
@@ -211,7 +210,7 @@ class AnswerWorkspace:
 def read_completion(completion: Completion, renderer: Renderer) -> Action:
     """What a completion asks for: read from its native turn, else from its token ids, else from its text."""
     if completion.native is not None:
-        return read_native(completion.native, truncated=completion.cut_off)
+        return native_action(completion.native, truncated=completion.cut_off)
     if completion.token_ids is not None:
         return renderer.parse_ids(completion.token_ids, truncated=completion.cut_off)
     return renderer.parse_text(completion.text, truncated=completion.cut_off)

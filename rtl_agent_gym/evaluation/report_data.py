@@ -19,7 +19,7 @@ from .results import EpisodeResult, read_results
 from .statistics import Paired, compare
 from .summary import Summary, summarise
 from .viewer.model import token_count
-from .viewer.sources import each_transcript, transcript_files
+from .viewer.sources import each_readable, transcript_files
 
 BEFORE = ("test_before/", "before/", "eval_before/")
 AFTER = ("test/", "eval/", "after/")
@@ -120,12 +120,12 @@ def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
     if (folder / "results.jsonl").exists():
         return read_results(folder)
     try:
-        transcript_files(folder)
+        files = transcript_files(folder)
     except UsageError:
         return []
     seen: Counter[str] = Counter()
     found = []
-    transcripts = sorted(each_transcript([folder], unreadable), key=lambda transcript: transcript.header.time)
+    transcripts = sorted(each_readable(files, unreadable), key=lambda transcript: transcript.header.time)
     for transcript in transcripts:
         if transcript.end is None:
             continue  # still going on, or cut off

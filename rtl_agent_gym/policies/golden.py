@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import UsageError
 from ..problems import Problem
-from ..renderers import Renderer
-from ..renderers.protocol import Message
+from ..renderers import Message, Renderer
 from ..renderers.toolless import ToollessRenderer
 from .protocol import Completion
-from .wording import heredoc, write_turn
+from .scripted import write_turn
 
 
 class GoldenPolicy:
@@ -58,3 +57,15 @@ def fenced(path: str, content: str) -> str:
     """A file as a fenced block of an answer; the fence is longer than any in the file."""
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", content)), 0)
     return f"{fence}systemverilog {path}\n{content.removesuffix(chr(10))}\n{fence}"
+
+
+def heredoc(path: str, content: str) -> str:
+    """The bash command that writes a file, byte for byte when it ends with a line feed or is empty."""
+    mark = "EOF"
+    while mark in content:
+        mark += "_"
+    folder = path.rpartition("/")[0]
+    make = f"mkdir -p '{folder}' && " if folder else ""
+    if content and not content.endswith("\n"):  # a here-document always ends its last line
+        return f"{make}{{ head -c -1 > '{path}'; }} <<'{mark}'\n{content}\n{mark}"
+    return f"{make}cat > '{path}' <<'{mark}'\n{content}{mark}"

@@ -9,14 +9,14 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from ..errors import UsageError
 from ..problems import Problem
-from ..renderers import Renderer
-from ..renderers.protocol import Message
+from ..renderers import Message, Renderer
 from .protocol import Completion
-from .wording import write_turn
+from .scripted import write_turn
 
 DONE = "/done"
 PROMPT, CONTINUED = "agent$ ", "     > "
@@ -78,30 +78,19 @@ async def _in_daemon_thread(read: Callable[[], str | None]) -> str | None:
 
     A thread of the executor would be waited for at the end, until somebody presses Enter.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[str | None] = loop.create_future()
-
-    def settle(value: str | None, error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(value)
-        else:
-            done.set_exception(error)
+    done: Future[str | None] = Future()
+    done.set_running_or_notify_cancel()  # so that a result that comes too late is no error
 
     def work() -> None:
-        value, error = None, None
         try:
-            value = read()
-        except Exception as caught:  # raised again where the command is waited for
-            error = caught
-        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
-            loop.call_soon_threadsafe(settle, value, error)
+            done.set_result(read())
+        except Exception as error:  # raised again where the command is waited for
+            done.set_exception(error)
 
     before = _terminal_mode()
     threading.Thread(target=work, name="terminal", daemon=True).start()
     try:
-        return await done
+        return await asyncio.wrap_future(done)
     except asyncio.CancelledError:
         _set_terminal_mode(before)  # line editing may have switched off the echo
         raise

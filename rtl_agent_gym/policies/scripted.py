@@ -10,11 +10,14 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import UsageError
 from ..problems import Problem
-from ..renderers import Renderer
-from ..renderers.protocol import Message, NativeTurn
+from ..renderers import Message, ModelTurn, Renderer, ToolCall
 from ..transcripts import read_transcript
 from .protocol import Completion
-from .wording import write_turn
+
+
+def write_turn(renderer: Renderer, text: str, commands: Sequence[str] = ()) -> str:
+    """A completion that says `text` and calls the tool once per command, in the renderer's dialect."""
+    return renderer.turn_text(ModelTurn(text=text, calls=tuple(map(ToolCall.of, commands))))
 
 
 class ScriptedTurn(BaseModel):
@@ -25,7 +28,7 @@ class ScriptedTurn(BaseModel):
     say: str = ""
     run: str | list[str] = []
     completion: str | None = None
-    native: NativeTurn | None = None
+    native: ModelTurn | None = None
     """With a completion of a transcript: the turn as a chat service reported it, which is then what is acted on."""
 
     def text(self, renderer: Renderer) -> str:

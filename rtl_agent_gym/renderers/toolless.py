@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
-from rtl_agent_gym.renderers.plain import plain_ids
-from rtl_agent_gym.renderers.protocol import Action, Message, Renderer
+from rtl_agent_gym.renderers.codec import Codec, Piece
+from rtl_agent_gym.renderers.protocol import Action, Message, ModelTurn
+from rtl_agent_gym.renderers.renderer import Renderer
 
 
 class ToollessRenderer(Renderer):
@@ -18,30 +21,30 @@ class ToollessRenderer(Renderer):
     """
 
     def __init__(self, dialect: Renderer) -> None:
-        self._dialect = dialect
+        super().__init__(dialect.name)
+        self._dialect, self.END, self.thinks = dialect, dialect.END, dialect.thinks
 
-    @property
-    def name(self) -> str:
-        """The dialect's name."""
-        return self._dialect.name
+    def __reduce__(self) -> Any:
+        return ToollessRenderer, (self._dialect,)
 
     @property
     def stop(self) -> list[str] | list[int]:
-        """See `Renderer.stop`."""
+        """Where sampling must end."""
         return self._dialect.stop
+
+    @cached_property
+    def codec(self) -> Codec:
+        """The dialect's."""
+        return self._dialect.codec
 
     def initial_messages(self, system: str, user: str) -> list[Message]:
         """The system message, where there is one, and the user message."""
-        messages = [{"role": "system", "content": system}] if system else []
+        messages: list[Message] = [{"role": "system", "content": system}] if system else []
         return [*messages, {"role": "user", "content": user}]
 
-    def initial_text(self, system: str, user: str) -> str:
-        """System and user text, without control tokens."""
-        return "\n\n".join(message["content"] for message in self.initial_messages(system, user))
-
-    def initial_ids(self, system: str, user: str) -> list[int]:
-        """See `plain_ids`."""
-        return plain_ids(self._dialect, system, user)
+    def initial_pieces(self, system: str, user: str) -> list[Piece]:
+        """The opening that declares no tool."""
+        return self._dialect.plain_pieces(system, user)
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
         """The answer in a completion."""
@@ -54,18 +57,18 @@ class ToollessRenderer(Renderer):
         """The answer in sampled ids."""
         return Action("final", text=self._dialect.parse_ids(ids, truncated=truncated).text)
 
-    def observation_text(self, outputs: Sequence[str]) -> str:
-        """Empty: nothing follows an answer, and so with the other replies."""
-        return ""
+    def parse_completion(self, completion: str, *, truncated: bool) -> Action:
+        """The answer in a completion without its stop token."""
+        return Action("final", text=self._dialect.parse_completion(completion, truncated=truncated).text)
 
-    def correction_text(self, message: str) -> str:
-        """Empty."""
-        return ""
+    def turn_text(self, turn: ModelTurn) -> str:
+        """A completion that says `turn`, in the dialect."""
+        return self._dialect.turn_text(turn)
 
-    def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
-        """Empty."""
+    def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
+        """Empty: nothing follows an answer."""
         return []
 
-    def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
+    def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
         """Empty."""
         return []

@@ -7,8 +7,9 @@ teacher's only after the episode.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from tinker_cookbook.rl.types import Trajectory
@@ -49,11 +50,11 @@ def annotate(episodes: Sequence[Judged], spell: Spell | None = None) -> int:
     """
     done = 0
     for episode in episodes:
-        path = transcript_of(episode.trajectory)
-        if path is None:
+        logged = [step.logs["transcript"] for step in episode.trajectory.transitions if "transcript" in step.logs]
+        if not logged:
             continue
         try:
-            add_tokens(path, dict(enumerate(token_records(episode, spell), 1)))
+            add_tokens(Path(str(logged[0])), dict(enumerate(_token_records(episode, spell), 1)))
         except (TranscriptError, UsageError) as error:
             logger.warning("not annotated: %s", error)
             continue
@@ -61,28 +62,18 @@ def annotate(episodes: Sequence[Judged], spell: Spell | None = None) -> int:
     return done
 
 
-def transcript_of(trajectory: Trajectory) -> Path | None:
-    """The path of an episode's transcript; None where none was written."""
-    found = next((logs["transcript"] for step in trajectory.transitions if "transcript" in (logs := step.logs)), None)
-    return Path(str(found)) if found else None
-
-
-def token_records(episode: Judged, spell: Spell | None = None) -> list[TokenRecord]:
+def _token_records(episode: Judged, spell: Spell | None) -> Iterator[TokenRecord]:
     """What is known of the tokens of each turn."""
-    places = [place for place, sampled in enumerate(episode.mask) if sampled]
-    records: list[TokenRecord] = []
-    at = 0
+    places = (place for place, sampled in enumerate(episode.mask) if sampled)
+    judgement = episode.judgement
     for transition in episode.trajectory.transitions:
-        ids = list(transition.ac.tokens)
-        own = list(transition.ac.maybe_logprobs or [])
-        here = places[at : at + len(ids)]
-        at += len(ids)
+        ids, own = list(transition.ac.tokens), list(transition.ac.maybe_logprobs or [])
+        here = list(islice(places, len(ids)))
         teacher = None
-        if episode.judgement is not None and len(here) == len(ids) == len(own):
-            told = zip(
-                own, (episode.judgement.kl[p] for p in here), (episode.judgement.covered[p] for p in here), strict=True
-            )
-            teacher = [logprob - kl if covered else None for logprob, kl, covered in told]
+        if judgement is not None and len(here) == len(ids) == len(own):
+            teacher = [
+                logprob - judgement.kl[place] if judgement.covered[place] else None
+                for logprob, place in zip(own, here, strict=True)
+            ]
         texts = [spell(id_).decode(errors="replace") for id_ in ids] if spell is not None else None
-        records.append(TokenRecord(ids, own if len(own) == len(ids) else None, texts, teacher))
-    return records
+        yield TokenRecord(ids, own if len(own) == len(ids) else None, texts, teacher)

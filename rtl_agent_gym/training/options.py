@@ -14,9 +14,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from .. import strict_json
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES
+from ..renderers.turns import Kind
 from ..scoring import RewardWeights
 from .advantages import BaselineName, CreditConfig
-from .dialects import Kind
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 TINY = "tiny"

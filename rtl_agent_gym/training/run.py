@@ -170,7 +170,7 @@ async def _steps(
     from ..envs.tinker_env import CVDPEnvGroupBuilder
     from .loop import Loop, Parts
     from .services import LONGER
-    from .teacher_setup import make_teacher
+    from .teachers.setup import make_teacher
 
     o = plan.options
     config = env_config(plan, folder, models)
@@ -230,15 +230,11 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
     )
 
 
-def spelling(config: TinkerEnvConfig) -> Spell | None:
-    """The bytes of the student's tokens; None for a dialect that cannot tell."""
+def spelling(config: TinkerEnvConfig) -> Spell:
+    """The bytes of the student's tokens."""
     from ..envs.tinker_config import load_dialect
-    from .dialects import dialect_of
 
-    try:
-        return dialect_of(load_dialect(config).renderer).token_bytes
-    except UsageError:
-        return None
+    return load_dialect(config).renderer.codec.token_bytes
 
 
 def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:

@@ -17,7 +17,7 @@ from rtl_agent_gym.envs import EpisodeConfig
 from rtl_agent_gym.envs.gym_options import read_problems
 from rtl_agent_gym.episodes.rewards import FunctionGrader, read_reward
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import SandboxSpec

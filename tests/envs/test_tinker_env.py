@@ -27,7 +27,7 @@ from rtl_agent_gym.envs import tinker_env as face  # noqa: E402
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig  # noqa: E402
 from rtl_agent_gym.envs.tinker_env import CVDPEnv, CVDPEnvGroupBuilder  # noqa: E402
 from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError  # noqa: E402
-from rtl_agent_gym.policies.wording import heredoc, write_turn  # noqa: E402
+from rtl_agent_gym.policies import heredoc, write_turn  # noqa: E402
 from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
 from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.renderers import get_renderer  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 from rtl_agent_gym.envs import Episode, EpisodeConfig
 from rtl_agent_gym.episodes.turns import Turn
 from rtl_agent_gym.errors import SandboxBroken, SandboxLost
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes

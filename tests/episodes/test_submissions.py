@@ -24,7 +24,7 @@ from rtl_agent_gym.episodes.submissions import (
     verdict,
 )
 from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import get_renderer

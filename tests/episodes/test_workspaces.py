@@ -17,7 +17,7 @@ from rtl_agent_gym.policies import make_policy
 from rtl_agent_gym.policies.protocol import Completion
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import Renderer, get_renderer
-from rtl_agent_gym.renderers.protocol import Message, NativeCall, NativeTurn
+from rtl_agent_gym.renderers.protocol import Message, ModelTurn, ToolCall
 from rtl_agent_gym.renderers.toolless import ToollessRenderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.sandboxes import DockerSandboxes
@@ -104,10 +104,10 @@ async def test_a_policy_of_tokens_opens_without_the_tool_and_its_tokens_are_kept
 
 
 async def test_what_a_chat_service_calls_a_tool_is_no_answer(arbiter: Problem) -> None:
-    call = NativeCall("execute_bash", '{"command": "ls"}')
+    call = ToolCall("execute_bash", '{"command": "ls"}')
     for native, stop in (
-        (NativeTurn("", "", (call,)), "parse_error"),
-        (NativeTurn(f"```verilog {TARGET}\nmodule fixed_priority_arbiter; endmodule\n```"), "completed"),
+        (ModelTurn(calls=(call,)), "parse_error"),
+        (ModelTurn(text=f"```verilog {TARGET}\nmodule fixed_priority_arbiter; endmodule\n```"), "completed"),
     ):
         async with Episode(arbiter, grader=Counting(), renderer=get_renderer("qwen3"), config=ANSWER) as episode:
             await episode.start()

@@ -15,9 +15,8 @@ from rtl_agent_gym.errors import TranscriptError, UsageError
 from rtl_agent_gym.evaluation import Replay, play, replay
 from rtl_agent_gym.evaluation.replay import recorded_weights, replayed_to
 from rtl_agent_gym.evaluation.viewer.model import read_action
-from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, ScriptedPolicy
+from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, ScriptedPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
-from rtl_agent_gym.policies.wording import heredoc
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import get_renderer

@@ -21,9 +21,8 @@ from rtl_agent_gym.evaluation.results import (
     read_results,
 )
 from rtl_agent_gym.evaluation.run import FAULTS_IN_A_ROW, scorable
-from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy
+from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
-from rtl_agent_gym.policies.wording import heredoc
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
 from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder  # noqa: E402
-from rtl_agent_gym.policies.wording import heredoc  # noqa: E402
+from rtl_agent_gym.policies import heredoc  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
 from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.training.checks import Plan  # noqa: E402

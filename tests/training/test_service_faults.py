@@ -19,10 +19,9 @@ from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, Usag
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.training import recovery, run
-from rtl_agent_gym.training.cross import CrossTokens
-from rtl_agent_gym.training.dialects import dialect_of
 from rtl_agent_gym.training.endings import cause_of, clean_up
 from rtl_agent_gym.training.teachers import Judgement, Sampled
+from rtl_agent_gym.training.teachers.cross import CrossTokens
 from tests.training.faulty_service import Fault, Faulty, failed, no_connection, status_error
 
 BUSY = status_error(tinker.RateLimitError, 429)
@@ -269,12 +268,12 @@ def test_a_runs_own_error_is_told_before_those_of_its_end(tmp_path: Path, monkey
 
 
 async def test_a_translation_longer_than_the_teachers_context_is_judged_as_far_as_it_goes() -> None:
-    qwen, harmony = dialect_of(get_renderer("qwen3", qwen3_tokenizer())), dialect_of(get_renderer("gpt_oss"))
-    prompt = qwen.renderer.initial_ids("Be careful.", "Write it.")
+    qwen, harmony = get_renderer("qwen3", qwen3_tokenizer()), get_renderer("gpt_oss")
+    prompt = qwen.initial_ids("Be careful.", "Write it.")
     said = qwen3_tokenizer().encode("module top; wire a; endmodule " * 12 + "<|im_end|>", add_special_tokens=False).ids
     size = len(prompt) + len(said)
     sampled = Sampled("p", [*prompt, *said], [0.0] * len(prompt) + [1.0] * len(said), [-3.0] * size)
-    opening = harmony.renderer.initial_ids("Be careful.", "Write it.")
+    opening = harmony.initial_ids("Be careful.", "Write it.")
 
     async def judged(context: int | None) -> Judgement:
         below: Any = Scores()

@@ -26,7 +26,7 @@ from rtl_agent_gym.training.options import parse_options  # noqa: E402
 from rtl_agent_gym.training.progress import Progress  # noqa: E402
 from rtl_agent_gym.training.rollouts import turn_seed  # noqa: E402
 from rtl_agent_gym.training.run import Models, env_config  # noqa: E402
-from rtl_agent_gym.training.teacher_setup import make_teacher  # noqa: E402
+from rtl_agent_gym.training.teachers.setup import make_teacher  # noqa: E402
 from tests.envs.scripted_tinker import END, LOGPROB, call, decode  # noqa: E402
 from tests.training.test_annotations import Certain  # noqa: E402
 from tests.training.test_feedback import Scripted  # noqa: E402

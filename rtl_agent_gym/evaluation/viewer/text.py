@@ -13,14 +13,14 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from ...errors import UsageError
-from ...renderers import get_renderer
+from ...renderers import Renderer
 from ...transcripts import CommandRecord, SubmissionRecord, Transcript, TurnRecord
 from ...visible import visible as safe
 from .model import (
     STAGES,
     changed_paths,
     file_states,
+    known_renderer,
     mean_kl,
     outcome,
     outputs,
@@ -90,10 +90,7 @@ def print_episode(
     console.print(Panel(_cut(header.user, lines), title="task", border_style="cyan"))
     states = file_states(transcript)
     changes = changed_paths(states)
-    try:
-        renderer = get_renderer(header.renderer)
-    except UsageError:
-        renderer = None
+    renderer = known_renderer(header.renderer)
     for place, turn in enumerate(transcript.turns):
         console.rule(_turn_title(turn), style="dim")
         action = read_action(turn, renderer)
@@ -104,7 +101,7 @@ def print_episode(
             console.print(shown, style="dim italic")
         if action.text:
             console.print(_cut(action.text, lines), style="blue")
-        for part in _results(turn, lines):
+        for part in _results(turn, renderer, lines):
             console.print(part)
         for path in changes[place]:
             console.print(_diff(path, states[place].get(path, ""), states[place + 1].get(path, ""), lines))
@@ -127,10 +124,10 @@ def _turn_title(turn: TurnRecord) -> str:
     return " · ".join([*parts, f"{turn.seconds:.2f} s"])
 
 
-def _results(turn: TurnRecord, lines: int) -> Iterator[RenderableType]:
-    shown = outputs(turn)
+def _results(turn: TurnRecord, renderer: Renderer | None, lines: int) -> Iterator[RenderableType]:
+    shown = outputs(turn, renderer)
     if turn.action == "malformed":
-        yield _cut(turn.completion, lines)
+        yield _cut(turn.said, lines)
         yield from (Text.assemble(_cut(text, lines), style="yellow") for text in shown)
         return
     apart = len(shown) == len(turn.commands)

@@ -29,8 +29,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...renderers.turns import Part
 from .align import Group, Tokens, align_passage, common_passages
-from .dialects import Content
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Doubt:
 class Pair:
     """A content on both sides; offsets are bytes of the whole sequences."""
 
-    student: Content
-    teacher: Content
+    student: Part
+    teacher: Part
     instead: tuple[int, ...] = ()
     """What the teacher could have begun with instead of a text, where no token says that it is one."""
     chosen: bool = True

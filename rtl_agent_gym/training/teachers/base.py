@@ -6,13 +6,16 @@ One call an episode: the whole of it goes to the teacher, who says how likely it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Protocol
 
 import tinker
 
-from ..engines.protocol import Sampler
-from ..errors import UsageError
+from ...engines.protocol import Sampler
+from ...errors import UsageError
+from ...renderers import Renderer
+from ...renderers.turns import Kind
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Sampled:
     """1 for the sampled ones, 0 for the others; as long as `tokens`."""
     logprobs: Sequence[float]
     """Of the sampled ones, in nats; 0 for the others."""
+
+    def runs(self) -> list[tuple[list[int], bool]]:
+        """The runs of tokens of one side, and whether the student sampled them."""
+        pairs = groupby(zip(self.tokens, self.mask, strict=True), key=lambda pair: bool(pair[1]))
+        return [([id_ for id_, _ in run], by_student) for by_student, run in pairs]
 
 
 @dataclass(frozen=True)
@@ -99,3 +107,25 @@ class ByProblem:
         if teacher is None:
             return Judgement([0.0] * len(sampled.tokens), [0.0] * len(sampled.tokens))
         return await teacher.judge(sampled)
+
+
+class WeightedKinds:
+    """A teacher whose judgement says what each token counts for.
+
+    Args:
+        teacher: Who judges.
+        student: The student's renderer, which tells the kinds.
+        weights: By kind; a token of no kind, such as a control token, counts fully.
+    """
+
+    def __init__(self, teacher: Teacher, student: Renderer, weights: Mapping[Kind, float]) -> None:
+        self._teacher, self._student, self._weights = teacher, student, weights
+
+    async def judge(self, sampled: Sampled) -> Judgement:
+        """See `Teacher.judge`."""
+        judgement = await self._teacher.judge(sampled)
+        counts: list[float] = []
+        for ids, by_student in sampled.runs():
+            kinds = self._student.kinds(ids) if by_student else [None] * len(ids)
+            counts += [1.0 if kind is None else self._weights[kind] for kind in kinds]
+        return replace(judgement, weights=counts)

@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import tinker
 
-from ..engines.protocol import Sampler
-from ..errors import UsageError
+from ...engines.protocol import Sampler
+from ...errors import UsageError
+from ...renderers import Renderer
+from ...renderers.turns import Part
 from .align import Group, Tokens, spread_kl
-from .dialects import Content, Dialect, Framed
+from .base import Judgement, Sampled
 from .structure import Doubt, Pair, match_turn
-from .teachers import Judgement, Sampled
 
 SURE = math.log(0.5)
 """A teacher that finds an answer's first token at least so likely would answer: nothing more is asked."""
@@ -40,13 +41,13 @@ class CrossTokens:
 
     Args:
         sampler: The teacher's weights.
-        student: The student's dialect.
+        student: The student's renderer.
         teacher: The teacher's.
         prompts: For each problem the ids of the teacher's opening.
     """
 
     def __init__(
-        self, sampler: Sampler, student: Dialect, teacher: Dialect, prompts: Mapping[str, Sequence[int]]
+        self, sampler: Sampler, student: Renderer, teacher: Renderer, prompts: Mapping[str, Sequence[int]]
     ) -> None:
         self._sampler, self._student, self._teacher, self._prompts = sampler, student, teacher, prompts
 
@@ -94,55 +95,42 @@ class CrossTokens:
         place = 0
         turns: list[list[Pair | None]] = []
         action: list[int] = []
-        for number, (ids, by_student) in enumerate(runs(sampled)):
+        for number, (ids, by_student) in enumerate(sampled.runs()):
             if by_student:
                 contents = student.contents(ids)
-                framed = teacher.frame(contents)
-                turns.append(self._pairs(contents, framed, place, size))
-                action = new = framed.ids
+                action, framed = teacher.framed(contents)
+                turns.append(self._pairs(contents, action, framed, place, size))
+                new = action
             elif number:
                 outputs = student.outputs(ids)
-                new = teacher.renderer.observation_ids(outputs or [""], action)
+                new = teacher.observation_ids(outputs or [""], action)
             else:
                 new = []  # the opening, which the teacher has in its own words
             tokens += new
             size += _size(teacher, new)
             place += _size(student, ids)
-        own = Tokens([len(student.token_bytes(id_)) for id_ in sampled.tokens])
-        other = Tokens([len(teacher.token_bytes(id_)) for id_ in tokens])
+        own = Tokens([len(student.codec.token_bytes(id_)) for id_ in sampled.tokens])
+        other = Tokens([len(teacher.codec.token_bytes(id_)) for id_ in tokens])
         matched = [match_turn(own, other, pairs) for pairs in turns]
         groups = [group for turn in matched for group in turn.groups]
         return Translated(tokens, groups, [doubt for turn in matched for doubt in turn.doubts])
 
-    def _pairs(self, contents: Sequence[Content], framed: Framed, place: int, size: int) -> list[Pair | None]:
+    def _pairs(
+        self, contents: Sequence[Part], ids: Sequence[int], framed: Sequence[Part | None], place: int, size: int
+    ) -> list[Pair | None]:
         """The contents of a turn on both sides, by their offsets in the whole sequences."""
-        spelled = b"".join(map(self._teacher.token_bytes, framed.ids))
+        student, teacher = self._student, self._teacher
+        spelled = b"".join(map(teacher.codec.token_bytes, ids))
         found: list[Pair | None] = []
-        for number, (own, other) in enumerate(zip(contents, framed.contents, strict=True)):
+        for number, (own, other) in enumerate(zip(contents, framed, strict=True)):
             if other is None or not spelled.startswith(other.data, other.place):
                 found.append(None)
                 continue
-            instead = tuple(self._teacher.instead_of_text(first=number == 0))
-            chosen = number > 0 or self._student.thinks or not self._teacher.thinks
-            found.append(Pair(_moved(own, place), _moved(other, size), instead, chosen))
+            instead = tuple(map(teacher.codec.control, teacher.instead_of_text(first=number == 0)))
+            chosen = number > 0 or student.thinks or not teacher.thinks
+            found.append(Pair(own.at(place.__add__), other.at(size.__add__), instead, chosen))
         return found
 
 
-def runs(sampled: Sampled) -> list[tuple[list[int], bool]]:
-    """The episode's runs of tokens, the student's and the others' in turn."""
-    found: list[tuple[list[int], bool]] = []
-    for id_, by_student in zip(sampled.tokens, sampled.mask, strict=True):
-        if not found or found[-1][1] != bool(by_student):
-            found.append(([], bool(by_student)))
-        found[-1][0].append(id_)
-    return found
-
-
-def _size(dialect: Dialect, ids: Sequence[int]) -> int:
-    return sum(len(dialect.token_bytes(id_)) for id_ in ids)
-
-
-def _moved(content: Content, by: int) -> Content:
-    opens = None if content.opens is None else (content.opens[0] + by, content.opens[1] + by)
-    ends = None if content.ends is None else content.ends + by
-    return replace(content, place=content.place + by, opens=opens, ends=ends)
+def _size(renderer: Renderer, ids: Sequence[int]) -> int:
+    return sum(len(renderer.codec.token_bytes(id_)) for id_ in ids)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from ..envs.tinker_config import TinkerEnvConfig, load_dialect, load_tokenizer
-from ..episodes.prompt import PromptTooLong, episode_renderer, open_prompt
-from ..errors import UsageError
-from ..problems import Problem, category_name
-from ..renderers import Renderer
-from .checks import Plan, renderer_for
+from ...envs.tinker_config import TinkerEnvConfig, load_dialect, load_tokenizer
+from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
+from ...errors import UsageError
+from ...problems import Problem, category_name
+from ...renderers import Renderer
+from ..checks import Plan, renderer_for
+from ..options import TINY
+from ..services import Engine
+from .base import ByProblem, SameTokens, Teacher, WeightedKinds
 from .cross import CrossTokens
-from .dialects import dialect_of
-from .options import TINY
-from .services import Engine
-from .teachers import ByProblem, SameTokens, Teacher
-from .weights import WeightedKinds
 
 
 async def make_teacher(plan: Plan, default: str | None, engine: Engine, config: TinkerEnvConfig) -> Teacher | None:
@@ -47,7 +45,8 @@ async def make_teacher(plan: Plan, default: str | None, engine: Engine, config: 
     teacher = ByProblem(chosen, otherwise) if chosen else otherwise
     if teacher is None or all(weight == 1 for weight in o.kl_weights().values()):
         return teacher
-    return WeightedKinds(teacher, dialect_of((await asyncio.to_thread(load_dialect, config)).renderer), o.kl_weights())
+    student = (await asyncio.to_thread(load_dialect, config)).renderer
+    return WeightedKinds(teacher, student, o.kl_weights())
 
 
 async def _one(plan: Plan, option: str, model: str, engine: Engine, config: TinkerEnvConfig) -> Teacher:
@@ -67,7 +66,7 @@ async def _one(plan: Plan, option: str, model: str, engine: Engine, config: Tink
     if config.single_turn:
         raise UsageError(f"{option}: {model} has another tokenizer than the student; that needs env=agentic")
     openings = {problem.id: _opening(problem, read, teacher) for problem in plan.problems}
-    return CrossTokens(sampler, dialect_of(student), dialect_of(teacher), openings)
+    return CrossTokens(sampler, student, teacher, openings)
 
 
 def _teachers_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig) -> TinkerEnvConfig:
