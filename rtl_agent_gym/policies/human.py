@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Message, Renderer
+from ..renderers.toolless import ToollessRenderer
 from .protocol import Completion
 from .scripted import write_turn
 
@@ -40,6 +41,8 @@ class HumanPolicy:
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HumanPlayer:
         """A player for one episode."""
+        if isinstance(renderer, ToollessRenderer):
+            raise UsageError("the human policy works in a shell, and a single-turn episode has none")
         if self._read is None and not sys.stdin.isatty():
             raise UsageError('the human policy needs a terminal; from a program use "scripted FILE"')
         return HumanPlayer(renderer, self._read or input)

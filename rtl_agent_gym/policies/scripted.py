@@ -64,18 +64,18 @@ class ScriptedPolicy:
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
         """A player for one episode."""
         said = [Completion(turn.text(renderer), native=turn.native) for turn in self.turns]
-        return ScriptedPlayer(said, Completion(write_turn(renderer, "Done.")))
+        return ScriptedPlayer([*said, Completion(write_turn(renderer, "Done."))])
 
 
 class ScriptedPlayer:
-    """Says what was prepared."""
+    """Gives prepared completions in order, and then the last one again."""
 
-    def __init__(self, said: Sequence[Completion], last: Completion) -> None:
-        self._said, self._last = iter(said), last
+    def __init__(self, completions: Sequence[Completion]) -> None:
+        self._completions, self._last = iter(completions), completions[-1]
 
     async def act(self, messages: Sequence[Message]) -> Completion:
         """The next turn, whatever the shell says."""
-        return next(self._said, self._last)
+        return next(self._completions, self._last)
 
 
 def _read_script(path: Path) -> list[ScriptedTurn]:

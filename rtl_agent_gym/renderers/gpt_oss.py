@@ -100,9 +100,9 @@ class GptOssRenderer(Renderer):
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         return self.parse_text(completion, truncated=truncated)
 
-    def read_parts(self, ids: Sequence[int], *, whole: bool) -> list[Part]:
-        turn = harmony_text.read_turn(self.codec.pieces(ids))
-        return list(turn.messages if whole else harmony_text.contents_of(turn))
+    def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
+        messages = harmony_text.read_turn(self.codec.pieces(ids)).messages
+        return [part for message in messages for part in (message.stripped() if trimmed else [message])]
 
     def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
         written = TurnWriter()

@@ -8,7 +8,7 @@ from there on one grammar serves both, `read_turn`. Headers are read as openai-h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rtl_agent_gym.renderers import calls
@@ -128,12 +128,6 @@ def _read_messages(pieces: Sequence[Piece], messages: list[HarmonyMessage]) -> C
     elif header is not None and pieces:
         raise _HeaderError(f"a message has no {BODY} between its header and its body")
     return None
-
-
-def contents_of(turn: HarmonyTurn) -> Iterator[Part]:
-    """The bodies of a turn's messages without white space around them."""
-    for message in turn.messages:
-        yield from message.stripped()
 
 
 def parse_pieces(pieces: Sequence[Piece], *, truncated: bool) -> Action:

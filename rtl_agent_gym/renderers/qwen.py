@@ -73,12 +73,12 @@ class QwenRenderer(Renderer):
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         return qwen_text.parse_completion(completion, truncated=truncated)
 
-    def read_parts(self, ids: Sequence[int], *, whole: bool) -> list[Part]:
+    def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
         spoken, stopped = self.until_stop(ids)
         text = self.codec.decode(spoken)
-        if whole:
-            return qwen_text.take_apart(text).parts
-        return list(qwen_text.contents_of(text, len(text) + len(END) if stopped else None))
+        if trimmed:
+            return qwen_text.contents_of(text, len(text) + len(END) if stopped else None)
+        return qwen_text.take_apart(text).parts
 
     def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
         written = TurnWriter()

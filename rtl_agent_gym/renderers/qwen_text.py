@@ -89,20 +89,20 @@ def take_apart(text: str) -> Completion:
     return found
 
 
-def contents_of(text: str, stop: int | None) -> Iterator[Part]:
+def contents_of(text: str, stop: int | None) -> list[Part]:
     """The parts of a completion without white space around them; of a call, its arguments.
 
     Args:
         text: The completion, without its stop token.
         stop: Where the stop token ends; None where there is none.
     """
-    said = [part for whole in take_apart(text).parts for part in _inner(whole)]
-    if stop is not None and said:
-        last = said[-1]
+    parts = [part for body in take_apart(text).parts for part in _inner(body)]
+    if stop is not None and parts:
+        last = parts[-1]
         behind = last.ends if last.kind == "call" else last.place + len(last.body) if last.kind == "text" else None
         if behind is not None and not text[behind:].strip():
-            said[-1] = replace(last, ends=stop, stops=True)
-    yield from said
+            parts[-1] = replace(last, ends=stop, stops=True)
+    return parts
 
 
 def _inner(part: Part) -> Iterator[Part]:

@@ -92,13 +92,13 @@ class Renderer(ABC):
         written.end(self.END, stops=True)
         return written
 
-    def read_parts(self, ids: Sequence[int], *, whole: bool) -> list[Part]:
+    def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
         """The parts of a sampled turn, their offsets in characters.
 
         Args:
             ids: The turn.
-            whole: Give every part as it stands, and the whole body of a call. Otherwise without white space around
-                them, and of a call the arguments alone.
+            trimmed: Give the parts without white space around them, and of a call its arguments alone; otherwise
+                everything that stands between tags.
 
         Raises:
             UsageError: The family's turns are only read as actions.
@@ -214,12 +214,12 @@ class Renderer(ABC):
 
     def contents(self, ids: Sequence[int]) -> list[Part]:
         """What a sampled turn says: its parts without white space around them, their offsets in bytes."""
-        return self._in_bytes(ids, whole=False)
+        return self._in_bytes(ids, trimmed=True)
 
     def kinds(self, ids: Sequence[int]) -> list[Kind | None]:
         """The kind of each token of a sampled turn; None for control tokens and headers."""
         sizes = (len(self.codec.token_bytes(id_)) for id_ in ids)
-        return kinds_of(self._in_bytes(ids, whole=True), list(accumulate(sizes, initial=0))[:-1])
+        return kinds_of(self._in_bytes(ids, trimmed=False), list(accumulate(sizes, initial=0))[:-1])
 
     def framed(self, contents: Sequence[Part]) -> tuple[list[int], list[Part | None]]:
         """The ids of a turn with these contents, and each of them as it stands there, offsets in bytes.
@@ -237,9 +237,9 @@ class Renderer(ABC):
         """The texts that went back to the model in ids that were appended."""
         return [printable(text) for text in self.results(self.codec.pieces(ids))]
 
-    def _in_bytes(self, ids: Sequence[int], *, whole: bool) -> list[Part]:
+    def _in_bytes(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
         offset = byte_offsets(self.codec.decode(ids))
-        return [part.at(offset) for part in self.read_parts(ids, whole=whole)]
+        return [part.at(offset) for part in self.read_parts(ids, trimmed=trimmed)]
 
 
 def each_output(outputs: Sequence[str]) -> list[list[Piece]]:

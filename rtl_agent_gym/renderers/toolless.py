@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from rtl_agent_gym.renderers.codec import Codec, Piece
-from rtl_agent_gym.renderers.protocol import Action, Message, ModelTurn
+from rtl_agent_gym.renderers.protocol import Action, Message
 from rtl_agent_gym.renderers.renderer import Renderer
+from rtl_agent_gym.renderers.turns import Phrase, TurnWriter
 
 
 class ToollessRenderer(Renderer):
@@ -22,28 +23,29 @@ class ToollessRenderer(Renderer):
 
     def __init__(self, dialect: Renderer) -> None:
         super().__init__(dialect.name)
-        self._dialect, self.END, self.thinks = dialect, dialect.END, dialect.thinks
+        self._dialect, self.END = dialect, dialect.END
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         return ToollessRenderer, (self._dialect,)
 
     @property
     def stop(self) -> list[str] | list[int]:
-        """Where sampling must end."""
         return self._dialect.stop
 
     @cached_property
     def codec(self) -> Codec:
-        """The dialect's."""
         return self._dialect.codec
 
     def initial_messages(self, system: str, user: str) -> list[Message]:
         """The system message, where there is one, and the user message."""
-        messages: list[Message] = [{"role": "system", "content": system}] if system else []
+        messages = [{"role": "system", "content": system}] if system else []
         return [*messages, {"role": "user", "content": user}]
 
+    def initial_text(self, system: str, user: str) -> str:
+        """System and user text, without control tokens."""
+        return "\n\n".join(message["content"] for message in self.initial_messages(system, user))
+
     def initial_pieces(self, system: str, user: str) -> list[Piece]:
-        """The opening that declares no tool."""
         return self._dialect.plain_pieces(system, user)
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
@@ -53,22 +55,24 @@ class ToollessRenderer(Renderer):
             text = completion  # a chat service has removed the dialect's marks already
         return Action("final", text=text)
 
+    def parse_completion(self, completion: str, *, truncated: bool) -> Action:
+        return self.parse_text(completion, truncated=truncated)
+
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
         """The answer in sampled ids."""
         return Action("final", text=self._dialect.parse_ids(ids, truncated=truncated).text)
 
-    def parse_completion(self, completion: str, *, truncated: bool) -> Action:
-        """The answer in a completion without its stop token."""
-        return Action("final", text=self._dialect.parse_completion(completion, truncated=truncated).text)
-
-    def turn_text(self, turn: ModelTurn) -> str:
-        """A completion that says `turn`, in the dialect."""
-        return self._dialect.turn_text(turn)
+    def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
+        return self._dialect.write(phrases)
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """Empty: nothing follows an answer."""
+        """None: nothing follows an answer."""
         return []
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
-        """Empty."""
+        """None."""
+        return []
+
+    def next_turn(self, pieces: Sequence[Piece], action_ids: Sequence[int]) -> list[int]:
+        """None."""
         return []

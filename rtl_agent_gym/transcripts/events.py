@@ -114,7 +114,7 @@ class TurnRecord(_Event):
     """Wall time of the turn's commands, without the waiting for the model."""
 
     @property
-    def said(self) -> str:
+    def words(self) -> str:
         """What the model said, for people to read."""
         return self.completion if self.native is None else str(self.native)
 

@@ -64,7 +64,7 @@ async def record(
     )
     played = await play(episode, policy, seed=seed)
     assert played.transcript is not None
-    return played.transcript
+    return Path(played.transcript)
 
 
 async def again(path: Path, provider: DockerSandboxes, scorer: Scorer, problem: Problem | None = None) -> Replay:

@@ -11,6 +11,7 @@ import pytest
 import tinker
 from tinker.types import RequestErrorCategory
 
+from rtl_agent_gym.demo.recipe import TINY
 from rtl_agent_gym.engines import guarded
 from rtl_agent_gym.engines.guarded import GuardedSampler, Requests
 from rtl_agent_gym.engines.translation import Request, translate
@@ -18,7 +19,7 @@ from rtl_agent_gym.engines.watch import Notices, Watch
 from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
-from rtl_agent_gym.training import recovery, run
+from rtl_agent_gym.training import checkpointer, launch
 from rtl_agent_gym.training.endings import cause_of, clean_up
 from rtl_agent_gym.training.teachers import Judgement, Sampled
 from rtl_agent_gym.training.teachers.cross import CrossTokens
@@ -35,7 +36,7 @@ USERS = failed(RequestErrorCategory.User)
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(checkpointer, "PAUSES", (0.0, 0.0, 0.0))
     monkeypatch.setattr(guarded, "wait_exponential_jitter", lambda **_: lambda _: 0.0)
 
 
@@ -254,15 +255,19 @@ def test_a_runs_own_error_is_told_before_those_of_its_end(tmp_path: Path, monkey
     async def engine(*_: Any) -> Any:
         return Engine()
 
+    async def models(*_: Any) -> None:
+        """None are made."""
+
     async def steps(*_: Any) -> None:
         raise ExceptionGroup("tasks", [ServiceError("one"), ExceptionGroup("more", [UsageError("the reason")])])
 
     reports: list[Any] = []
-    monkeypatch.setattr(run, "_engine", engine)
-    monkeypatch.setattr(run, "_steps", steps)
-    monkeypatch.setattr("rtl_agent_gym.training.report.write_report", reports.append)
+    monkeypatch.setattr(launch, "_make_models", models)
+    monkeypatch.setattr(launch, "_make_engine", engine)
+    monkeypatch.setattr(launch, "_train", steps)
+    monkeypatch.setattr("rtl_agent_gym.evaluation.report.write_report", lambda *given, **_: reports.append(given))
     with pytest.raises(UsageError, match="the reason"):
-        run.train({"engine": "local", "log_path": str(tmp_path / "run")})
+        launch.train({"engine": "local", "log_path": str(tmp_path / "run")}, recipe=TINY)
     assert Engine.closed == ["errored"]
     assert len(reports) == 1
 

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
-from rtl_agent_gym.training.advantages import CreditConfig, token_advantages
+from rtl_agent_gym.training.advantages import token_advantages
+from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.teachers import Judgement, Sampled
 from rtl_agent_gym.training.teachers.cross import CrossTokens, Translated
 
-KL_ALONE = CreditConfig(reward_coef=0.0, kl_penalty_coef=1.0)
+KL_ALONE = TrainOptions(reward_coef=0.0, kl_penalty_coef=1.0)
 CALLS = "<|start|>assistant<|channel|>commentary to=functions.execute_bash <|constrain|>json<|message|>"
 ARGUMENTS = '{"command": "ls rtl"}'
 HARMONY = {

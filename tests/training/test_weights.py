@@ -10,16 +10,17 @@ import pytest
 
 pytest.importorskip("tinker_cookbook")
 
+
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
-from rtl_agent_gym.training.checks import Plan
-from rtl_agent_gym.training.folder import RunFolder
-from rtl_agent_gym.training.options import TrainOptions, parse_options
-from rtl_agent_gym.training.run import Models, env_config
+from rtl_agent_gym.training.dataset import env_config
+from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teachers import SameTokens, Sampled, WeightedKinds
 from rtl_agent_gym.training.teachers.setup import make_teacher
+from tests.training.scripted_run import make_plan
 
 QWEN = '<think>\nHm.\n</think>\n\nSo: <tool_call>\n{"name": "execute_bash"}\n</tool_call><|im_end|>'
 HARMONY = (
@@ -80,9 +81,8 @@ async def test_the_options_weigh_any_teacher_and_by_default_none(tmp_path: Path,
     engine: Any = Published()
 
     async def made(*arguments: str) -> Any:
-        options = parse_options([f"teacher_model={teacher}", f"log_path={tmp_path}", *arguments])
-        plan = Plan(options, "tinker", problems, "qwen3")
-        config = env_config(plan, RunFolder(tmp_path), Models("s", teacher, "Qwen/Qwen3-8B", "qwen3", None, None))
+        plan = make_plan(tmp_path, problems, f"teacher_model={teacher}", *arguments)
+        config = env_config(plan, RunFolder(tmp_path), plan.models)
         return await make_teacher(plan, teacher, engine, config)
 
     assert not isinstance(await made(), WeightedKinds)

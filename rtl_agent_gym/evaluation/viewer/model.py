@@ -12,7 +12,7 @@ from ...renderers import Action, Renderer, get_renderer
 from ...renderers.actions import native_action
 from ...scoring.score import Score
 from ...transcripts import Transcript, TurnRecord
-from ..results import EpisodeResult
+from ..outcome import EpisodeResult
 
 STAGES = ("format", "syntax", "interface", "compile")
 """The stages of a score that are shares between 0 and 1; the tests come after them as a count."""
@@ -125,7 +125,7 @@ def _turn(turn: TurnRecord, renderer: Renderer | None) -> Data:
         "turn": turn.turn,
         "kind": turn.action,
         "cutOff": turn.cut_off,
-        "raw": turn.said,
+        "raw": turn.words,
         "thinking": action.thinking,
         "text": action.text,
         "commands": [command.model_dump(mode="json", exclude={"output"}) for command in turn.commands],

@@ -10,8 +10,8 @@ from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ...errors import UsageError
 from ...problems import Problem, category_name
 from ...renderers import Renderer
-from ..checks import Plan, renderer_for
-from ..options import TINY
+from ..plan import Plan
+from ..published import renderer_for
 from ..services import Engine
 from .base import ByProblem, SameTokens, Teacher, WeightedKinds
 from .cross import CrossTokens
@@ -73,7 +73,7 @@ def _teachers_config(plan: Plan, option: str, model: str, config: TinkerEnvConfi
     """The student's environment as the teacher would read it."""
     asked = plan.options.teacher_renderer_name
     unlimited = replace(config, episode=replace(config.episode, max_trajectory_tokens=None))
-    if plan.options.teacher_model == TINY and option == "teacher_model":
+    if option == "teacher_model" and plan.is_made(plan.options.teacher_model):
         return replace(unlimited, model_name=model, renderer_name=asked or config.renderer_name)
     if model.startswith("tinker://"):
         return replace(config, renderer_name=asked or config.renderer_name)  # weights of the student's own kind

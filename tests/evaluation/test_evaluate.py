@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,18 @@ import pytest
 
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
-from rtl_agent_gym.evaluation import Evaluation, Limits, Observer, summarise
-from rtl_agent_gym.evaluation.results import (
-    EpisodeResult,
-    EvaluationConfig,
-    ResultsFile,
-    episode_seed,
-    problem_digests,
-    read_results,
-)
-from rtl_agent_gym.evaluation.run import FAULTS_IN_A_ROW, scorable
+from rtl_agent_gym.evaluation import EvaluationConfig, Observer, evaluate, read_config, summarise
+from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW, scorable
+from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
+from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
-from rtl_agent_gym.scoring import RewardWeights, Scorer
+from rtl_agent_gym.scoring import RewardWeights, Score
 from rtl_agent_gym.transcripts import read_transcript
 from tests.policies.chat_server import ChatServer, call
+from tests.sandboxes.providers import ProviderAround
 
 pytestmark = pytest.mark.docker
 
@@ -46,39 +41,21 @@ def problems(count: int) -> list[Problem]:
     return load_problems("bundled")[:count]
 
 
-def config(chosen: list[Problem], policy: Policy, samples: int) -> EvaluationConfig:
-    return EvaluationConfig(
-        problems="bundled",
-        digests=problem_digests(chosen),
-        policy=policy.name,
-        samples=samples,
-        renderer="qwen3",
-        max_turns=20,
-        command_timeout=30.0,
-    )
-
-
-async def evaluate(
-    folder: Path, chosen: list[Problem], policy: Policy, provider: Any, *, samples: int = 1, **options: Any
+async def play(
+    folder: Path,
+    chosen: list[Problem],
+    policy: Policy,
+    provider: Any,
+    *,
+    weights: RewardWeights = STATIC,
+    observer: Observer | None = None,
+    **options: Any,
 ) -> list[EpisodeResult]:
-    weights = options.pop("weights", STATIC)
-    file = ResultsFile(folder, config(chosen, policy, samples))
-    try:
-        async with Scorer(provider, weights=weights) as scorer:
-            evaluation = Evaluation(
-                chosen,
-                policy,
-                get_renderer("qwen3"),
-                provider=provider,
-                grader=scorer,
-                file=file,
-                samples=samples,
-                rules=EpisodeConfig(max_turns=20, start_attempts=1),
-                **options,
-            )
-            return await evaluation.run()
-    finally:
-        file.close()
+    rules = EpisodeConfig(max_turns=20, start_attempts=1)
+    config = EvaluationConfig(
+        **{"problems": chosen, "folder": folder, "reward": weights, "episode": rules, "cache": False, **options}
+    )
+    return (await evaluate(config, policy, observer=observer, provider=provider)).results
 
 
 def outcome(results: list[EpisodeResult]) -> list[tuple[Any, ...]]:
@@ -93,16 +70,16 @@ def outcome(results: list[EpisodeResult]) -> list[tuple[Any, ...]]:
 
 async def test_an_interrupted_run_goes_on_to_the_same_results(tmp_path: Path, provider: DockerSandboxes) -> None:
     chosen, policy = problems(2), RandomPolicy(turns=2)
-    whole = await evaluate(tmp_path / "whole", chosen, policy, provider, samples=3, limits=Limits(concurrency=3))
+    whole = await play(tmp_path / "whole", chosen, policy, provider, samples=3, concurrency=3)
     kept = asyncio.Event()
     cut = asyncio.ensure_future(
-        evaluate(
+        play(
             tmp_path / "cut",
             chosen,
             policy,
             provider,
             samples=3,
-            limits=Limits(concurrency=2),
+            concurrency=2,
             observer=Observer(finished=lambda result: kept.set()),
         )
     )
@@ -112,7 +89,7 @@ async def test_an_interrupted_run_goes_on_to_the_same_results(tmp_path: Path, pr
     before = read_results(tmp_path / "cut")
     assert 1 <= len(before) < 6
     played: list[tuple[str, int]] = []
-    resumed = await evaluate(
+    resumed = await play(
         tmp_path / "cut",
         chosen,
         policy,
@@ -126,11 +103,12 @@ async def test_an_interrupted_run_goes_on_to_the_same_results(tmp_path: Path, pr
     assert {result.seed for result in whole} == {episode_seed(0, p.id, n) for p in chosen for n in range(3)}
 
 
-class Flaky:
+class Flaky(ProviderAround):
     """A provider whose machine fails at first: no daemon, then a container that dies in use."""
 
     def __init__(self, provider: DockerSandboxes, faults: list[str]) -> None:
-        self.provider, self.faults = provider, faults
+        super().__init__(provider)
+        self.faults = faults
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         if spec is not None and spec.role == "agent" and self.faults:
@@ -156,12 +134,13 @@ class Flaky:
 
 async def test_a_machine_that_recovers_costs_retries_and_no_score(tmp_path: Path, provider: DockerSandboxes) -> None:
     faults: list[SandboxError] = []
-    (result,) = await evaluate(
+    (result,) = await play(
         tmp_path,
         problems(1),
         GoldenPolicy(),
         Flaky(provider, ["daemon", "killed"]),
-        limits=Limits(attempts=3, longest_pause=0.1),
+        attempts=3,
+        longest_pause=0.1,
         observer=Observer(faulted=lambda problem, sample, error: faults.append(error)),
     )
     assert [type(fault).__name__ for fault in faults] == ["DaemonError", "SandboxLost"]
@@ -173,22 +152,22 @@ async def test_a_machine_that_recovers_costs_retries_and_no_score(tmp_path: Path
 async def test_a_machine_that_does_not_is_reported_apart_and_tried_again_later(
     tmp_path: Path, provider: DockerSandboxes
 ) -> None:
-    limits = Limits(concurrency=1, attempts=2, longest_pause=0.1)
+    limits = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1}
     chosen = problems(2)
-    results = await evaluate(tmp_path, chosen, GoldenPolicy(), Flaky(provider, ["daemon"] * 2), limits=limits)
+    results = await play(tmp_path, chosen, GoldenPolicy(), Flaky(provider, ["daemon"] * 2), **limits)
     summary = summarise(results)
     assert (summary.faults, summary.finished) == (1, 1)
     faulted = next(result for result in results if result.score is None)
     assert (faulted.cause, faulted.retries) == ("machine", 1)
     assert "no daemon answers" in str(faulted.fault)
-    later = await evaluate(tmp_path, chosen, GoldenPolicy(), provider, limits=limits)
+    later = await play(tmp_path, chosen, GoldenPolicy(), provider, **limits)
     assert summarise(later).faults == 0
 
 
 async def test_a_dead_machine_ends_the_run(tmp_path: Path, provider: DockerSandboxes) -> None:
-    limits = Limits(concurrency=2, attempts=1)
+    limits = {"concurrency": 2, "attempts": 1}
     with pytest.raises(DaemonError, match=r"episodes in a row failed by the machine.*the same command goes on"):
-        await evaluate(tmp_path, problems(14), GoldenPolicy(), Flaky(provider, ["daemon"] * 99), limits=limits)
+        await play(tmp_path, problems(14), GoldenPolicy(), Flaky(provider, ["daemon"] * 99), **limits)
     assert len(read_results(tmp_path)) == FAULTS_IN_A_ROW - 1
 
 
@@ -197,9 +176,7 @@ async def test_a_policy_that_cannot_play_is_said_before_anything_runs(
 ) -> None:
     first, second = problems(2)
     with pytest.raises(UsageError, match="without a reference solution"):
-        await evaluate(
-            tmp_path, [first, second.model_copy(update={"golden": None})], GoldenPolicy(), provider, samples=1
-        )
+        await play(tmp_path, [first, second.model_copy(update={"golden": None})], GoldenPolicy(), provider, samples=1)
     assert read_results(tmp_path) == []
 
 
@@ -226,7 +203,7 @@ async def test_a_chat_model_solves_a_problem(tmp_path: Path, provider: DockerSan
     with ChatServer(script, refusals=1) as server:
         policy = ChatPolicy("local/model", ModelOptions(base_url=server.url))
         try:
-            (result,) = await evaluate(tmp_path, [problem], policy, provider, weights=RewardWeights())
+            (result,) = await play(tmp_path, [problem], policy, provider, weights=RewardWeights())
         finally:
             await policy.close()
     assert result.passed, result.score
@@ -245,7 +222,7 @@ async def test_a_full_context_ends_the_episode_with_a_grade(tmp_path: Path, prov
     with ChatServer(script, faults=[{"status": 502, "body": "<html>Bad Gateway</html>"}, {"drop": True}]) as server:
         policy = ChatPolicy("local/model", ModelOptions(base_url=server.url))
         try:
-            (result,) = await evaluate(tmp_path, problems(1), policy, provider)
+            (result,) = await play(tmp_path, problems(1), policy, provider)
         finally:
             await policy.close()
     assert (result.stop_reason, result.cause, result.turns) == ("max_tokens", "out of turns or tokens", 1)
@@ -266,23 +243,12 @@ async def evaluate_local(path: Path, folder: Path, provider: DockerSandboxes, **
 
     policy: Any = make_policy(f"local:{path}", ModelOptions(max_tokens=600, **options))
     problem = next(p for p in load_problems("bundled") if "fixed_priority_arbiter" in p.id)
-    file = ResultsFile(folder, config([problem], policy, 1))
+    rules = EpisodeConfig(max_turns=6, system_prompt=SYSTEM_PROMPT, user_prompt=USER_PROMPT)
+    config = EvaluationConfig(problems=[problem], renderer=RENDERER, folder=folder, episode=rules, cache=False)
     try:
-        async with Scorer(provider) as scorer:
-            evaluation = Evaluation(
-                [problem],
-                policy,
-                get_renderer(RENDERER, policy.tokenizer),
-                provider=provider,
-                grader=scorer,
-                file=file,
-                samples=1,
-                rules=EpisodeConfig(max_turns=6, system_prompt=SYSTEM_PROMPT, user_prompt=USER_PROMPT),
-            )
-            (result,) = await evaluation.run()
-            return result
+        (result,) = (await evaluate(config, policy, provider=provider)).results
+        return result
     finally:
-        file.close()
         await policy.close()
 
 
@@ -314,7 +280,7 @@ async def test_a_model_service_that_goes_away_is_named_in_the_transcript(
     with ChatServer([call("ls"), away]) as server:
         policy = ChatPolicy("local/model", ModelOptions(base_url=server.url, attempts=1))
         try:
-            (result,) = await evaluate(tmp_path, problems(1), policy, provider, limits=Limits(attempts=1))
+            (result,) = await play(tmp_path, problems(1), policy, provider, attempts=1)
         finally:
             await policy.close()
     assert (result.cause, result.score) == ("machine", None)
@@ -324,3 +290,35 @@ async def test_a_model_service_that_goes_away_is_named_in_the_transcript(
     assert end is not None
     assert end.stop_reason == "error"
     assert "overloaded" in str(end.error)
+
+
+async def test_a_single_turn_evaluation_is_graded_and_kept_in_memory(provider: DockerSandboxes, tmp_path: Path) -> None:
+    rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path)
+    config = EvaluationConfig(problems=problems(1), policy="golden", episode=rules, keep=False, cache=False)
+    found = await evaluate(config, provider=provider)
+    (result,) = found.results
+    assert (result.passed, result.turns, found.folder, found.summary.passed) == (True, 1, None, 1)
+    transcript = read_transcript(Path(str(result.transcript)))
+    assert transcript.header.options["single_turn"] is True
+    assert "execute_bash" not in transcript.header.system
+    assert found.record.rules == {"single_turn": True}
+
+
+async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: DockerSandboxes, tmp_path: Path) -> None:
+    def by_syntax(score: Score) -> float:
+        return 7 * score.syntax
+
+    config = EvaluationConfig(problems=problems(1), folder=tmp_path, reward=by_syntax, cache=False)
+    (result,) = (await evaluate(config, provider=provider)).results
+    assert result.score is not None
+    assert result.score.reward == 7
+    assert read_config(tmp_path).weights.endswith("by_syntax")
+    assert (tmp_path / "summary.json").is_file()
+    with pytest.raises(UsageError, match="holds results already"):
+        await evaluate(replace(config, resume=False), provider=provider)
+
+
+@pytest.mark.parametrize("name", ["samples", "concurrency", "gradings", "attempts"])
+def test_numbers_out_of_range_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be at least 1, got 0"):
+        EvaluationConfig(**{name: 0})  # type: ignore[arg-type]

@@ -1,12 +1,11 @@
 """Graded episodes on disk, so that a resumed run plays none of them again.
 
-A file an episode, written whole or not at all, kept until a checkpoint holds the step it belongs to.
+One file an episode, written atomically, kept until a checkpoint holds the step it belongs to.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,17 @@ import tinker
 from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.rl.types import Trajectory, Transition
 
-MARK = "step-"
+from .run_folder import write_atomically
+
+PREFIX = "step-"
 
 
-class EpisodeStore:
+def rollout_name(step: int, group: int, member: int) -> str:
+    """The name of an episode of a step."""
+    return f"{PREFIX}{step:06d}-{group:03d}-{member:03d}"
+
+
+class RolloutStore:
     """The episodes of the steps that are under way.
 
     Args:
@@ -28,43 +34,27 @@ class EpisodeStore:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, key: str) -> Trajectory | None:
+    def get(self, name: str) -> Trajectory | None:
         """The episode of that name, or None."""
         try:
-            found = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
+            return _from_json(json.loads((self._folder / f"{name}.json").read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        return _from_json(found)
 
-    def put(self, key: str, trajectory: Trajectory) -> None:
+    def put(self, name: str, trajectory: Trajectory) -> None:
         """Keep an episode."""
-        path = self._folder / f"{key}.json"
-        scratch = path.with_suffix(".tmp")
-        with scratch.open("w", encoding="utf-8") as stream:
-            json.dump(_to_json(trajectory), stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(scratch, path)
+        write_atomically(self._folder / f"{name}.json", json.dumps(_to_json(trajectory)))
 
     def drop_before(self, step: int) -> None:
-        """Forget the episodes of steps before `step`, which a checkpoint holds by now."""
-        for path in self._folder.iterdir():
-            number = path.name.removeprefix(MARK)[:6]
-            if path.name.startswith(MARK) and number.isdigit() and int(number) < step:
+        """Delete the episodes of steps before `step`, which a checkpoint holds by now."""
+        for path in self._folder.glob(f"{PREFIX}*"):
+            number = path.name.removeprefix(PREFIX)[:6]
+            if number.isdigit() and int(number) < step:
                 path.unlink(missing_ok=True)
 
 
-def step_key(step: int, group: int, member: int) -> str:
-    """The name of an episode of a step."""
-    return f"{MARK}{step:06d}-{group:03d}-{member:03d}"
-
-
-def full_tokens(datum: tinker.Datum) -> list[int]:
-    """All ids of a training example: its inputs and its last target."""
-    return [*datum.model_input.to_ints(), int(datum.loss_fn_inputs["target_tokens"].data[-1])]
-
-
 def _to_json(trajectory: Trajectory) -> dict[str, Any]:
+    """Each observation as what it adds to the one before it, so that the file grows with the episode's length only."""
     rows: list[dict[str, Any]] = []
     before: list[int] = []
     for transition in trajectory.transitions:

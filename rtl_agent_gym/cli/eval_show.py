@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,59 +12,72 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import SandboxError
-from ..evaluation import Watcher
-from ..evaluation.results import EpisodeResult
-from ..evaluation.run import Observer
-from ..evaluation.summary import Rates, Summary
+from ..evaluation import EpisodeResult, Observer, Summary
+from ..evaluation.summary import Rates
 from ..problems import Problem
 from ..visible import visible
 from .show import EpisodePrinter
 
 
 class EvaluationProgress:
-    """A live line: done, passed, failing machine, episodes a minute, time left.
+    """A live line: done, passed, machine faults, episodes a minute, time left.
 
     Args:
         console: Where it is drawn.
-        total: Episodes of the whole run.
+        shown: Whether it is drawn at all.
     """
 
-    def __init__(self, console: Console, total: int) -> None:
-        self.observer = Observer(faulted=self._faulted, finished=self._finished)
-        self._total = total
-        self._done = self._passed = self._faults = self._new = 0
-        self._started = time.monotonic()
-        self._console = console
-        columns = (
-            SpinnerColumn(),
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
+    def __init__(self, console: Console, *, shown: bool = True) -> None:
+        self.observer = Observer(
+            left_out=self._left_out, started=self._started, faulted=self._faulted, finished=self._finished
         )
+        self._folder: Path | None = None
+        self._total = self._kept = self._done = self._passed = self._faults = self._new = 0
+        self._begun = time.monotonic()
+        self._console, self._shown = console, shown
+        columns = (SpinnerColumn(), BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
         self._progress = Progress(*columns, console=console, transient=True)
-        self._task = self._progress.add_task("episodes", total=total, state="")
+        self._task = self._progress.add_task("episodes", total=None, state="")
 
     def __enter__(self) -> EvaluationProgress:
-        self._started = time.monotonic()
-        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def known(self, results: Sequence[EpisodeResult]) -> None:
-        """Results of an earlier run of the same evaluation."""
-        self._done += len(results)
-        self._passed += sum(result.passed for result in results)
-        self._show()
-
     def state(self) -> str:
         """The figures as one text."""
-        minutes = max(time.monotonic() - self._started, 1e-3) / 60
+        minutes = max(time.monotonic() - self._begun, 1e-3) / 60
         rate = self._new / minutes
         left = _clock(60 * (self._total - self._done) / rate) if rate else "?:??"
         faults = f"{self._faults} machine fault{'' if self._faults == 1 else 's'}"
         return f"{self._passed} passed · {faults} · {rate:.1f}/min · {left} left"
+
+    def say_how_to_continue(self) -> None:
+        """After Ctrl-C: what is saved, and how to go on."""
+        if self._folder is None:
+            return
+        words = f"interrupted: {self._kept} of {self._total} episodes are kept in {self._folder}; "
+        Console(stderr=True).print(
+            f"{words}the same command goes on with the others",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def _left_out(self, problem: Problem, reason: str) -> None:
+        self._console.print(visible(f"left out: {problem.id}: {reason}"), style="yellow", markup=False, soft_wrap=True)
+
+    def _started(self, folder: Path | None, total: int, known: list[EpisodeResult]) -> None:
+        self._folder, self._total, self._begun = folder, total, time.monotonic()
+        self._done = self._kept = len(known)
+        self._passed = sum(result.passed for result in known)
+        if known:
+            self._console.print(f"{len(known)} of {total} episodes are there already", style="dim")
+        if self._shown:
+            self._progress.start()
+        self._show()
 
     def _faulted(self, problem: Problem, sample: int, error: SandboxError) -> None:
         self._faults += 1
@@ -75,11 +88,12 @@ class EvaluationProgress:
     def _finished(self, result: EpisodeResult) -> None:
         self._done += 1
         self._new += 1
+        self._kept += result.score is not None
         self._passed += result.passed
         self._show()
 
     def _show(self) -> None:
-        self._progress.update(self._task, completed=self._done, state=self.state())
+        self._progress.update(self._task, total=self._total, completed=self._done, state=self.state())
 
 
 def _clock(seconds: float) -> str:
@@ -88,16 +102,19 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def episode_watching(console: Console) -> Observer:
-    """Shows every turn in full, for a policy that a person plays."""
-    printer = EpisodePrinter(console)
-    return Observer(
-        watcher=Watcher(opening=printer.opening, turn=printer.turn),
-        output=printer.output,
-        finished=lambda result: console.print(
-            visible(f"{result.problem_id}: {_verdict(result)}"), markup=False, highlight=False
-        ),
-    )
+def episode_observer(console: Console, progress: EvaluationProgress) -> Observer:
+    """Shows every turn in full, for a policy that a person plays; counts as `progress` does."""
+    observer = EpisodePrinter(console).observer
+    observer.completion = Observer().completion  # the person has just typed it
+    counted = progress.observer
+    observer.left_out, observer.started, observer.faulted = counted.left_out, counted.started, counted.faulted
+
+    def finished(result: EpisodeResult) -> None:
+        counted.finished(result)
+        console.print(visible(f"{result.problem_id}: {_verdict(result)}"), markup=False, highlight=False)
+
+    observer.finished = finished
+    return observer
 
 
 def _verdict(result: EpisodeResult) -> str:
@@ -132,11 +149,16 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
         )
 
 
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name else "left")
+    return table
+
+
 def _rates_table(summary: Summary) -> Table:
-    table = Table(title="episodes", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("")
-    for name in ("problems", "episodes", "format", "syntax", "interface", "tests", "passed", "reward"):
-        table.add_column(name, justify="right")
+    columns = ("", "problems", "episodes", "format", "syntax", "interface", "tests", "passed", "reward")
+    table = _table("episodes", *columns)
     for group in (summary.by_category, summary.by_difficulty):
         for name, rates in group.items():
             table.add_row(name, *_cells(rates))
@@ -152,15 +174,7 @@ def _cells(rates: Rates) -> list[str]:
 
 
 def _pass_table(summary: Summary) -> Table:
-    table = Table(
-        title="pass@k, unbiased, with 95 % intervals",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_edge=False,
-    )
-    for name in ("k", "pass@k", "interval", "problems"):
-        table.add_column(name, justify="right")
+    table = _table("pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
     for k, estimate in summary.pass_at.items():
         interval = f"{estimate.low:.1%} – {estimate.high:.1%}"
         table.add_row(str(k), f"{estimate.value:.1%}", interval, str(estimate.problems))

@@ -8,11 +8,11 @@
     logs.log             what was logged
     code.diff            the commit, and what differed from it
     transcripts/         one file an episode
-    episodes/            graded episodes of steps that no checkpoint holds yet; emptied as they go
+    episodes/            graded episodes of steps that no checkpoint holds yet
     report.html          the curves
 
-A step counts as done once its checkpoint's line is whole. That line carries the step's metrics, so a run killed between
-the two files loses nothing and counts nothing twice.
+A step counts as done once its checkpoint's line is complete. That line carries the step's metrics, so a run killed
+between the two files loses nothing and counts nothing twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,12 @@ from ..errors import UsageError
 from .options import LogDirBehavior, TrainOptions
 
 CONFIG, METRICS, CHECKPOINTS, LOGS, DIFF = "config.json", "metrics.jsonl", "checkpoints.jsonl", "logs.log", "code.diff"
+
+CHANGEABLE = {
+    "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
+    "wandb_project", "wandb_name", "max_concurrent", "rollout_retries", "base_url", "service_wait_seconds",
+}  # fmt: skip
+"""Options that may differ when a run is resumed, because they change no step."""
 
 logger = logging.getLogger("rtl_agent_gym")
 
@@ -70,13 +76,17 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         self._acquire()
         self._check_same_run(config)
-        _write(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
+        write_atomically(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
         if not (self.path / DIFF).exists():
-            _write(self.path / DIFF, code_state())
-        self._start_log()
+            write_atomically(self.path / DIFF, code_state())
+        self._handler = logging.FileHandler(self.path / LOGS, encoding="utf-8")
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        for one in (logger, logging.getLogger("tinker")):  # the SDK's messages belong in the file, not on the screen
+            one.addHandler(self._handler)
+        logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
 
     def close(self) -> None:
-        """Give the folder up. Idempotent."""
+        """Release the folder. Idempotent."""
         if self._handler is not None:
             for one in (logger, logging.getLogger("tinker")):
                 one.removeHandler(self._handler)
@@ -86,42 +96,37 @@ class RunFolder:
             os.close(self._lock)
             self._lock = None
 
-    def add_checkpoint(self, record: Mapping[str, Any]) -> None:
-        """Add a checkpoint whose weights are safe. The line is on the disk when this returns."""
-        _append(self.path / CHECKPOINTS, record)
+    def add_checkpoint(self, record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> None:
+        """Add a checkpoint whose weights are safe, with the metrics of the steps since the last one.
 
-    def add_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Add a step's metrics."""
-        _append(self.path / METRICS, {"step": step, **metrics})
+        The steps count once the first line is on the disk.
+        """
+        _append(self.path / CHECKPOINTS, {**record, "metrics": metrics})
+        for row in metrics:
+            _append(self.path / METRICS, row)
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints so far, oldest first; a line that a crash cut short does not count."""
         return _read(self.path / CHECKPOINTS)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The metrics so far."""
+        """The metrics so far, one row a step."""
         return _read(self.path / METRICS)
 
-    def mend(self) -> dict[str, Any] | None:
-        """Bring the files to the last checkpoint's state, and give that checkpoint; None when there is none.
+    def repair(self) -> dict[str, Any] | None:
+        """Bring the files to the last checkpoint's state, and return that checkpoint; None when there is none.
 
-        Metrics of steps that no checkpoint holds go: these steps will be done again. Metrics that were not written
-        before the crash come from the checkpoint.
+        Metrics of steps that no checkpoint holds are removed: these steps will be done again. Metrics that were not
+        written before the crash come from the checkpoint.
         """
         records = self.checkpoints()
-        last = records[-1] if records else None
-        done = int(last["batch"]) if last else 0
-        kept = {int(row["step"]): row for row in self.metrics() if int(row["step"]) < done}
-        for record in records:
-            for row in record.get("metrics", []):
-                if int(row["step"]) < done:
-                    kept.setdefault(int(row["step"]), row)
-        lines = [json.dumps(kept[step]) for step in sorted(kept)]
-        if (self.path / METRICS).exists() or lines:
-            _write(self.path / METRICS, "".join(line + "\n" for line in lines))
-        if (self.path / CHECKPOINTS).exists():
-            _write(self.path / CHECKPOINTS, "".join(json.dumps(record) + "\n" for record in records))
-        return last
+        done = int(records[-1]["batch"]) if records else 0
+        rows = [row for record in records for row in record.get("metrics", [])] + self.metrics()
+        kept = {int(row["step"]): row for row in rows if int(row["step"]) < done}
+        for path, lines in ((METRICS, [kept[step] for step in sorted(kept)]), (CHECKPOINTS, records)):
+            if (self.path / path).exists() or lines:
+                write_atomically(self.path / path, "".join(json.dumps(line) + "\n" for line in lines))
+        return records[-1] if records else None
 
     def _take_over(self, behavior: LogDirBehavior) -> None:
         if behavior == "ask":
@@ -157,33 +162,21 @@ class RunFolder:
         self._lock = handle
 
     def _check_same_run(self, config: Mapping[str, Any]) -> None:
-        """A resumed run goes on with the options it began with, but for those that change no step."""
+        """A resumed run must have the options that it began with, except those in `CHANGEABLE`."""
         try:
             before = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return
         now = json.loads(json.dumps(config, default=str))
-        # An option that was added after the run began had its default's meaning all along.
+        # A run that began before an option was added had that option's default.
         defaults = TrainOptions.model_validate({}).model_dump(mode="json")
         before = {name: value for name, value in defaults.items() if name in now} | before
-        free = {
-            "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
-            "wandb_project", "wandb_name", "max_concurrent", "rollout_retries", "base_url",
-            "service_wait_seconds",
-        }  # fmt: skip
         for name in sorted(set(before) | set(now)):
-            if name not in free and before.get(name) != now.get(name):
+            if name not in CHANGEABLE and before.get(name) != now.get(name):
                 raise UsageError(
                     f"{name}: {self.path} holds a run with {before.get(name)!r}, and this one asks for "
                     f"{now.get(name)!r}; take another log_path, or behavior_if_log_dir_exists=delete"
                 )
-
-    def _start_log(self) -> None:
-        self._handler = logging.FileHandler(self.path / LOGS, encoding="utf-8")
-        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        for one in (logger, logging.getLogger("tinker")):  # what the SDK has to say is no line on a person's screen
-            one.addHandler(self._handler)
-        logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
 
 
 def code_state() -> str:
@@ -210,11 +203,11 @@ def _read(path: Path) -> list[dict[str, Any]]:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in lines[:-1] if line]  # behind the last line feed a crash may have left a part
+    return [json.loads(line) for line in lines[:-1] if line]  # a crash may have left a part behind the last line feed
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file completely or not at all."""
     scratch = path.with_name(f".{path.name}.tmp")
     with scratch.open("w", encoding="utf-8") as stream:
         stream.write(text)

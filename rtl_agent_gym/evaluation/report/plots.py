@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from .report_data import Run
+from ...errors import UsageError
+from .runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ CURVES: tuple[tuple[str, str, bool], ...] = (
 )
 """The metrics that are drawn, with their titles, and whether they are shares."""
 
-EVALUATED = ("test/pass_rate", "eval/pass_rate")
+EVALUATED = ("test/pass_rate", "eval/pass_rate", "held_out/pass_rate")
 """Drawn as points upon the pass rate."""
 
 COLOURS = ("#3867d6", "#d35400", "#17804d", "#8e44ad", "#c0392b", "#00838f")
@@ -32,22 +32,17 @@ WINDOW = 10
 """A line's smoothing: each point is the mean over as many steps before it, or a tenth of all, whichever is less."""
 
 
-def training_curves(runs: Sequence[Run]) -> bytes | None:
+def training_curves(runs: Sequence[Run]) -> str | None:
     """Curves over the steps of training runs; None where there is no metric to draw."""
     drawn = [curve for curve in CURVES if any(run.curve(curve[0])[1] for run in runs)]
     if not drawn:
         return None
     columns = min(4 if len(drawn) > 6 else 3, len(drawn))
-    rows = -(-len(drawn) // columns)
-    figure, axes = _figure(rows, columns)
+    figure, axes = _figure(-(-len(drawn) // columns), columns)
     for axis, (metric, title, share) in zip(axes, drawn, strict=False):
         for number, run in enumerate(runs):
             _curve(axis, run, metric, COLOURS[number % len(COLOURS)])
-        axis.set_title(title, loc="left", fontsize=10, fontweight="bold")
-        axis.set_xlabel("step", fontsize=8)
-        if share:
-            axis.set_ylim(-0.03, 1.03)
-            axis.yaxis.set_major_formatter(_percent())
+        _name(axis, title, "step", share=share)
     for axis in axes[len(drawn) :]:
         axis.set_visible(False)
     if len(runs) > 1:
@@ -55,40 +50,44 @@ def training_curves(runs: Sequence[Run]) -> bytes | None:
     return _svg(figure)
 
 
-def pass_curves(runs: Sequence[Run]) -> bytes | None:
+def pass_curves(runs: Sequence[Run]) -> str | None:
     """pass@k of evaluations with their intervals, and pass rates by category; None where nothing was evaluated."""
     runs = [run for run in runs if run.summary.finished]
     if not runs:
         return None
-    figure, axes = _figure(1, 2)
+    figure, (by_k, by_category) = _figure(1, 2)
     from matplotlib.ticker import MaxNLocator
 
-    for number, run in enumerate(runs):
-        colour, found = COLOURS[number % len(COLOURS)], run.summary.pass_at
-        ks = sorted(found)
-        values = [found[k].value for k in ks]
-        axes[0].fill_between(
-            ks, [found[k].low for k in ks], [found[k].high for k in ks], color=colour, alpha=0.12, lw=0
-        )
-        axes[0].plot(ks, values, marker="o", ms=4, color=colour, label=_label(run))
-    axes[0].set_title("pass@k with 95 % intervals", loc="left", fontsize=10, fontweight="bold")
-    axes[0].set_xlabel("k", fontsize=8)
-    axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes[0].legend(fontsize=8, frameon=False)
     categories = sorted({name for run in runs for name in run.summary.by_category})
     width = 0.8 / len(runs)
     for number, run in enumerate(runs):
-        rates = [
-            run.summary.by_category[name].passed if name in run.summary.by_category else 0.0 for name in categories
-        ]
+        colour, found = COLOURS[number % len(COLOURS)], run.summary.pass_at
+        ks = sorted(found)
+        low, high = [found[k].low for k in ks], [found[k].high for k in ks]
+        by_k.fill_between(ks, low, high, color=colour, alpha=0.12, lw=0)
+        by_k.plot(ks, [found[k].value for k in ks], marker="o", ms=4, color=colour, label=_label(run))
+        rates = run.summary.by_category
+        passed = [rates[name].passed if name in rates else 0.0 for name in categories]
         places = [at + width * (number - (len(runs) - 1) / 2) for at in range(len(categories))]
-        axes[1].bar(places, rates, width * 0.92, color=COLOURS[number % len(COLOURS)], label=_label(run))
-    axes[1].set_xticks(range(len(categories)), categories)
-    axes[1].set_title("passed, by category", loc="left", fontsize=10, fontweight="bold")
-    for axis in axes:
+        by_category.bar(places, passed, width * 0.92, color=colour, label=_label(run))
+    by_k.xaxis.set_major_locator(MaxNLocator(integer=True))
+    by_k.legend(fontsize=8, frameon=False)
+    by_category.set_xticks(range(len(categories)), categories)
+    _name(by_k, "pass@k with 95 % intervals", "k", share=True)
+    _name(by_category, "passed, by category", "", share=True)
+    for axis in (by_k, by_category):
         axis.set_ylim(0, 1.03)
-        axis.yaxis.set_major_formatter(_percent())
     return _svg(figure)
+
+
+def _name(axis: Axes, title: str, x: str, *, share: bool) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    axis.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    axis.set_xlabel(x, fontsize=8)
+    if share:
+        axis.set_ylim(-0.03, 1.03)
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
@@ -129,16 +128,10 @@ def _figure(rows: int, columns: int) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
-def _percent() -> Any:
-    from matplotlib.ticker import PercentFormatter
-
-    return PercentFormatter(1.0, decimals=0)
-
-
-def _svg(figure: Figure) -> bytes:
+def _svg(figure: Figure) -> str:
     from matplotlib import rc_context
 
-    stream = io.BytesIO()
+    stream = io.StringIO()
     with rc_context({"svg.hashsalt": "rtl-agent-gym", "svg.fonttype": "path"}):
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     return stream.getvalue()
