@@ -1,4 +1,4 @@
-"""The tinker-cookbook face: `CVDPEnv`, and `CVDPEnvGroupBuilder` that makes groups of it.
+"""The interface for tinker-cookbook: `CVDPEnv`, and `CVDPEnvGroupBuilder` that makes groups of it.
 
 Tokens in, tokens out. The sampled ids go into the next prompt as they are, and whatever comes back is put behind them,
 so each observation extends the one before it and an episode is one training datum.
@@ -123,7 +123,7 @@ class CVDPEnv(Env):
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work that `close` can end; when it fails or is cancelled, the container ends with it.
 
-        The work is cancelled once at most, whoever is impatient: a second time would hit its own cleaning up.
+        The work is cancelled at most once: a second cancellation would interrupt its clean-up.
         """
         if self._closing is not None:
             work.close()
