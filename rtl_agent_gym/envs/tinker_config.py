@@ -1,4 +1,4 @@
-"""What a Tinker environment is made of, as plain configuration, and the dialect that comes of it."""
+"""The configuration of a Tinker environment, and the dialect that it names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..renderers.vocabularies import qwen3_tokenizer
 from ..scoring import RewardWeights
 
 _QWEN3 = re.compile(r"Qwen/Qwen3-\d.*")
-"""Models of the one vocabulary that can be had without the hub."""
+"""Models whose vocabulary is available without the hub."""
 
 
 @dataclass(frozen=True, init=False)
@@ -128,10 +128,10 @@ def recommended_renderer(model_name: str) -> str:
 
 
 def load_tokenizer(model_name: str) -> Any:
-    """A model's tokenizer: registered with the cookbook, Qwen3's own wherever it can be had, or from the hub.
+    """A model's tokenizer: registered with the cookbook, Qwen3's own wherever it is available, or from the hub.
 
     Raises:
-        UsageError: It cannot be had.
+        UsageError: It cannot be loaded.
     """
     from tinker_cookbook import tokenizer_utils
 
@@ -142,6 +142,6 @@ def load_tokenizer(model_name: str) -> Any:
     except (OSError, ValueError) as error:  # what transformers and the hub raise
         first = str(error).strip().splitlines()[0]
         raise UsageError(
-            f"the tokenizer of {model_name!r} cannot be had: {first} "
+            f"the tokenizer of {model_name!r} cannot be loaded: {first} "
             "(reach the hub once, give a folder, or register it with tinker_cookbook.tokenizer_utils)"
         ) from error

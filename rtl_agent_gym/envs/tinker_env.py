@@ -1,4 +1,4 @@
-"""The tinker-cookbook face: `CVDPEnv`, and `CVDPEnvGroupBuilder` that makes groups of it.
+"""The interface for tinker-cookbook: `CVDPEnv`, and `CVDPEnvGroupBuilder` that makes groups of it.
 
 Tokens in, tokens out. The sampled ids go into the next prompt as they are, and whatever comes back is put behind them,
 so each observation extends the one before it and an episode is one training datum.
@@ -29,14 +29,13 @@ from tinker_cookbook.rl.types import (
     StepResult,
 )
 
-from ..episodes.episode import Episode, Grader, StopReason, Turn
+from ..episodes.episode import Episode, Grader, Turn
 from ..episodes.prompt import PromptTooLong
 from ..episodes.runtime import Lease, acquire
 from ..errors import SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem, category_name
 from ..sandboxes import SandboxProvider
-from ..scoring.score import Score
 from .tinker_config import Dialect, TinkerEnvConfig, load_dialect
 
 logger = logging.getLogger(__name__)
@@ -124,7 +123,7 @@ class CVDPEnv(Env):
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work that `close` can end; when it fails or is cancelled, the container ends with it.
 
-        The work is cancelled once at most, whoever is impatient: a second time would hit its own cleaning up.
+        The work is cancelled at most once: a second cancellation would interrupt its clean-up.
         """
         if self._closing is not None:
             work.close()
@@ -160,47 +159,43 @@ class CVDPEnv(Env):
         if not self._opened:
             raise UsageError("step before initial_observation")
         turn = await episode.step(Completion(self._decode(ids), token_ids=ids, cut_off=cut_off))
-        metrics: Metrics = {}
-        if turn.stop_reason is not None and turn.score is not None:
-            metrics = final_metrics(turn.score, turn.stop_reason, episode.turns)
-            if episode.config.harness_feedback:
-                metrics |= progress_metrics(episode.turns)
+        if episode.over:
             await episode.close()  # now, not when the slowest of the group is done
         return StepResult(
             reward=turn.reward,
-            episode_done=turn.stop_reason is not None,
+            episode_done=episode.over,
             next_observation=episode.tokens.model_input(),
             next_stop_condition=episode.renderer.stop,
-            metrics=metrics,
+            metrics=final_metrics(episode) if episode.over else {},
             logs=self._logs(turn),
         )
 
     def _logs(self, turn: Turn) -> Logs:
-        logs: Logs = {"problem_id": self.problem.id, "turn": turn.number, "action": turn.action.kind}
-        if self.episode.transcript_path is not None:
-            logs["transcript"] = str(self.episode.transcript_path)
-        if turn.action.commands:
-            logs["command"] = "\n".join(turn.action.commands)
-        if turn.observation:
-            logs["observation"] = turn.observation
-        if turn.submissions:
-            logs["submissions"] = "; ".join(str(submission) for submission in turn.submissions)
+        logs: Logs = {
+            "problem_id": self.problem.id,
+            "turn": turn.number,
+            "action": turn.action.kind,
+            "transcript": str(self.episode.transcript_path or ""),
+            "command": "\n".join(turn.action.commands),
+            "observation": turn.observation,
+            "submissions": "; ".join(str(submission) for submission in turn.submissions),
+        }
+        logs = {name: value for name, value in logs.items() if value != ""}
         if turn.score is not None:
-            logs |= {
-                "stop_reason": str(turn.stop_reason),
-                "tests": f"{turn.score.tests_passed}/{turn.score.tests_total}",
-            }
-            logs["score_reason"] = turn.score.reason
+            logs |= {"stop_reason": str(turn.stop_reason), "score_reason": turn.score.reason}
+            logs["tests"] = f"{turn.score.tests_passed}/{turn.score.tests_total}"
         return logs
 
 
-def final_metrics(score: Score, stop: StopReason, turns: Sequence[Turn]) -> Metrics:
+def final_metrics(episode: Episode) -> Metrics:
     """What a trainer averages over episodes; all on the last transition, so that each episode counts once.
 
     ``format_valid``, ``syntax_valid`` and ``tests_passed`` are 0 or 1: code for a target was there, every target file
     was free of syntax errors, the official verdict.
     """
-    return {
+    turns, score = episode.turns, episode.turns[-1].score
+    assert score is not None
+    metrics: Metrics = {
         "format_valid": float(score.format > 0),
         "syntax_valid": float(score.syntax >= 1.0),
         "tests_passed": float(score.passed),
@@ -212,16 +207,12 @@ def final_metrics(score: Score, stop: StopReason, turns: Sequence[Turn]) -> Metr
         "commands_timed_out": sum(result.timed_out for turn in turns for result in turn.results),
         "malformed_turns": sum(turn.action.kind == "malformed" for turn in turns),
         "score_seconds": score.seconds,
-        f"{STOP_METRIC_PREFIX}{stop}": 1.0,
+        f"{STOP_METRIC_PREFIX}{turns[-1].stop_reason}": 1.0,
     }
-
-
-def progress_metrics(turns: Sequence[Turn]) -> Metrics:
-    """How often the agent submitted in an episode, and what it earned thereby."""
-    return {
-        "submissions": sum(len(turn.submissions) for turn in turns),
-        "progress_reward": sum(turn.progress_reward for turn in turns),
-    }
+    if episode.config.harness_feedback:
+        metrics["submissions"] = sum(len(turn.submissions) for turn in turns)
+        metrics["progress_reward"] = sum(turn.progress_reward for turn in turns)
+    return metrics
 
 
 class CVDPEnvGroupBuilder(EnvGroupBuilder):
@@ -260,20 +251,14 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         dialect = await asyncio.to_thread(load_dialect, self.config)
         if self._lease is None:
             self._lease = acquire()
-        runtime = self._lease.runtime
-        envs = [
-            CVDPEnv(
-                self.problem,
-                self.config,
-                dialect=dialect,
-                provider=runtime.provider,
-                grader=runtime.scorer(self.config.reward, self.config.score_cache),
-                seed=self.seed,
-            )
+        provider = self._lease.runtime.provider
+        grader = self._lease.runtime.scorer(self.config.reward, self.config.score_cache)
+        made = [
+            CVDPEnv(self.problem, self.config, dialect=dialect, provider=provider, grader=grader, seed=self.seed)
             for _ in range(self.group_size)
         ]
-        self._envs += envs
-        return envs
+        self._envs += made
+        return made
 
     async def cleanup(self) -> None:
         """End every environment that was made, rollouts that still run included. Idempotent.
@@ -282,20 +267,20 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         """
         envs, self._envs = self._envs, []
         lease, self._lease = self._lease, None
-        await to_the_end(_end_group(envs, lease))
+
+        async def end() -> None:
+            ended = await asyncio.gather(*(env.close() for env in envs), return_exceptions=True)
+            if lease is not None:
+                ended += await asyncio.gather(lease.release(), return_exceptions=True)
+            for error in ended:
+                if isinstance(error, BaseException):
+                    logger.warning("cleaning up a group: %s: %s", type(error).__name__, error)
+
+        await to_the_end(end())
 
     def logging_tags(self) -> list[str]:
         """``cvdp``, the category such as ``cid003``, and the difficulty."""
         return ["cvdp", category_name(self.problem.category), self.problem.difficulty]
-
-
-async def _end_group(envs: Sequence[CVDPEnv], lease: Lease | None) -> None:
-    ended = await asyncio.gather(*(env.close() for env in envs), return_exceptions=True)
-    if lease is not None:
-        ended += await asyncio.gather(lease.release(), return_exceptions=True)
-    for error in ended:
-        if isinstance(error, BaseException):
-            logger.warning("cleaning up a group: %s: %s", type(error).__name__, error)
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:

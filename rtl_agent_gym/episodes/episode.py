@@ -51,7 +51,7 @@ class Episode:
         provider: Where the sandbox comes from; an episode of one answer needs none.
         config: The rules; None for the defaults.
         seed: Of the shell's ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws one.
-        on_output: Told of commands' output as it comes, for live display.
+        on_output: Called with commands' output as it comes, for live display.
 
     Example:
         async with Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode:
@@ -152,12 +152,12 @@ class Episode:
             UsageError: The episode has not begun or is over.
         """
         self._require_running("step")
-        said = Completion(completion) if isinstance(completion, str) else completion
+        completion = Completion(completion) if isinstance(completion, str) else completion
         begun = time.monotonic()
         try:
-            turn = await self._workspace.act(said, len(self.turns) + 1)
-            stop = self._stop_reason(turn, said)
-            await self._recording.turn(said, turn, time.monotonic() - begun, self._workspace.sandbox)
+            turn = await self._workspace.act(completion, len(self.turns) + 1)
+            stop = self._stop_reason(turn, completion)
+            await self._recording.turn(completion, turn, time.monotonic() - begun, self._workspace.sandbox)
             score = await self._grade() if stop is not None else None
         except BaseException as error:
             self._end("error", error)
@@ -168,9 +168,9 @@ class Episode:
             self._end(stop)
         return turn
 
-    def _stop_reason(self, turn: Turn, said: Completion) -> StopReason | None:
+    def _stop_reason(self, turn: Turn, completion: Completion) -> StopReason | None:
         """Why the episode ends with this turn, if it does. Appends the turn to the tokens, where there are any."""
-        ids = said.token_ids
+        ids = completion.token_ids
         if ids is not None:
             self.tokens.add_action(ids)
         self._malformed = self._malformed + 1 if turn.action.kind == "malformed" else 0

@@ -27,8 +27,8 @@ class Recording:
     """The transcript of one episode, from `begin` to `close`. Where none is wanted, each method does nothing.
 
     Args:
-        problem: What is to be solved.
-        config: The rules; they say where to write, and what.
+        problem: What to solve.
+        config: The rules; they name the folder, and what to record.
     """
 
     def __init__(self, problem: Problem, config: EpisodeConfig) -> None:
@@ -76,7 +76,7 @@ class Recording:
             )
         )
 
-    async def turn(self, said: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None) -> None:
+    async def turn(self, completion: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None) -> None:
         """Write a turn, with what it did to the work folder."""
         if self._writer is None:
             return
@@ -84,11 +84,11 @@ class Recording:
         self._write(
             TurnRecord(
                 turn=turn.number,
-                completion=said.text,
-                native=said.native,
-                token_ids=list(said.token_ids) if said.token_ids is not None else None,
-                logprobs=list(said.logprobs) if said.logprobs is not None else None,
-                cut_off=said.cut_off,
+                completion=completion.text,
+                native=completion.native,
+                token_ids=list(completion.token_ids) if completion.token_ids is not None else None,
+                logprobs=list(completion.logprobs) if completion.logprobs is not None else None,
+                cut_off=completion.cut_off,
                 action=turn.action.kind,
                 commands=[_command(*ran) for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True)],
                 observation=turn.observation,

@@ -1,4 +1,4 @@
-"""Grading before the end: the command ``submit``, what the agent is told of it, and what its progress earns.
+"""Grading before the end: the command ``submit``, what the agent learns from it, and what its progress earns.
 
 ``submit`` is no program in the sandbox. The episode takes the command before the shell would, so every dialect calls it
 as it calls anything else. The files are graded as at the end, in a fresh machine, and the agent reads the names of what
@@ -33,7 +33,7 @@ from .rules import EpisodeConfig, Grader
 
 COMMAND = "submit"
 MISPLACED = f"{COMMAND} must be a command of its own: nothing before it, nothing after it. Nothing was checked"
-"""Told where the shell was asked for it."""
+"""The note under a command that contains ``submit`` among other things."""
 
 FIRST_ANSWER = 1.0
 """Seconds after which the first submission's answer may come; after each of them, the next wait is twice as long."""
@@ -74,7 +74,7 @@ class Submissions:
     """The gradings of one episode: those that the agent asks for, and the last.
 
     Args:
-        problem: What is to be solved.
+        problem: What to solve.
         grader: Who scores the files.
         config: How many submissions there are, and what progress earns.
         seed: The episode's.
@@ -166,7 +166,7 @@ def all_pass(score: Score, *, tested: bool = True) -> bool:
 
 
 def verdict(score: Score, *, tested: bool = True) -> str:
-    """What the agent is told of a grading: names alone.
+    """What the agent reads about a grading: names alone.
 
     Args:
         score: The grading.

@@ -1,4 +1,4 @@
-"""What an episode gives to whoever drives it: its opening, and what each turn led to."""
+"""What an episode returns to its driver: its opening, and the outcome of each turn."""
 
 from __future__ import annotations
 

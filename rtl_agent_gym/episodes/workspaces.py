@@ -66,7 +66,7 @@ class ShellWorkspace:
         renderer: Reads completions, and writes what commands returned.
         submissions: Takes the commands that are submissions.
         seed: Of the shell's ``$RANDOM``.
-        on_output: Told of commands' output as it comes.
+        on_output: Called with commands' output as it comes.
     """
 
     def __init__(

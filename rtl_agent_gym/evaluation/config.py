@@ -157,7 +157,7 @@ def make_record(
         command_timeout=rules.command_timeout,
         harness_feedback=rules.harness_feedback,
         weights=_reward_name(config.reward),
-        sampling=sampling(config.policy, policy, config.model) if named else {},
+        sampling=sampling(policy),
         image=image_tag(),
         prompts=prompts_digest(policy, renderer, problems[0], rules),
         version=__version__,
@@ -195,11 +195,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def sampling(name: str, policy: Policy, options: ModelOptions) -> dict[str, Any]:
-    """What of `options` the results of a policy depend on; of a script, its content."""
+def sampling(policy: Policy) -> dict[str, Any]:
+    """The options of a policy with a model that its results depend on; of a script, a digest of its content."""
     if isinstance(policy, ScriptedPolicy):
         return {"script": hashlib.sha256(policy.path.read_bytes()).hexdigest()}
-    if name in ("golden", "random", "human"):
+    options = getattr(policy, "options", None)
+    if not isinstance(options, ModelOptions):
         return {}
     names = ("temperature", "top_p", "max_tokens", "max_context", "tools")
     return {name: getattr(options, name) for name in names} | {"base_url": _without_port(options.base_url)}

@@ -26,7 +26,7 @@ _INTERFACE = re.compile(
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _MODULE = re.compile(r"^\s*(?:module|macromodule|interface)\s+\w+")
 _LONGEST = 2_000
-"""Characters of a piece that is kept or left out whole."""
+"""Upper bound on the characters of a piece."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def fit_passages(passages: Sequence[str], measure: Callable[[Sequence[str]], int
 
     Args:
         passages: Texts, the most important first; cuts begin at the end of the last.
-        measure: The tokens of the whole prompt made of such passages.
+        measure: Counts the tokens of the prompt made of such passages.
         limit: Tokens the prompt may have.
 
     Returns:

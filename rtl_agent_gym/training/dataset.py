@@ -48,7 +48,7 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
     )
 
 
-def spelling(config: TinkerEnvConfig) -> TokenBytes:
+def token_bytes_of(config: TinkerEnvConfig) -> TokenBytes:
     """The bytes of the student's tokens."""
     return load_dialect(config).renderer.codec.token_bytes
 

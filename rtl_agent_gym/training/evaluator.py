@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from ..engines.guarded import context_of
 from ..engines.protocol import Sampler
 from ..envs.tinker_config import TinkerEnvConfig, load_dialect
 from ..episodes.runtime import acquire
@@ -27,7 +26,7 @@ from ..policies.sampler import TokenSamplerPolicy
 from ..problems import Problem
 from .options import TrainOptions
 from .progress import Progress
-from .rollouts import PAUSES, mean
+from .rollouts import PAUSES, mean, token_limit
 
 
 @dataclass(frozen=True)
@@ -95,12 +94,13 @@ class Evaluator:
             concurrency=o.max_concurrent,
             attempts=o.rollout_retries + 1,
         )
-        context = min(o.max_trajectory_tokens, context_of(sampler, None) or o.max_trajectory_tokens)
         policy = TokenSamplerPolicy(
             sampler,
             name="student",
             tokenizer=SimpleNamespace(decode=lambda ids, **_: dialect.decode(ids)),
-            options=ModelOptions(temperature=o.temperature, max_tokens=o.max_tokens, max_context=context),
+            options=ModelOptions(
+                temperature=o.temperature, max_tokens=o.max_tokens, max_context=token_limit(sampler, o)
+            ),
         )
         observer = Observer(finished=lambda _: self.progress.episode_done())
         lease = acquire()

@@ -39,8 +39,6 @@ class Outcome:
     """Steps done, including those before it was resumed."""
     metrics: list[dict[str, Any]]
     """One row a step."""
-    checkpoint: str | None
-    """The last checkpoint's ``state_path``."""
 
     def summary_line(self) -> str:
         """The folder, the number of steps and the last step's metrics as one line of JSON."""
@@ -74,9 +72,9 @@ def train(
     try:
         with progress or Progress(plan.options.num_steps) as shown:
             asyncio.run(_run(plan, folder, shown))
-        checkpoints = folder.checkpoints()
-        last: dict[str, Any] = checkpoints[-1] if checkpoints else {"batch": 0, "state_path": None}
-        return Outcome(folder.path, int(last["batch"]), folder.metrics(), last["state_path"])
+        return Outcome(
+            folder.path, max((int(one["batch"]) for one in folder.checkpoints()), default=0), folder.metrics()
+        )
     except asyncio.CancelledError:  # SIGTERM, answered like Ctrl-C
         raise KeyboardInterrupt from None
     except BaseExceptionGroup as group:
@@ -165,7 +163,7 @@ async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Eng
 
 async def _train(plan: Plan, folder: RunFolder, progress: Progress, models: Models, engine: Engine) -> None:
     from .checkpointer import Checkpointer
-    from .dataset import check_prompts, make_dataset, spelling
+    from .dataset import check_prompts, make_dataset, token_bytes_of
     from .evaluator import Evaluator
     from .loop import TrainingLoop
     from .services import LONGER
@@ -184,7 +182,7 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, models: Mode
     if checkpointer.steps:
         progress.say(f"{folder.path}: going on behind step {checkpointer.steps}")
     teacher = await make_teacher(plan, models.teacher, engine, dataset.config)
-    token_bytes = await asyncio.to_thread(spelling, dataset.config)
+    token_bytes = await asyncio.to_thread(token_bytes_of, dataset.config)
     engine.requests.settle(LONGER * o.service_wait_seconds)
     evaluated = {"test": plan.problems if o.eval_episodes else [], "held_out": plan.held_out}
     evaluator = Evaluator(o, evaluated, dataset.config, folder.path / "evaluations", progress)

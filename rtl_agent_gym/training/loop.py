@@ -104,10 +104,8 @@ class TrainingLoop:
         stepped = await self._optimize(step, examples)
         trained = time.monotonic()
 
-        metrics = (
-            before | batch.metrics() | example_metrics(examples, judged=self.teacher is not None) | stepped.metrics
-        )
-        metrics |= {
+        metrics = before | batch.metrics() | example_metrics(examples, judged=self.teacher is not None)
+        metrics |= stepped.metrics | {
             "progress/done_frac": (step + 1) / self.options.num_steps,
             "service/steps_repeated": float(self._checkpointer.repeated),
             "time/wait": collected - begun,
@@ -137,11 +135,8 @@ class TrainingLoop:
             self._producer.start(step, sampler, pending["version"], pending["weights"], problems)
 
     async def _optimize(self, step: int, examples: Sequence[Example]) -> Stepped:
-        data, rate, names = (
-            [e.datum for e in examples],
-            self.options.learning_rate_at(step),
-            self._checkpointer.names(step),
-        )
+        data, rate = [example.datum for example in examples], self.options.learning_rate_at(step)
+        names = self._checkpointer.names(step)
         async with asyncio.TaskGroup() as tasks:  # the transcripts are written while the engine computes
             if self.options.annotate_transcripts:
                 tasks.create_task(asyncio.to_thread(annotate, examples, self._token_bytes))

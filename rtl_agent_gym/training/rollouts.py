@@ -53,8 +53,7 @@ class SeededCompleter(TokenCompleter):
 
     def __init__(self, sampler: Sampler, options: TrainOptions, name: str) -> None:
         self._sampler, self._options, self._name = sampler, options, name
-        self._turn = 0
-        self._limit = min(options.max_trajectory_tokens, context_of(sampler, None) or options.max_trajectory_tokens)
+        self._turn, self._limit = 0, token_limit(sampler, options)
 
     async def __call__(
         self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
@@ -69,6 +68,11 @@ class SeededCompleter(TokenCompleter):
         parameters = tinker.SamplingParams(max_tokens=room, temperature=options.temperature, stop=stop, seed=seed)
         sequence = (await self._sampler.sample(model_input, 1, parameters)).sequences[0]
         return TokensWithLogprobs(list(sequence.tokens), list(sequence.logprobs or []), sequence.stop_reason)
+
+
+def token_limit(sampler: Sampler, options: TrainOptions) -> int:
+    """Tokens that an episode may have: as the options say, and no more than the model's context holds."""
+    return min(options.max_trajectory_tokens, context_of(sampler, None) or options.max_trajectory_tokens)
 
 
 def turn_seed(seed: int, name: str, turn: int) -> int:

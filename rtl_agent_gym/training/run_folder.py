@@ -17,6 +17,7 @@ between the two files loses nothing and counts nothing twice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -46,8 +47,7 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).expanduser()
-        self._lock: int | None = None
-        self._handler: logging.Handler | None = None
+        self._owned = contextlib.ExitStack()
 
     @property
     def transcripts(self) -> Path:
@@ -79,22 +79,17 @@ class RunFolder:
         write_atomically(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
         if not (self.path / DIFF).exists():
             write_atomically(self.path / DIFF, code_state())
-        self._handler = logging.FileHandler(self.path / LOGS, encoding="utf-8")
-        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler = logging.FileHandler(self.path / LOGS, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self._owned.callback(handler.close)
         for one in (logger, logging.getLogger("tinker")):  # the SDK's messages belong in the file, not on the screen
-            one.addHandler(self._handler)
+            one.addHandler(handler)
+            self._owned.callback(one.removeHandler, handler)
         logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
 
     def close(self) -> None:
         """Release the folder. Idempotent."""
-        if self._handler is not None:
-            for one in (logger, logging.getLogger("tinker")):
-                one.removeHandler(self._handler)
-            self._handler.close()
-            self._handler = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._owned.close()
 
     def add_checkpoint(self, record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> None:
         """Add a checkpoint whose weights are safe, with the metrics of the steps since the last one.
@@ -159,7 +154,7 @@ class RunFolder:
         except OSError as error:
             os.close(handle)
             raise UsageError(f"log_path: another run is using {self.path}; wait for it or choose another") from error
-        self._lock = handle
+        self._owned.callback(os.close, handle)
 
     def _check_same_run(self, config: Mapping[str, Any]) -> None:
         """A resumed run must have the options that it began with, except those in `CHANGEABLE`."""

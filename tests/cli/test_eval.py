@@ -188,8 +188,8 @@ class Native:
 
     name = "native"
 
-    def __init__(self, native: bool) -> None:
-        self.native_tools = native
+    def __init__(self, native: bool, options: ModelOptions | None = None) -> None:
+        self.native_tools, self.options = native, options
 
 
 def test_a_chat_model_with_tools_of_its_own_is_told_of_submissions_too() -> None:
@@ -218,7 +218,7 @@ def test_the_configuration_knows_the_prompts_and_no_port() -> None:
     }
     assert len(digests) == 5  # a prompt of the caller's own is the same for both
     places = [f"http://user:key@host:{port}/v1/" for port in (8000, 8001)]
-    kept = [sampling("chat:x", Native(True), ModelOptions(base_url=place)) for place in places]  # type: ignore[arg-type]
+    kept = [sampling(Native(True, ModelOptions(base_url=place))) for place in places]  # type: ignore[arg-type]
     assert kept[0] == kept[1]
     assert kept[0]["base_url"] == "http://host/v1"
 

@@ -13,7 +13,7 @@ import tinker
 from rtl_agent_gym.envs.tinker_data import CVDPDataset
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.training.checkpointer import Checkpointer
-from rtl_agent_gym.training.dataset import make_dataset, spelling
+from rtl_agent_gym.training.dataset import make_dataset, token_bytes_of
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
 from rtl_agent_gym.training.options import parse_options
@@ -107,9 +107,9 @@ async def run(
             await checkpointer.open()
             evaluated = {"held_out": plan.held_out}
             evaluator = Evaluator(plan.options, evaluated, dataset.config, folder.path / "evaluations", progress)
-            spell = spelling(dataset.config)
+            token_bytes = token_bytes_of(dataset.config)
             await TrainingLoop(
-                plan.options, dataset, checkpointer, teacher, evaluator, folder, progress, token_bytes=spell
+                plan.options, dataset, checkpointer, teacher, evaluator, folder, progress, token_bytes=token_bytes
             ).run()
     finally:
         folder.close()
