@@ -174,10 +174,4 @@ def _command(command: str, result: CommandResult, output: str) -> CommandRecord:
 
 def submission_record(submission: Submission) -> SubmissionRecord:
     """A submission as a transcript holds it."""
-    return SubmissionRecord(
-        number=submission.number,
-        left=submission.left,
-        fraction=submission.fraction,
-        reward=submission.reward,
-        score=submission.score.model_dump(mode="json"),
-    )
+    return SubmissionRecord(**vars(submission) | {"score": submission.score.model_dump(mode="json")})
