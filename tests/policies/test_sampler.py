@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 import tinker
 
 from rtl_agent_gym.errors import ModelError, UsageError
-from rtl_agent_gym.policies import ModelOptions
-from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy
-from rtl_agent_gym.policies.samplers import local_policy, tinker_policy
-from rtl_agent_gym.policies.wording import write_turn
+from rtl_agent_gym.policies import ModelOptions, write_turn
+from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy, tinker_policy
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
@@ -113,6 +112,36 @@ async def test_a_renderer_without_vocabulary_is_refused() -> None:
 async def test_a_failing_service_is_a_fault() -> None:
     with pytest.raises(ModelError, match="did not answer: gone"):
         await opened(ScriptedSampler([""], tinker.TinkerError("gone"))).act([])
+
+
+def refused(kind: type[tinker.APIStatusError], status: int) -> Exception:
+    request = httpx.Request("POST", "http://127.0.0.1/")
+    return kind("no", response=httpx.Response(status, request=request), body=None)
+
+
+@pytest.mark.parametrize(
+    ("error", "first", "later"),
+    [
+        (refused(tinker.AuthenticationError, 401), UsageError, UsageError),
+        (refused(tinker.BillingError, 402), UsageError, UsageError),
+        (refused(tinker.NotFoundError, 404), UsageError, ModelError),
+        (refused(tinker.RateLimitError, 429), ModelError, ModelError),
+        (refused(tinker.InternalServerError, 500), ModelError, ModelError),
+    ],
+)
+async def test_a_refusal_is_wrong_usage_where_another_request_would_be_refused_too(
+    error: Exception, first: type[Exception], later: type[Exception]
+) -> None:
+    with pytest.raises(first):
+        await opened(ScriptedSampler([""], error)).act([])
+    sampler = ScriptedSampler(['<tool_call>\n{"name": <|im_end|>', ""])
+    player = opened(sampler)
+    completion = await player.act([])
+    assert completion is not None
+    player.answered(get_renderer("qwen3", qwen3_tokenizer()).parse_ids(list(completion.token_ids or [])), [])
+    sampler.error = error
+    with pytest.raises(later):
+        await player.act([])
 
 
 def test_missing_key_and_folder_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
