@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +13,13 @@ from hypothesis import settings
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Several workers share the processors: one thread each, where a library would take as many as there are processors.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell ignores Ctrl-C for what it starts in the background, and so would everything that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same commit always gives the same verdict. `./scripts/test --slow` searches with fresh seeds instead; what that
 # finds becomes an explicit example.
