@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -105,27 +102,26 @@ async def test_a_machines_fault_is_retried_and_a_lost_group_counted(toy: Any, ho
 
 
 @pytest.mark.parametrize("pipeline", [pytest.param("false", marks=pytest.mark.slow), "true"])
-async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, home: Path, pipeline: str) -> None:
+async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, start_toy: Any, home: Path, pipeline: str) -> None:
     arguments = ("num_steps=12", "group_size=4", "reward_coef=1", "baseline=running", f"pipeline={pipeline}")
     whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
     log, folder = home / "played.log", home / "killed"
-    command = [sys.executable, str(Path(toy.__file__)), str(home), *arguments, f"log_path={folder}"]
     sittings = 0
     while sittings < 12:
         sittings += 1
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()})
         before = log.read_text().count("\n") if log.exists() else 0
+        process = start_toy(home, *arguments, f"log_path={folder}")
         deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
+        while process.is_alive() and time.monotonic() < deadline:
             played = log.read_text().count("\n") if log.exists() else 0
             if played >= before + 9 + sittings:  # in the midst of a step, and another place each time
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 break
             time.sleep(0.002)
-        _, errors = process.communicate(timeout=60)
-        if process.returncode == 0:
+        process.join(60)
+        if process.exitcode == 0:
             break
-        assert process.returncode == -signal.SIGKILL, errors.decode()
+        assert process.exitcode == -signal.SIGKILL, (home / "errors.log").read_text()
     assert sittings > 2
     again = await toy.run(home, *arguments, f"log_path={folder}")  # nothing is left to do
     rows = again.folder.metrics()
