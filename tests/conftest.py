@@ -6,11 +6,13 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -47,6 +49,17 @@ def cvdp_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"NVIDIA's CVDP rows are not at {folder.parent.name}/{folder.name} beside the checkout")
     return folder
+
+
+@pytest.fixture
+def no_waiting_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scorers start a sandbox when a grading needs one. A test would seldom use those that wait for the next."""
+    made = Scorer.__init__
+
+    def without(self: Scorer, *arguments: Any, **options: Any) -> None:
+        made(self, *arguments, **options | {"waiting": 0})
+
+    monkeypatch.setattr(Scorer, "__init__", without)
 
 
 @pytest.fixture

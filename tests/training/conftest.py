@@ -26,7 +26,9 @@ def start_toy() -> Callable[..., BaseProcess]:
     Each process is forked from one that has imported the libraries and done nothing else: importing them takes seconds.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.toy", "rtl_agent_gym.engines.local", "transformers.models.qwen3.modeling_qwen3"])
+    context.set_forkserver_preload(
+        ["tests.training.toy", "rtl_agent_gym.engines.local", "transformers.models.qwen3.modeling_qwen3"]
+    )
 
     def start(folder: Path, *arguments: str) -> BaseProcess:
         module = importlib.import_module("tests.training.toy")
@@ -49,3 +51,8 @@ def home(tmp_path: Path, toy_models: Path) -> Path:
     """A folder with a student and a teacher."""
     shutil.copytree(toy_models, tmp_path, dirs_exist_ok=True)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _scorers(no_waiting_sandboxes: None) -> None:
+    """Sandboxes in waiting are the scorer's business, and tested there."""

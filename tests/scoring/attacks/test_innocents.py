@@ -89,6 +89,7 @@ async def test_every_bundled_solution_is_left_alone(provider: DockerSandboxes) -
             assert (score.passed, score.violations) == (True, []), (problem.id, score.reason)
 
 
+@pytest.mark.slow  # a testbench is the agent's own file, which no grading compiles; the designs above have its habits
 async def test_every_bundled_testbench_is_left_alone(provider: DockerSandboxes) -> None:
     """A problem's own testbench, with all that it prints and dumps and how it ends, in the simulator under guard."""
     async with Scorer(provider) as scorer:
