@@ -31,6 +31,7 @@ settings.load_profile("default")
 
 
 LONGEST = (
+    "tests/demo/test_tiny",
     "tests/scoring/attacks/test_attacks",
     "tests/training/test_loop",
     "tests/problems/test_bundled_scores",
