@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rtl_agent_gym.training.run import train
+from rtl_agent_gym.demo.recipe import train
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "distill": {},

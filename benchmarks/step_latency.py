@@ -24,8 +24,8 @@ import gymnasium as gym
 import pexpect
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
-from rtl_agent_gym.envs.background import run_sync
-from rtl_agent_gym.policies.wording import write_turn
+from rtl_agent_gym.episodes.runtime import run_sync
+from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import get_renderer
 
 MEGABYTES = 20

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.scoring import RewardWeights
 

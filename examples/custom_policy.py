@@ -1,12 +1,12 @@
 #!/usr/bin/env python
-"""A policy of your own in the evaluation machinery: does it pay to simulate before handing in?
+"""A policy of your own, evaluated: is it worth simulating a design before submitting it?
 
     .venv/bin/python examples/custom_policy.py [--samples 2] [--out runs/custom_policy]
 
-Both policies draft designs as a hesitant engineer would: now the right one, now one with a typical mistake. The hasty
-one hands in its first draft. The careful one runs the testbench that comes with the problem, reads what the shell says,
-and drafts again when it does not say PASS. The machinery plays the episodes, keeps transcripts, survives kill -9, and
-sums up.
+Both policies draft designs at random: sometimes the right one, sometimes one with a typical mistake. The hasty one
+submits its first draft. The careful one runs the testbench that comes with the problem, reads the output, and drafts
+again when it does not say PASS. `evaluate` plays the episodes, keeps results and transcripts, continues after a crash,
+and sums up.
 """
 
 from __future__ import annotations
@@ -21,15 +21,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from rtl_agent_gym.evaluation import Evaluation, EvaluationConfig, Limits, Summary, results_file, summarise
-from rtl_agent_gym.evaluation.results import problem_digests
-from rtl_agent_gym.policies import Completion
-from rtl_agent_gym.policies.wording import heredoc, write_turn
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
+from rtl_agent_gym.policies import Completion, heredoc, write_turn
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.problems.bundled import wrong_designs
-from rtl_agent_gym.renderers import Message, Renderer, get_renderer
-from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.renderers import Message, Renderer
 
 PROBLEMS = ("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_skid_buffer_stage_0001")
 SIMULATE = "iverilog -g2012 -o rundir/sim verif/*_tb.* rtl/* && vvp rundir/sim"
@@ -72,41 +69,20 @@ class DraftingPlayer:
         return Completion(write_turn(self._renderer, "A draft.", ["\n".join(commands)]))
 
 
-async def evaluate(policy: DraftingPolicy, problems: list[Problem], samples: int, folder: Path) -> Summary:
-    """What `rtl-agent-gym eval` does, with a policy that the command line does not know."""
-    renderer = get_renderer("qwen3")
-    config = EvaluationConfig(
-        problems="bundled",
-        digests=problem_digests(problems),
-        policy=policy.name,
-        samples=samples,
-        renderer=renderer.name,
-        max_turns=12,
-        command_timeout=30.0,
-    )
-    with results_file(folder / policy.name, config) as file:
-        async with DockerSandboxes() as provider, Scorer(provider) as scorer:
-            evaluation = Evaluation(
-                problems,
-                policy,
-                renderer,
-                provider=provider,
-                grader=scorer,
-                file=file,
-                samples=samples,
-                limits=Limits(concurrency=4),
-            )
-            return summarise(await evaluation.run())
-
-
 async def compare(samples: int, folder: Path) -> None:
     """Evaluate both policies and print them side by side."""
-    problems = load_problems("bundled", ids=PROBLEMS)
     table = Table(
         "policy", "episodes", "passed", "pass@1 (95 %)", "turns", "failures by cause", title="policies compared"
     )
     for policy in (DraftingPolicy(drafts=1), DraftingPolicy(drafts=8)):
-        summary = await evaluate(policy, problems, samples, folder)
+        config = EvaluationConfig(
+            ids=PROBLEMS,
+            samples=samples,
+            folder=folder / policy.name,
+            concurrency=4,
+            episode=EpisodeConfig(max_turns=12),
+        )
+        summary = (await evaluate(config, policy)).summary
         first, cost = summary.pass_at[1], summary.cost
         causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
         table.add_row(

@@ -17,12 +17,12 @@ import gymnasium as gym
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
-from rtl_agent_gym.policies.wording import heredoc
+from rtl_agent_gym.policies import heredoc
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.renderers import Action, Message
-from rtl_agent_gym.renderers.calls import CallError, check_command, limit_calls, printable
+from rtl_agent_gym.renderers import Action, Message, Renderer
+from rtl_agent_gym.renderers.actions import limit_calls
+from rtl_agent_gym.renderers.calls import CallError, check_command, printable
 from rtl_agent_gym.renderers.codec import Control, Piece, char_bytes
-from rtl_agent_gym.renderers.pieces import PieceRenderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -35,7 +35,7 @@ ls -la /code/rtl
 What it printed comes back. A reply without a command ends the task."""
 
 
-class TaggedRenderer(PieceRenderer):
+class TaggedRenderer(Renderer):
     """Commands between tags, raw. See `Renderer` for what each method does."""
 
     END = Control("<|end|>")

@@ -26,7 +26,7 @@ from tinker_cookbook.rl.types import Env, Metrics, Trajectory
 import rtl_agent_gym  # noqa: F401 - registers the environments
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
 from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import get_renderer

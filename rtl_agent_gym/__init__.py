@@ -1,12 +1,15 @@
 """Teach language models to design hardware: an agentic RTL environment on the CVDP benchmark.
 
 Importing the package registers ``CVDPAgentic-v0`` and ``CVDPSingleTurn-v0`` with Gymnasium. It never imports torch,
-tinker or transformers.
+tinker or transformers. The names in ``__all__`` are imported when they are first
+used, each from the package that it lives in.
 """
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any as _Any
 
 from .starting import is_command_line as _is_command_line
 from .starting import quiet_interrupts as _quiet_interrupts
@@ -23,7 +26,7 @@ except PackageNotFoundError:  # run from a checkout that is not installed
 # Not deterministic in Gymnasium's sense: infos and scores carry wall times.
 for _name, _place in (
     ("CVDPAgentic-v0", "rtl_agent_gym.envs:CVDPAgenticEnv"),
-    ("CVDPSingleTurn-v0", "rtl_agent_gym.envs.single_turn:CVDPSingleTurnEnv"),
+    ("CVDPSingleTurn-v0", "rtl_agent_gym.envs:CVDPSingleTurnEnv"),
 ):
     _gym.register(
         id=_name,
@@ -32,4 +35,25 @@ for _name, _place in (
         additional_wrappers=(_WrapperSpec("NoTimeLimit", "rtl_agent_gym.envs.time_limits:NoTimeLimit", kwargs={}),),
     )
 
-__all__ = ["__version__"]
+_PACKAGES = {
+    "Episode": "episodes.episode",
+    "EpisodeConfig": "episodes.rules",
+    "Problem": "problems",
+    "Score": "scoring",
+    "Scorer": "scoring",
+    "evaluate": "evaluation",
+    "load_problems": "problems",
+    "score_files": "scoring",
+}
+
+__all__ = ["__version__", *_PACKAGES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _PACKAGES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_import_module(f"{__name__}.{_PACKAGES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,7 @@ Without TINKER_API_KEY and base_url it trains a tiny model on this machine. ``--
 
 import sys
 
-from rtl_agent_gym.training.run import main
+from rtl_agent_gym.demo.recipe import main
 
 if __name__ == "__main__":
     sys.exit(main(rl=True))

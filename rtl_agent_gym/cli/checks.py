@@ -7,12 +7,11 @@ import importlib.util
 import os
 import platform
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -22,8 +21,8 @@ from requests import RequestException
 from ..errors import SandboxError
 from ..renderers import vocabularies
 from ..sandboxes import image
-from ..sandboxes.container import OWNER_LABEL
-from ..sandboxes.daemon import DaemonInfo, connect, find_daemon
+from ..sandboxes.daemon import connect, find_daemon
+from ..sandboxes.hosting import OWNER_LABEL, owner_lives
 
 State = Literal["ok", "missing", "optional"]
 
@@ -47,23 +46,20 @@ _KEYS = {
 class Check:
     """One part of the machine."""
 
-    room: str
-    """Which group it belongs to: ``python``, ``docker``, ``machine``, ``extras``, ``keys`` or ``vocabularies``."""
+    group: str
+    """``python``, ``docker``, ``machine``, ``extras``, ``keys`` or ``vocabularies``."""
     part: str
     state: State
     """``ok``; ``missing``: required and not there; ``optional``: not there and not required."""
     found: str = ""
     todo: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """The check as JSON holds it."""
-        return asdict(self)
+    """What to do where the state is not ``ok``."""
 
 
 def run_checks() -> list[Check]:
     """Every check, in the order of the table. Takes about two seconds."""
-    rooms: tuple[Callable[[], Iterator[Check]], ...] = (_python, _docker, _machine, _extras, _keys, _vocabularies)
-    return [check for room in rooms for check in room()]
+    groups: tuple[Callable[[], Iterator[Check]], ...] = (_python, _docker, _machine, _extras, _keys, _vocabularies)
+    return [check for group in groups for check in group()]
 
 
 def _python() -> Iterator[Check]:
@@ -77,7 +73,7 @@ def _python() -> Iterator[Check]:
 
 def _docker() -> Iterator[Check]:
     client = shutil.which("docker")
-    todo = "" if client else "only for your own use: this package talks to the daemon itself"
+    todo = "" if client else "needed only for the commands `shell` and `replay --shell`"
     yield Check("docker", "docker command", "ok" if client else "optional", client or "", todo)
     try:
         daemon = find_daemon()
@@ -87,12 +83,6 @@ def _docker() -> Iterator[Check]:
         yield Check("docker", "simulation image", "missing", "no daemon to ask", "./scripts/setup")
         return
     yield Check("docker", "Docker daemon", "ok", f"{daemon.version} (API {daemon.api_version}) at {daemon.host}")
-    yield from _daemon_features(daemon)
-    yield _image()
-    yield _containers()
-
-
-def _daemon_features(daemon: DaemonInfo) -> Iterator[Check]:
     yield Check("docker", "storage driver", "ok", daemon.storage_driver)
     cgroup = f"version {daemon.cgroup_version}, driver {daemon.cgroup_driver}"
     if daemon.missing_limits:
@@ -103,9 +93,10 @@ def _daemon_features(daemon: DaemonInfo) -> Iterator[Check]:
     if daemon.seccomp:
         yield Check("docker", "seccomp", "ok", "containers run under a system call filter")
     else:
-        yield Check(
-            "docker", "seccomp", "optional", "no system call filter", "a kernel and daemon with seccomp are safer"
-        )
+        todo = "a kernel and daemon with seccomp are safer"
+        yield Check("docker", "seccomp", "optional", "no system call filter", todo)
+    yield _image()
+    yield _containers()
 
 
 def _image() -> Check:
@@ -130,24 +121,10 @@ def _containers() -> Check:
             ours = client.api.containers(all=True, filters={"label": OWNER_LABEL})
     except (SandboxError, DockerException, RequestException) as error:
         return Check("docker", part, "optional", f"cannot be listed: {error}")
-    leaked = [container["Id"][:12] for container in ours if not _owner_lives(container["Labels"].get(OWNER_LABEL, ""))]
+    leaked = [container["Id"][:12] for container in ours if not owner_lives(container["Labels"].get(OWNER_LABEL, ""))]
     if leaked:
         return Check("docker", part, "optional", f"{len(leaked)} of {len(ours)}", f"docker rm -f {' '.join(leaked)}")
     return Check("docker", part, "ok", f"none ({len(ours)} in use)")
-
-
-def _owner_lives(owner: str) -> bool:
-    """Whether the process ``host:pid`` is alive; one of another host is taken to be."""
-    host, _, pid = owner.rpartition(":")
-    if host != socket.gethostname() or not pid.isdigit():
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _machine() -> Iterator[Check]:
@@ -165,11 +142,8 @@ def _machine() -> Iterator[Check]:
         yield Check("machine", "memory", "ok", f"{memory:.1f} GB")
     else:
         yield Check("machine", "memory", "missing", f"{memory:.1f} GB", "4 GB let one sandbox use its 2 GB")
-    yield Check("machine", "processor cores", "ok", str(len(os.sched_getaffinity(0)) if _linux() else os.cpu_count()))
-
-
-def _linux() -> bool:
-    return hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield Check("machine", "processor cores", "ok", str(cores))
 
 
 def _disk(part: str, folder: Path, *, enough: float) -> Check:

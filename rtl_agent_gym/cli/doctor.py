@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from dataclasses import asdict
 
 import typer
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from .checks import Check, run_checks
+from .options import JsonOption
 
 NARROW = 64
 """Columns of a terminal below which the table is printed as lines."""
@@ -20,13 +21,13 @@ _COLOURS = {"ok": "green", "missing": "red", "optional": "yellow"}
 
 
 def doctor_command(
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Check every part that this package stands on. Exits with 3 when something required is missing."""
+    """Check this machine: Docker, the image, extras, keys. Exits 3 when something required is missing."""
     console = Console()
     if as_json:
         checks = run_checks()
-        typer.echo(json.dumps({"ok": not _lacking(checks), "checks": [check.as_dict() for check in checks]}))
+        typer.echo(json.dumps({"ok": not _lacking(checks), "checks": [asdict(check) for check in checks]}))
     else:
         with console.status("looking at this machine"):
             checks = run_checks()
@@ -51,7 +52,7 @@ def _verdict(checks: list[Check]) -> str:
 
 
 def _print_lines(console: Console, checks: list[Check]) -> None:
-    """What the table says, for a terminal that has no room for its columns."""
+    """The content of the table, for a terminal that is too narrow for it."""
     for check in checks:
         console.print(f"[{_COLOURS[check.state]}]{_state(check)}[/] {escape(check.part)}", highlight=False)
         for line in (check.found, check.todo and f"→ {check.todo}"):
@@ -60,7 +61,7 @@ def _print_lines(console: Console, checks: list[Check]) -> None:
 
 
 def _state(check: Check) -> str:
-    """The state in words: ``optional`` is that of what is not there and need not be."""
+    """The state in words: ``optional`` is that of a part that is not there and not required."""
     return "not there" if check.state == "optional" else check.state
 
 
@@ -70,8 +71,8 @@ def _table(checks: list[Check]) -> Table:
     table.add_column("state", no_wrap=True)
     table.add_column("what is there → what to do", overflow="fold")
     for number, check in enumerate(checks):
-        if number and check.room != checks[number - 1].room:
+        if number and check.group != checks[number - 1].group:
             table.add_section()
-        said = f"{check.found}\n→ {check.todo}" if check.todo else check.found
-        table.add_row(escape(check.part), f"[{_COLOURS[check.state]}]{_state(check)}[/]", escape(said))
+        found = f"{check.found}\n→ {check.todo}" if check.todo else check.found
+        table.add_row(escape(check.part), f"[{_COLOURS[check.state]}]{_state(check)}[/]", escape(found))
     return table

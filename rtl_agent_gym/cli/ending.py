@@ -1,4 +1,4 @@
-"""How the command line ends: which exit code, and which one line, for which error."""
+"""How the command line ends: the exit code and the one line on stderr for each error."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from ..visible import visible
 FAILED, WRONG_USAGE, MACHINE_FAILED, INTERRUPTED = 1, 2, 3, 130
 
 NARROWEST = 40
-"""Columns that are taken to be there at least."""
+"""Columns that a terminal is assumed to have at least."""
 
 _MACHINE_ERRORS = {
     errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC,
 }  # fmt: skip
-"""What any write may fail of, wherever it is: nobody's mistake, and no traceback says more."""
+"""Errors of any write, wherever it goes. They are nobody's mistake, and a traceback would add nothing."""
 
 _PATH_ERRORS = {errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.EPERM, errno.EROFS}
-"""What a path may fail of that the program itself would never have made up."""
+"""Errors of paths that a user gave, as the program would not make up such paths."""
 
 
 def exit_code(error: RTLGymError) -> int:
-    """What the process exits with for an error of ours."""
+    """The process's exit code for an error of this package."""
     if isinstance(error, SandboxError):
         return MACHINE_FAILED
     return WRONG_USAGE if isinstance(error, UsageError) else FAILED
 
 
 def run_to_exit_code(app: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Call the application and give the exit code. An error of ours, alone or in a group, becomes one line on stderr.
+    """Call the application and give the exit code. An error of this package becomes a line on stderr, also in a group.
 
     Raises:
-        BaseException: Whatever is not known; its traceback is what a report of the mistake needs.
+        BaseException: Any other error, with the traceback that a bug report needs.
     """
     _prepare_streams()
     try:
         code = _call(app, arguments)
-        sys.stdout.flush()  # now, as an error at the interpreter's end could not be told any more
+        sys.stdout.flush()  # now: at the interpreter's end an error could not be reported any more
     except Exception as error:
-        code = _told(error)
+        code = _report(error)
     _give_up_stdout_if_broken()
     return code
 
@@ -68,49 +68,49 @@ def _call(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     return 0
 
 
-def _told(error: Exception) -> int:
-    """Say in one line what is wrong and give the exit code. Raises `error` itself where it is unknown."""
+def _report(error: Exception) -> int:
+    """Print in one line what is wrong and give the exit code. Raises `error` itself where it is unknown."""
     known = most_telling(error)
     if known is not None:
-        _say(str(known))
+        _print_error(str(known))
         return exit_code(known)
     refused = next((part for part in leaves(error) if isinstance(part, OSError)), None)
     if isinstance(refused, BrokenPipeError) and refused.filename is None:
         return FAILED  # whoever was reading has read enough
     if refused is not None and refused.errno in _PATH_ERRORS and refused.filename is not None:
-        _say(f"{os.fsdecode(refused.filename)}: {refused.strerror}")
+        _print_error(f"{os.fsdecode(refused.filename)}: {refused.strerror}")
         return WRONG_USAGE
     if refused is None or refused.errno not in _MACHINE_ERRORS:
         raise error
     at = f"{refused.filename}: " if refused.filename is not None else "the output cannot be written: "
-    _say(f"{at}{refused.strerror}")
+    _print_error(f"{at}{refused.strerror}")
     return MACHINE_FAILED
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     line = Text.assemble(("error:", "bold red"), " ", visible(message))
     with contextlib.suppress(OSError):
         Console(stderr=True).print(line, soft_wrap=True, highlight=False)
 
 
 def _prepare_streams() -> None:
-    """Make every standard stream there, and able to write any text.
+    """Open closed standard streams, and let each write any text.
 
-    A closed one is opened on nothing, or its number would go to the next file or socket that is opened. What a stream's
-    encoding does not have, such as a dash or a file name that is no UTF-8, is written as its code.
+    A closed one is opened on /dev/null, or its number would go to the next file or socket that is opened. Characters
+    that a stream's encoding lacks, such as a dash or a file name that is not UTF-8, are written as their codes.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the process ends
     if shutil.get_terminal_size().columns < NARROWEST:
-        os.environ["COLUMNS"] = str(NARROWEST)  # what is folded by the terminal can be read, what is cut off cannot
+        os.environ["COLUMNS"] = str(NARROWEST)  # folded text can be read, truncated text cannot
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _give_up_stdout_if_broken() -> None:
-    """Let what a broken stdout still holds go, or the interpreter would complain of it at its end."""
+    """Drop what a broken stdout still holds, or the interpreter would complain at its end."""
     try:
         sys.stdout.flush()
     except OSError:

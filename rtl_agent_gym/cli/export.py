@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
@@ -16,44 +15,36 @@ from ..evaluation.viewer import each_readable, transcript_files
 from .show import print_left_out, refuse_source, stderr_console
 
 
-class Format(StrEnum):
-    """What is written."""
-
-    sft = "sft"
-    tokens = "tokens"
-    dpo = "dpo"
-
-
-class StyleName(StrEnum):
-    """How turns are written."""
-
-    tools = "tools"
-    dialect = "dialect"
-
-
 def export_command(
     sources: Annotated[list[Path], typer.Argument(metavar="FILE|RUN…", help="Transcripts, folders of them, or runs.")],
     format: Annotated[
-        Format,
-        typer.Option(help="sft: chats; tokens: sampled ids with logprobs; dpo: passed and failed siblings in pairs."),
-    ] = Format.sft,
+        Literal["sft", "tokens", "dpo"],
+        typer.Option(
+            help="sft: chats; tokens: sampled ids with logprobs; dpo: pairs of a passed and a failed episode."
+        ),
+    ] = "sft",
     style: Annotated[
-        StyleName, typer.Option(help="tools: calls as in OpenAI's chat format; dialect: the text the model wrote.")
-    ] = StyleName.tools,
-    out: Annotated[Path | None, typer.Option(help="File to write; stdout without it.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="sft and tokens: also episodes that did not pass.")] = False,
-    min_reward: Annotated[float | None, typer.Option(help="sft and tokens: leave out what earned less.")] = None,
+        Literal["tools", "dialect"],
+        typer.Option(help="tools: calls as in OpenAI's chat format; dialect: the text that the model wrote."),
+    ] = "tools",
+    out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.")] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="With sft and tokens: include episodes that did not pass.")
+    ] = False,
+    min_reward: Annotated[
+        float | None, typer.Option(help="With sft and tokens: leave out episodes with a lower reward.")
+    ] = None,
     keep_malformed: Annotated[
-        bool, typer.Option("--keep-malformed", help="Also episodes with malformed turns.")
+        bool, typer.Option("--keep-malformed", help="Include episodes with malformed turns.")
     ] = False,
     keep_violations: Annotated[
-        bool, typer.Option("--keep-violations", help="Also episodes that tried something against the grader.")
+        bool, typer.Option("--keep-violations", help="Include episodes with attempts on the grader.")
     ] = False,
-    pairs: Annotated[int, typer.Option(min=1, help="dpo: pairs of one problem, at most.")] = 4,
+    pairs: Annotated[int, typer.Option(min=1, help="With dpo: upper bound on the pairs of one problem.")] = 4,
 ) -> None:
-    """Write episodes as JSON Lines for training. Exits 1 when none was fit."""
+    """Write episodes as JSON Lines for training. Exits 1 when no episode meets the conditions."""
     config = ExportConfig(
-        style=style.value,
+        style=style,
         passed_only=not all_,
         min_reward=min_reward,
         keep_malformed=keep_malformed,
@@ -62,7 +53,7 @@ def export_command(
     )
     left, unreadable = Left(), list[str]()
     files = [path for source in sources for path in transcript_files(source)]
-    rows = export_rows(format.value, each_readable(files, unreadable), config, left)
+    rows = export_rows(format, each_readable(files, unreadable), config, left)
     if out is None:
         written = _write(rows, None)
     else:
@@ -74,7 +65,7 @@ def export_command(
         except OSError as error:
             raise cannot_write("--out", out, error) from error
     reasons = ", ".join(f"{count} {reason}" for reason, count in left.reasons.most_common())
-    note = f"{written} lines of {format.value}" + (f" in {out}" if out is not None else "")
+    note = f"{written} lines of {format}" + (f" in {out}" if out is not None else "")
     stderr_console().print(note + (f"; left out: {reasons}" if reasons else ""), markup=False, soft_wrap=True)
     print_left_out(unreadable)
     raise typer.Exit(0 if written else 1)

@@ -14,10 +14,9 @@ from rich.table import Table
 
 from ..sandboxes import image
 from ..sandboxes.daemon import connect, ensure_daemon
+from .options import JsonOption
 
 image_app = typer.Typer(help="The Docker image with the simulators, in which agents work and tests run.")
-
-JsonOption = Annotated[bool, typer.Option("--json", help="One line of JSON on stdout.")]
 
 
 @image_app.command("build")

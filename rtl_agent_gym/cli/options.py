@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""The options that several commands share, each declared once."""
 
 from __future__ import annotations
 
@@ -8,47 +8,42 @@ from typing import Annotated
 
 import typer
 
-from ..episodes.rules import LONGEST_TIMEOUT
 from ..errors import UsageError
-from ..policies import POLICIES
 from ..problems import Problem, load_problems
-from ..scoring import PRESETS
 
 ProblemsOption = Annotated[
-    str, typer.Option("--problems", metavar="SOURCE", help="'bundled', a JSONL file, or a Hugging Face data set id.")
+    str,
+    typer.Option(
+        "--problems",
+        metavar="SOURCE",
+        help="Source of the problems: bundled, a .jsonl file or a folder of them, or owner/name[:file] on the Hugging "
+        "Face Hub.",
+    ),
 ]
-ProblemOption = Annotated[str | None, typer.Option("--problem", metavar="ID", help="The problem's id.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")]
-RendererOption = Annotated[str, typer.Option("--renderer", metavar="NAME", help="The model dialect.")]
-PolicyOption = Annotated[str, typer.Option(help=f"Who acts: {', '.join(POLICIES)}.")]
-WeightsOption = Annotated[str, typer.Option(metavar="PRESET", help=f"What is paid for: {', '.join(PRESETS)}.")]
-
-# The rules of an episode.
-MaxTurnsOption = Annotated[int, typer.Option(min=1, help="Turns before an episode is cut off.")]
-CommandTimeoutOption = Annotated[float, typer.Option(min=0.1, max=LONGEST_TIMEOUT, help="Seconds one command may run.")]
-FeedbackOption = Annotated[
-    int, typer.Option(min=0, help="How often the agent may submit and is told which checks fail; 0 for never.")
+ProblemOption = Annotated[
+    str | None, typer.Option("--problem", metavar="ID", help="Id of the problem; not needed where there is only one.")
 ]
-
-# How a model is asked; see `policies.ModelOptions`.
-TemperatureOption = Annotated[float, typer.Option(min=0.0, help="Sampling temperature; model policies only.")]
-TopPOption = Annotated[float, typer.Option(help="Share of probability to sample from; model policies only.")]
-MaxTokensOption = Annotated[int, typer.Option(min=1, help="Most tokens of one turn; model policies only.")]
-MaxContextOption = Annotated[int, typer.Option(min=1, help="Tokens that the model can read; tinker and local only.")]
-BaseUrlOption = Annotated[str | None, typer.Option(help="The model service's address, http://HOST:PORT/v1.")]
-ApiKeyOption = Annotated[
-    str | None, typer.Option(help="The model service's key; better in the environment variable of its provider.")
+ProblemIdsOption = Annotated[
+    list[str] | None, typer.Option("--problem", metavar="ID", help="Only the problem with this id; repeatable.")
 ]
-ToolsOption = Annotated[
-    bool, typer.Option(help="Declare the shell as a tool, or leave calls to the model's text; chat only.")
+CategoriesOption = Annotated[
+    list[str] | None,
+    typer.Option("--category", metavar="CID", help="Only problems of this category, such as 3 or cid003; repeatable."),
 ]
+DifficultiesOption = Annotated[
+    list[str] | None, typer.Option("--difficulty", help="Only easy, medium or hard problems; repeatable.")
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="End with one line of JSON on stdout; everything else goes to stderr.")
+]
+OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 
 
 def one_problem(source: str, problem_id: str | None) -> Problem:
-    """The one problem meant: the one named, or the only one there is.
+    """The problem of a source that is named, or the only one that it has.
 
     Raises:
-        UsageError: None was named and there are several, or there is none of this id.
+        UsageError: None was named and there are several, or there is none with this id.
     """
     problems = load_problems(source, ids=[problem_id] if problem_id is not None else None)
     if len(problems) == 1:
@@ -60,7 +55,7 @@ def one_problem(source: str, problem_id: str | None) -> Problem:
 
 
 def writable_folder(folder: Path, option: str) -> None:
-    """Make a folder that is going to be written to.
+    """Make a folder that will be written to.
 
     Raises:
         UsageError: It cannot be made, or nothing can be written into it.

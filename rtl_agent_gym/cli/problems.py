@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.problems import (
+from ..errors import ProblemError
+from ..problems import (
     CATEGORIES,
     Problem,
     category_name,
@@ -22,19 +22,9 @@ from rtl_agent_gym.problems import (
     scan_problems,
     validate_problem,
 )
+from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption, ProblemsOption
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show and check problems.")
-
-_SourceOption = Annotated[
-    str,
-    typer.Option(
-        "--problems",
-        metavar="SOURCE",
-        help="bundled, the path of a .jsonl file or of a folder of them, or owner/name[:file] on the Hugging Face Hub.",
-    ),
-]
-_IdsOption = Annotated[list[str] | None, typer.Option("--problem", metavar="ID", help="Only this one; repeatable.")]
-_JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON for programs.")]
 
 # Escape sequences in a problem's text must not reach the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -44,15 +34,11 @@ _NARROW = 72
 
 @problems_app.command("list")
 def list_command(
-    source: _SourceOption = "bundled",
-    ids: _IdsOption = None,
-    categories: Annotated[
-        list[str] | None, typer.Option("--category", metavar="CID", help="Only this one, as 3 or cid003; repeatable.")
-    ] = None,
-    difficulties: Annotated[
-        list[str] | None, typer.Option("--difficulty", help="Only easy, medium or hard; repeatable.")
-    ] = None,
-    as_json: _JsonOption = False,
+    source: ProblemsOption = "bundled",
+    ids: ProblemIdsOption = None,
+    categories: CategoriesOption = None,
+    difficulties: DifficultiesOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List the problems of a source."""
     problems = load_problems(source, ids=ids or None, categories=categories or None, difficulties=difficulties or None)
@@ -81,7 +67,7 @@ def list_command(
 
 
 def _print_lines(console: Console, problem: Problem) -> None:
-    """A row of the table, for a terminal that has no room for its columns."""
+    """A row of the table, for a terminal that is too narrow for it."""
     console.print(_plain(problem.id), style="bold", soft_wrap=True)
     golden = "golden" if problem.golden is not None else "no golden"
     scorable = "" if problem.unscorable is None else f", not scorable: {problem.unscorable}"
@@ -92,10 +78,10 @@ def _print_lines(console: Console, problem: Problem) -> None:
 @problems_app.command("show")
 def show_command(
     problem_id: Annotated[str, typer.Argument(metavar="ID", help="The problem's id.")],
-    source: _SourceOption = "bundled",
+    source: ProblemsOption = "bundled",
     harness: Annotated[bool, typer.Option("--harness", help="Show the hidden tests too.")] = False,
     golden: Annotated[bool, typer.Option("--golden", help="Show the reference solution too.")] = False,
-    as_json: _JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show one problem as its solver gets it; the hidden tests and the solution only on request."""
     problem = find_problem(load_problems(source), problem_id)
@@ -122,7 +108,9 @@ def show_command(
 
 
 @problems_app.command("validate")
-def validate_command(source: _SourceOption = "bundled", ids: _IdsOption = None, as_json: _JsonOption = False) -> None:
+def validate_command(
+    source: ProblemsOption = "bundled", ids: ProblemIdsOption = None, as_json: JsonOption = False
+) -> None:
     """Check every row of a source, and whether each problem's parts fit together. Exits 1 when something is wrong."""
     problems: list[Problem] = []
     findings: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""``rtl-agent-gym report``: what came of runs."""
+"""``rtl-agent-gym report``: one run, or several compared, as a page."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Annotated
 import typer
 
 from ..evaluation.report import write_report
-from .options import JsonOption
+from .options import JsonOption, OpenOption
 from .show import print_left_out, stderr_console
 
 
 def report_command(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN…", help="Folders of runs; several are set against the first.")
+        list[Path], typer.Argument(metavar="RUN…", help="Folders of runs; the others are compared with the first.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder, or path of the page (….html); the first run's folder without it.")
+        Path | None, typer.Option(help="Folder of the page, or its path (….html); by default the first run's folder.")
     ] = None,
-    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    browser: OpenOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Write report.html and report.md: curves, rates before and after, flipped problems, failures, cost and time.

@@ -16,15 +16,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .. import strict_json
+from ..episodes.rules import LONGEST_TIMEOUT
 from ..errors import UsageError
 from ..problems import Problem, find_problem, load_problems
 from ..sandboxes import DockerSandboxes
-from ..scoring import PRESETS, TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
+from ..scoring import TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
+from .episode_options import CacheOption, WeightsOption
 from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_score
-
-LONGEST = 7 * 24 * 3600.0
-"""Seconds that a grading may be given; the system's timers do not go on for ever."""
 
 _MOST = 64 << 20
 
@@ -47,12 +46,13 @@ def score_command(
         Path | None,
         typer.Option("--candidates", metavar="FILE", help='JSON Lines of {"id": …, "files": {path: text}}.'),
     ] = None,
-    weights: Annotated[str, typer.Option(metavar="PRESET", help=f"One of {', '.join(PRESETS)}.")] = "default",
+    weights: WeightsOption = "default",
     timeout: Annotated[
-        float, typer.Option(min=0.1, max=LONGEST, help="Seconds for one candidate's hidden tests.")
+        float,
+        typer.Option(min=0.1, max=LONGEST_TIMEOUT, help="Seconds that the hidden tests of one candidate may run."),
     ] = TIME_LIMIT,
-    workers: Annotated[int, typer.Option(min=1, help="Candidates to grade at once.")] = 2,
-    cache: Annotated[bool, typer.Option(help="Use and keep gradings of equal files on disk.")] = True,
+    workers: Annotated[int, typer.Option(min=1, help="Candidates to grade at the same time.")] = 2,
+    cache: CacheOption = True,
     json_: Annotated[
         bool, typer.Option("--json", help="End with one line of JSON on stdout; with --candidates, one a candidate.")
     ] = False,
@@ -110,14 +110,9 @@ async def _grade(
                 progress.advance(task)
                 return score
 
-            tasks = [asyncio.ensure_future(one(candidate)) for candidate in batch]
-            try:
-                return await asyncio.gather(*tasks)
-            except BaseException:
-                for running in tasks:
-                    running.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                raise
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(candidate)) for candidate in batch]
+            return [task.result() for task in tasks]
 
 
 def read_folder(folder: Path) -> Iterator[tuple[str, bytes]]:

@@ -1,54 +1,43 @@
-"""``rtl-agent-gym shell``: a person at the terminal of a problem's work folder."""
+"""``rtl-agent-gym shell``: an interactive shell in a problem's container."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 
-import pexpect
 import typer
 from rich.console import Console
 
-from ..errors import DaemonError, UsageError
+from ..episodes.episode import Episode
 from ..problems import Problem
+from ..renderers import get_renderer
 from ..sandboxes import DockerSandboxes
 from ..scoring import RewardWeights, Scorer
 from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_score
+from .terminal import attach_terminal, require_terminal
 
 
 def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption = None) -> None:
-    """Open a terminal in a problem's sandbox; when it is left, the files are scored.
+    """Open an interactive shell in a problem's container, and score the files when you leave it.
 
-    The same container, user, limits and files as an agent gets. Needs the docker client for its terminal.
+    The container, user, limits and files are those that an agent gets. Needs the docker client.
     """
-    if not os.isatty(0):
-        raise UsageError('shell needs a terminal; for commands from a program use `run --policy "scripted FILE"`')
-    if shutil.which("docker") is None:
-        raise DaemonError("shell needs the docker client on PATH; install docker.io (Debian) or Docker's own package")
+    require_terminal("shell", '; for commands from a program use `run --policy "scripted FILE"`')
     chosen = one_problem(problems, problem)
     asyncio.run(_visit(chosen, Console()))
 
 
 async def _visit(problem: Problem, console: Console) -> None:
-    async with DockerSandboxes() as provider, Scorer(provider) as scorer:
-        sandbox = await provider.create()
-        await sandbox.write_files(problem.context)
-        await sandbox.run("mkdir -p rtl verif docs rundir")
+    async with (
+        DockerSandboxes() as provider,
+        Scorer(provider) as scorer,
+        Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode,
+    ):
+        await episode.start()
         console.print(problem.prompt, markup=False)
         console.rule(f"{problem.id}: leave with exit or Ctrl-D")
-        await asyncio.to_thread(_terminal, sandbox.id)
-        files = await sandbox.read_files(("rtl", "verif", "docs"))
+        await asyncio.to_thread(attach_terminal, episode.sandbox.id)
         with console.status("scoring"):
-            score = await scorer.score(problem, dict(files))
+            score = await episode.finish("completed")
         print_score(console, score, RewardWeights())
         raise typer.Exit(0 if score.passed else 1)
-
-
-def _terminal(container: str) -> None:
-    size = shutil.get_terminal_size()
-    arguments = ["exec", "-it", "-w", "/code", "-e", "TERM=xterm-256color", container, "bash"]
-    child = pexpect.spawn("docker", arguments, dimensions=(size.lines, size.columns))
-    child.interact(escape_character=None)
-    child.close()

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ..episodes.episode import Opening, Turn
 from ..errors import UsageError
+from ..evaluation import Observer
 from ..policies import Completion
 from ..scoring import RewardWeights
 from ..scoring.score import Score
@@ -24,7 +25,7 @@ PARTS = ("format", "syntax", "interface", "compile", "tests")
 
 
 class EpisodePrinter:
-    """Prints an episode as it happens: what is said, the commands, their output while they run.
+    """Prints an episode as it happens: completions, commands, and their output while they run.
 
     Args:
         console: Where to print.
@@ -32,16 +33,18 @@ class EpisodePrinter:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self.observer = Observer(opening=self.opening, completion=self.completion, output=self.output, turn=self.turn)
         self._stream = VisibleStream()
 
     def opening(self, opening: Opening) -> None:
         """The task."""
         self.console.print(Panel(Text(visible(opening.user)), title="task", border_style="cyan"))
 
-    def said(self, number: int, completion: Completion) -> None:
+    def completion(self, number: int, completion: Completion) -> None:
         """A new turn begins."""
         self.console.rule(f"turn {number}", style="dim")
-        self.console.print(Text(visible(_head(completion.text))), style="blue")
+        said = completion.text if completion.native is None else str(completion.native)
+        self.console.print(Text(visible(_head(said))), style="blue")
 
     def output(self, data: bytes) -> None:
         """A command writes."""
@@ -90,6 +93,8 @@ def print_score(console: Console, score: Score, weights: RewardWeights) -> None:
         console.print(Text(visible(score.reason)))
     for violation in score.violations:
         console.print(Text(visible(f"violation: {violation}")), style="red")
+    for line in score.left_out:
+        console.print(Text(visible(f"not counted: {line}")), style="dim", soft_wrap=True)
 
 
 def stderr_console() -> Console:
@@ -107,13 +112,3 @@ def refuse_source(out: Path, sources: Iterable[Path]) -> None:
     """See that an output does not take the place of what it is made from. Raises `UsageError`."""
     if any(os.path.realpath(out) == os.path.realpath(source) for source in sources):
         raise UsageError(f"--out {out} is one of the transcripts that are read; choose another place")
-
-
-__all__ = [
-    "EpisodePrinter",
-    "print_left_out",
-    "print_score",
-    "refuse_source",
-    "score_table",
-    "stderr_console",
-]

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from ..demo.recipe import train
 from ..training.options import split_arguments
-from ..training.run import describe_options, summary_line, train
+from ..training.options_help import describe_options
 from .options import JsonOption
 
 
@@ -51,4 +52,4 @@ def train_command(
         return
     outcome = train(split_arguments(options or []), rl=recipe is Recipe.rl)
     if json_:
-        print(summary_line(outcome))
+        print(outcome.summary_line())

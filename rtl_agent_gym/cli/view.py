@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ..errors import UsageError
-from ..evaluation.viewer import print_episode, print_list, read_all, serving, transcript_files, write_page
+from ..evaluation.viewer import each_readable, print_episode, print_list, serving, transcript_files, write_page
+from .options import OpenOption
 from .show import print_left_out, refuse_source, stderr_console
 
 SourceArgument = Annotated[
@@ -25,15 +26,15 @@ def view_command(
     out: Annotated[Path | None, typer.Option(help="Write the page to this file instead of serving it.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve the page on this machine (the default).")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes a free one.")] = 0,
-    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    browser: OpenOption = False,
     text: Annotated[bool, typer.Option("--text", help="Print to the terminal instead.")] = False,
-    lines: Annotated[int, typer.Option(min=1, help="With --text: lines shown of each command and output.")] = 60,
-    thinking: Annotated[bool, typer.Option("--thinking", help="With --text: print what the model thought.")] = False,
+    lines: Annotated[int, typer.Option(min=1, help="With --text: lines to show of each command and output.")] = 60,
+    thinking: Annotated[bool, typer.Option("--thinking", help="With --text: print the model's thinking.")] = False,
     heat: Annotated[bool, typer.Option("--heat", help="With --text: colour the tokens by teacher KL.")] = False,
 ) -> None:
-    """Look at episodes: conversation, work folder after each turn, score, and teacher KL, in a browser or here."""
+    """Show episodes in a browser or in the terminal: conversation, files after each turn, score and teacher KL."""
     if text and (out is not None or serve):
-        raise UsageError("--text prints to the terminal; leave --out and --serve away")
+        raise UsageError("--text prints to the terminal; leave out --out and --serve")
     if text:
         return _print(source, lines, thinking, heat)
     if out is not None:
@@ -45,16 +46,15 @@ def view_command(
 
 
 def _print(source: Path, lines: int, thinking: bool, heat: bool) -> None:
-    console = Console()
-    files = transcript_files(source)
-    found = read_all(files)
-    print_left_out(found.unreadable)
+    console, unreadable = Console(), list[str]()
+    transcripts = list(each_readable(transcript_files(source), unreadable))
+    print_left_out(unreadable)
     if source.is_file():
-        for transcript in found.transcripts:
+        for transcript in transcripts:
             print_episode(console, transcript, lines=lines, thinking=thinking, heat=heat)
     else:
-        print_list(console, found.transcripts)
-    if not found.transcripts:
+        print_list(console, transcripts)
+    if not transcripts:
         raise typer.Exit(1)
 
 

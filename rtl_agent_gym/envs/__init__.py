@@ -1,9 +1,19 @@
-"""Episodes, and the faces that drive them."""
+"""The interfaces of an episode: Gymnasium's here, tinker-cookbook's in `tinker_env` and `tinker_data`."""
 
 from ..episodes.episode import Episode, EpisodeConfig, Opening, Turn
 from ..episodes.submissions import Submission
 from ..policies.protocol import Completion
-from .gym_env import CVDPAgenticEnv
+from .gym_env import CVDPAgenticEnv, CVDPSingleTurnEnv
 from .spaces import UnicodeText
 
-__all__ = ["CVDPAgenticEnv", "Completion", "Episode", "EpisodeConfig", "Opening", "Submission", "Turn", "UnicodeText"]
+__all__ = [
+    "CVDPAgenticEnv",
+    "CVDPSingleTurnEnv",
+    "Completion",
+    "Episode",
+    "EpisodeConfig",
+    "Opening",
+    "Submission",
+    "Turn",
+    "UnicodeText",
+]

@@ -1,22 +1,21 @@
-"""The Gymnasium face of an episode: ``gym.make("CVDPAgentic-v0")``."""
+"""The Gymnasium environments: ``CVDPAgentic-v0`` and ``CVDPSingleTurn-v0``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
-from ..episodes import runtime
-from ..episodes.background import run_sync
-from ..episodes.episode import Episode, EpisodeConfig, Opening, Turn
+from ..episodes.episode import Episode, EpisodeConfig
 from ..episodes.rewards import FunctionGrader, Reward, read_reward
+from ..episodes.runtime import Lease, acquire, background_loop, run_sync
 from ..errors import UsageError
-from ..problems import Problem
+from ..problems import Problem, find_problem
 from ..renderers import Renderer
-from .gym_options import Caller, check_render_mode, read_folder, read_problems, read_renderer
+from .gym_options import Caller, read_problems, read_renderer
 from .spaces import UnicodeText
 
 
@@ -24,8 +23,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
     """A multi-turn RTL task in a persistent Docker shell, scored by hidden tests at its end.
 
     The action is the model's completion, any text. The observation is the prompt at reset (system and user text) and
-    afterwards what the shell returned, as the model reads it. Rewards are 0 until the episode's end, but for what
-    submissions earn. Each observation is what is new: whoever asks a model keeps the history.
+    afterwards what the shell returned, as the model reads it. Each observation holds only what is new: the caller keeps
+    the history. Rewards are 0 until the episode's end, except for what submissions earn.
 
     One thread at a time may use an environment, in the process that used it first; anyone else gets a `UsageError`.
 
@@ -33,63 +32,59 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         problems: ``"bundled"``, a path, a Hugging Face id, or a list of `Problem`. Those that cannot be scored here are
             left out with a warning.
         renderer: A dialect's name, or a `Renderer`.
-        max_turns: Turns before the episode is truncated, and graded. Gymnasium's ``max_episode_steps`` is refused, and
-            its `TimeLimit` must not be wrapped around, as both leave the episode ungraded.
-        command_timeout: Seconds one command may run.
+        config: The rules of the episodes; None for the defaults.
         reward: What the score is worth: `RewardWeights`, or a mapping of them, or a preset's name (``"dense"``), or a
             function of the `Score`; the default gives at most 1.4.
-        transcript_dir: Folder for transcripts; None records none.
-        max_output: Characters of one command's output that the model reads.
-        on_output: Told of commands' raw output while they run.
+        on_output: Called with commands' raw output while they run.
         render_mode: ``"ansi"`` makes `render` return the episode so far as text.
-        harness_feedback: How often the agent may have its files graded before the end, by the command ``submit``; it
-            is told the names of the checks that fail. ``info["submission"]`` says what came of it.
-        progress_coef: Reward for the whole way to all tests passed, paid in the step of a submission that came nearer.
+        **rules: Any option of `EpisodeConfig` by its name, such as ``max_turns=20`` or ``transcript_dir="runs"``; it
+            replaces the one in `config`. Gymnasium's ``max_episode_steps`` and `TimeLimit` are refused, as they would
+            end episodes ungraded.
 
     Raises:
-        UsageError: An argument cannot be meant so, or none of the problems can be scored here.
+        UsageError: An option is wrong, or none of the problems can be scored here.
 
     Example:
-        env = gym.make("CVDPAgentic-v0")
+        env = gym.make("CVDPAgentic-v0", config=EpisodeConfig(max_turns=20, system_prompt="Be brief."))
         observation, info = env.reset(seed=0)
         observation, reward, terminated, truncated, info = env.step("```bash\\nls rtl docs\\n```")
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium declares it
 
+    workspace: Literal["shell", "answer"] = "shell"
+    """Where episodes take place, whatever `config` says; see `EpisodeConfig.workspace`."""
+
     def __init__(
         self,
         problems: str | Path | Sequence[Problem] = "bundled",
         renderer: str | Renderer = "qwen3",
-        max_turns: int = 50,
-        command_timeout: float = 30.0,
+        config: EpisodeConfig | None = None,
         reward: Reward = None,
-        transcript_dir: str | Path | None = None,
-        max_output: int = 16_000,
         on_output: Callable[[bytes], None] | None = None,
         render_mode: str | None = None,
-        harness_feedback: int = 0,
-        progress_coef: float = 0.5,
+        **rules: Any,
     ) -> None:
-        check_render_mode(render_mode)
+        if render_mode not in (None, "ansi"):
+            raise UsageError(f"render_mode must be None or 'ansi', got {render_mode!r}")
         if on_output is not None and not callable(on_output):
             raise UsageError(f"on_output must be a function of bytes or None, got {on_output!r}")
+        if config is not None and not isinstance(config, EpisodeConfig):
+            raise UsageError(f"config must be an EpisodeConfig or None, got {config!r}")
         self.render_mode = render_mode
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()
+        self.config = (config or EpisodeConfig()).with_options(**{"workspace": self.workspace, **rules})
+        if self.config.workspace != self.workspace:
+            raise UsageError(
+                f"this environment's workspace is {self.workspace!r}: CVDPAgentic-v0 is for shells, CVDPSingleTurn-v0 "
+                "for answers"
+            )
         self._problems, self._unscorable = read_problems(problems)
         self._renderer = read_renderer(renderer)
-        self._config = EpisodeConfig(
-            max_turns=max_turns,
-            command_timeout=command_timeout,
-            max_output=max_output,
-            transcript_dir=read_folder(transcript_dir),
-            harness_feedback=harness_feedback,
-            progress_coef=progress_coef,
-        )
         self._weights, self._function = read_reward(reward)
         self._on_output, self._caller = on_output, Caller()
-        self._runtime: runtime.Runtime | None = None
+        self._lease: Lease | None = None
         self._episode: Episode | None = None
         self._screen: list[str] = []
 
@@ -106,38 +101,36 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             options: ``{"problem_id": ID}`` chooses it by name.
 
         Raises:
-            UsageError: No such problem or option, a problem that cannot be scored here, or a call that is not this
-                thread's to make.
-            SandboxError: The machine could not give a sandbox.
+            UsageError: No such problem or option, a problem that cannot be scored here, or a call from another process,
+                or from a thread while another one's call is under way.
+            SandboxError: The machine could not start a sandbox.
         """
         with self._caller.calling("reset"):
-            return self._reset(seed, options or {})
-
-    def _reset(self, seed: int | None, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        super().reset(seed=seed)
-        problem = self._choose(options)
-        self._end_episode()
-        if self._runtime is None:
-            self._runtime = runtime.acquire(self._weights)
-        scorer = self._runtime.scorer
-        self._episode = Episode(
-            problem,
-            provider=self._runtime.provider,
-            grader=scorer if self._function is None else FunctionGrader(scorer, self._function),
-            renderer=self._renderer,
-            config=self._config,
-            seed=seed,
-            on_output=self._on_output,
-        )
-        opening: Opening = run_sync(self._episode.start())
-        self._screen = [opening.text]
-        info = {
-            "problem_id": problem.id,
-            "category": problem.category,
-            "difficulty": problem.difficulty,
-            "messages": opening.messages,
-        }
-        return opening.text, info
+            super().reset(seed=seed)
+            problem = self._choose(options or {})
+            self._end_episode()
+            if self._lease is None:
+                self._lease = acquire(background_loop())
+            runtime = self._lease.runtime
+            scorer = runtime.scorer(self._weights, waiting=1)
+            self._episode = Episode(
+                problem,
+                provider=runtime.provider,
+                grader=scorer if self._function is None else FunctionGrader(scorer, self._function),
+                renderer=self._renderer,
+                config=self.config,
+                seed=seed,
+                on_output=self._on_output,
+            )
+            opening = run_sync(self._episode.start())
+            self._screen = [opening.text]
+            info = {
+                "problem_id": problem.id,
+                "category": problem.category,
+                "difficulty": problem.difficulty,
+                "messages": opening.messages,
+            }
+            return opening.text, info
 
     def _choose(self, options: dict[str, Any]) -> Problem:
         unknown = set(options) - {"problem_id"}
@@ -146,41 +139,33 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         wanted = options.get("problem_id")
         if wanted is None:
             return self._problems[int(self.np_random.integers(len(self._problems)))]
-        for problem in self._problems:
-            if problem.id == wanted:
-                return problem
         if wanted in self._unscorable:
             raise UsageError(f"{wanted} cannot be scored here: {self._unscorable[wanted]}")
-        known = ", ".join(problem.id for problem in self._problems[:5])
-        raise UsageError(
-            f"no problem {wanted!r} among {len(self._problems)}: {known}{' …' * (len(self._problems) > 5)}"
-        )
+        return find_problem(self._problems, wanted)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """One turn: run what the completion asks for. At the end the files are scored.
+        """One turn: do what the completion asks for. At the end the files are scored.
 
         Raises:
             ResetNeeded: The episode has not begun or is over.
             SandboxError: The machine failed; the episode is over and has no score.
-            UsageError: The action is no text, or the call is not this thread's to make.
+            UsageError: The action is no text, or the call comes from elsewhere; see `reset`.
         """
         with self._caller.calling("step"):
-            return self._step(action)
-
-    def _step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        episode = self._episode
-        if episode is None or episode.over:
-            raise ResetNeeded("the episode is over or has not begun: call reset() before step()")
-        if not isinstance(action, str):
-            raise UsageError(f"an action is the completion's text (str), got {type(action).__name__}")
-        turn: Turn = run_sync(episode.step(action))
-        self._screen += [f"── turn {turn.number} ──\n{action}", turn.observation]
-        return turn.observation, turn.reward, turn.terminated, turn.truncated, turn.info()
+            episode = self._episode
+            if episode is None or episode.over:
+                raise ResetNeeded("the episode is over or has not begun: call reset() before step()")
+            if not isinstance(action, str):
+                raise UsageError(f"an action is the completion's text (str), got {type(action).__name__}")
+            turn = run_sync(episode.step(action))
+            title = "answer" if self.workspace == "answer" else f"turn {turn.number}"
+            self._screen += [f"── {title} ──\n{action}", turn.observation]
+            return turn.observation, turn.reward, turn.terminated, turn.truncated, turn.info()
 
     def render(self) -> str | None:
         """The episode so far as text, for ``render_mode="ansi"``."""
         if self.render_mode is None:
-            gym.logger.warn("render() needs render_mode='ansi': gym.make('CVDPAgentic-v0', render_mode='ansi')")
+            gym.logger.warn("render() needs render_mode='ansi': gym.make(..., render_mode='ansi')")
             return None
         return "\n".join(part for part in self._screen if part) + "\n"
 
@@ -195,6 +180,22 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             return
         self._end_episode()
         self._screen = []
-        if self._runtime is not None:
-            self._runtime = None
-            runtime.release(self._weights)
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            run_sync(lease.release())
+
+
+class CVDPSingleTurnEnv(CVDPAgenticEnv):
+    """An RTL task answered by one completion: the files in its fenced blocks are scored by hidden tests.
+
+    The observation at reset is the prompt with every file that the problem gives; the action is the completion, any
+    text; the one step ends the episode, and ``info["files"]`` names the files that were found. Rows of either format
+    work, agentic ones too. The arguments are those of `CVDPAgenticEnv`.
+
+    Example:
+        env = gym.make("CVDPSingleTurn-v0")
+        prompt, info = env.reset(seed=0)
+        _, reward, _, _, info = env.step("```systemverilog rtl/top.sv\\nmodule top; endmodule\\n```")
+    """
+
+    workspace = "answer"

@@ -53,24 +53,6 @@ def read_renderer(renderer: str | Renderer) -> Renderer:
     raise UsageError(f"renderer must be a dialect's name or a Renderer, got {renderer!r}")
 
 
-def read_folder(folder: str | os.PathLike[str] | None) -> Path | None:
-    """The folder for transcripts, which is made when it is needed. Raises `UsageError` where a file is in its place."""
-    if folder is None:
-        return None
-    if not isinstance(folder, (str, os.PathLike)):
-        raise UsageError(f"transcript_dir must be a folder's path or None, got {folder!r}")
-    path = Path(folder)
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"transcript_dir must be a folder, and {path} is a file")
-    return path
-
-
-def check_render_mode(render_mode: str | None) -> None:
-    """Raise `UsageError` for a mode that there is not."""
-    if render_mode not in (None, "ansi"):
-        raise UsageError(f"render_mode must be None or 'ansi', got {render_mode!r}")
-
-
 class Caller:
     """Who may use an environment: the process that used it first, and one thread at a time.
 

@@ -1,77 +1,80 @@
-"""What a Tinker environment is made of, as plain configuration, and the dialect that comes of it."""
+"""The configuration of a Tinker environment, and the dialect that it names."""
 
 from __future__ import annotations
 
 import re
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..episodes.rules import SINGLE_TURN_FEEDBACK, EpisodeConfig
+from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES, Renderer, get_renderer
 from ..renderers.calls import printable
-from ..renderers.pieces import PieceRenderer
-from ..renderers.vocabularies import harmony_encoding, qwen3_tokenizer
+from ..renderers.vocabularies import qwen3_tokenizer
 from ..scoring import RewardWeights
 
 _QWEN3 = re.compile(r"Qwen/Qwen3-\d.*")
-"""Models of the one vocabulary that can be had without the hub."""
+"""Models whose vocabulary is available without the hub."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class TinkerEnvConfig:
-    """Everything an environment is made of, except its problem. Plain values, so that it pickles."""
+    """Everything an environment is made of, except its problem. Plain values, so that it pickles.
 
-    model_name: str = "Qwen/Qwen3-8B"
+    Args:
+        single_turn: Short for the workspace ``"answer"`` (True) or ``"shell"`` (False) of `episode`.
+        **rules: Options of `EpisodeConfig` by name, such as ``max_tokens=4096``; they replace those in `episode`.
+
+    Raises:
+        UsageError: An option is wrong; names it.
+    """
+
+    model_name: str
     """Whose tokenizer is used: a Hugging Face name, a folder, or a name registered with the cookbook."""
-    renderer_name: str | None = None
+    renderer_name: str | None
     """The dialect; None for the one that the cookbook recommends for the model."""
-    single_turn: bool = False
-    """One completion instead of a shell."""
-    episode: EpisodeConfig = field(default_factory=EpisodeConfig)
-    """The rules of an episode."""
-    max_tokens: int | None = None
-    """Tokens that one turn may sample; None leaves it to the trainer."""
-    max_trajectory_tokens: int | None = None
-    """Tokens of a whole episode, prompt, samples and outputs together; None for no limit."""
-    max_prompt_tokens: int | None = None
-    """Tokens of the opening; a longer task is shortened, and the prompt says where. None for no limit."""
-    overflow_reward: float = 0.0
-    """Reward where not even the shortened opening fits."""
-    reward: RewardWeights | None = None
+    episode: EpisodeConfig
+    """The rules of an episode, token budgets included."""
+    overflow_reward: float
+    """Reward where not even the shortened prompt fits its budget."""
+    reward: RewardWeights | None
     """What the score's parts are worth; None for the default."""
-    score_cache: Path | None = None
+    score_cache: Path | None
     """Folder of kept gradings; None keeps none."""
 
-    def __post_init__(self) -> None:
-        for name in ("max_tokens", "max_trajectory_tokens", "max_prompt_tokens"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise UsageError(f"{name} must be greater than 0, or None for no limit; got {value!r}")
-        if self.single_turn and self.episode.harness_feedback:
-            raise UsageError(SINGLE_TURN_FEEDBACK)
+    def __init__(
+        self,
+        model_name: str = "Qwen/Qwen3-8B",
+        renderer_name: str | None = None,
+        episode: EpisodeConfig | None = None,
+        overflow_reward: float = 0.0,
+        reward: RewardWeights | None = None,
+        score_cache: Path | None = None,
+        *,
+        single_turn: bool | None = None,
+        **rules: Any,
+    ) -> None:
+        if single_turn is not None:
+            rules["workspace"] = "answer" if single_turn else "shell"
+        values = {
+            "model_name": model_name,
+            "renderer_name": renderer_name,
+            "episode": (episode or EpisodeConfig()).with_options(**rules),
+            "overflow_reward": overflow_reward,
+            "reward": reward,
+            "score_cache": score_cache,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @property
-    def fewest_tokens(self) -> int:
-        """Tokens that must be left for a turn to be begun at all."""
-        # The cookbook's rollout loop ends an episode itself, ungraded, when a single token is left.
-        return max(2, min(self.max_tokens or MIN_TURN_TOKENS, MIN_TURN_TOKENS))
-
-    @property
-    def prompt_limit(self) -> int | None:
-        """Tokens that the opening may have; None for no limit."""
-        limits = [] if self.max_prompt_tokens is None else [self.max_prompt_tokens]
-        if self.max_trajectory_tokens is not None:
-            limits.append(max(1, self.max_trajectory_tokens - self.fewest_tokens))
-        return min(limits, default=None)
-
-
-MIN_TURN_TOKENS = 256
-"""A turn with less room than this is not begun: no useful call fits into it."""
+    def single_turn(self) -> bool:
+        """Whether an episode is one answer instead of work in a shell."""
+        return self.episode.workspace == "answer"
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,8 @@ def _load_dialect(model_name: str, renderer_name: str | None) -> Dialect:
     name = renderer_name or recommended_renderer(model_name)
     tokenizer = None if name.startswith("gpt_oss") else load_tokenizer(model_name)
     renderer = get_renderer(name, tokenizer)
-    if isinstance(renderer, PieceRenderer):
-        return Dialect(renderer, lambda ids: printable(renderer.codec.decode(ids)))
-    encoding = harmony_encoding()  # now, under the lock: environments open their prompts in threads
-    return Dialect(renderer, lambda ids: str(encoding.decode(list(ids), errors="replace")))
+    codec = renderer.codec  # now, under the lock: environments open their prompts in threads
+    return Dialect(renderer, lambda ids: printable(codec.decode(ids)))
 
 
 def recommended_renderer(model_name: str) -> str:
@@ -127,10 +128,10 @@ def recommended_renderer(model_name: str) -> str:
 
 
 def load_tokenizer(model_name: str) -> Any:
-    """A model's tokenizer: registered with the cookbook, Qwen3's own wherever it can be had, or from the hub.
+    """A model's tokenizer: registered with the cookbook, Qwen3's own wherever it is available, or from the hub.
 
     Raises:
-        UsageError: It cannot be had.
+        UsageError: It cannot be loaded.
     """
     from tinker_cookbook import tokenizer_utils
 
@@ -141,6 +142,6 @@ def load_tokenizer(model_name: str) -> Any:
     except (OSError, ValueError) as error:  # what transformers and the hub raise
         first = str(error).strip().splitlines()[0]
         raise UsageError(
-            f"the tokenizer of {model_name!r} cannot be had: {first} "
+            f"the tokenizer of {model_name!r} cannot be loaded: {first} "
             "(reach the hub once, give a folder, or register it with tinker_cookbook.tokenizer_utils)"
         ) from error

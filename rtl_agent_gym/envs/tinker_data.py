@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import chz
 import numpy as np
-from tinker_cookbook.rl.types import RLDataset, RLDatasetBuilder
+from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..problems import Problem, load_problems, order_by_difficulty, split_problems
 from ..scoring import RewardWeights
+from ..scoring.scorable import scorable
 from .tinker_config import TinkerEnvConfig
 from .tinker_env import CVDPEnvGroupBuilder
 from .tinker_tokenizers import register_tokenizers
@@ -25,12 +26,26 @@ logger = logging.getLogger(__name__)
 
 register_tokenizers()  # the cookbook's trainers load tokenizers by name
 
-Order = Literal["shuffled", "curriculum", "given"]
-"""``shuffled``: another order each epoch, by the seed. ``curriculum``: each epoch from easy to hard, shuffled within a
-difficulty. ``given``: as in the source."""
+Order = Literal["shuffled", "curriculum", "given", "difficulty", "pass_rate"]
+"""How problems are chosen.
+
+- ``shuffled``: each once an epoch, in an order of its own each time.
+- ``curriculum``: each once an epoch, from easy to hard, shuffled within a difficulty.
+- ``given``: each once an epoch, as in the source.
+- ``difficulty``: at random from the easiest third at first, and from all of them after `ALL_BY` of the batches.
+- ``pass_rate``: at random in proportion to p · (1 − p) of the running pass rate p, so that what is always or never
+  solved comes seldom; a problem that has not been tried counts as p = 0.5. For trainers that call `CVDPDataset.learn`.
+"""
+
+ALL_BY = 0.6
+"""The share of the batches after which the order by difficulty has let in every problem."""
+FLOOR = 0.05
+"""The chance weight that a problem always keeps, so that none is forgotten."""
+MOMENTUM = 0.8
+"""How much of a problem's running pass rate stays when a group of it is graded."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Schedule:
     """How problems become batches."""
 
@@ -39,20 +54,22 @@ class Schedule:
     group_size: int = 1
     """Episodes of each problem in a batch."""
     epochs: int = 1
-    """How often each problem comes."""
+    """How often each problem comes, where `batches` does not say otherwise."""
     order: Order = "shuffled"
     seed: int = 0
+    batches: int | None = None
+    """How many batches there are, all of them full; None for as many as the epochs make."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "group_size", "epochs"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)!r}")
-        if self.order not in ("shuffled", "curriculum", "given"):
-            raise UsageError(f"order is {self.order!r}; expected shuffled, curriculum or given")
+        if self.order not in get_args(Order):
+            raise UsageError(f"order is {self.order!r}; expected one of {', '.join(get_args(Order))}")
 
 
 class CVDPDataset(RLDataset):
-    """Batches of group builders. The same arguments give the same batches, in any process.
+    """Batches of group builders. The same arguments, and the same calls of `learn`, give the same batches anywhere.
 
     Epochs follow each other without a gap, so a batch may hold the end of one and the start of the next; only the last
     batch can be smaller than `Schedule.batch_size`.
@@ -62,24 +79,34 @@ class CVDPDataset(RLDataset):
         if not problems:
             raise UsageError("a dataset needs a problem; the source is empty or its filters leave nothing")
         self.problems, self.config, self.schedule = list(problems), config, schedule
+        self.pass_rates: dict[str, float] = {}
+        """The running pass rate of each problem that was tried; to be kept with a checkpoint, and set again."""
 
     def __len__(self) -> int:
+        if self.schedule.batches is not None:
+            return self.schedule.batches
         return math.ceil(len(self.problems) * self.schedule.epochs / self.schedule.batch_size)
 
-    def get_batch(self, index: int) -> list[CVDPEnvGroupBuilder]:
+    def get_batch(self, index: int) -> list[EnvGroupBuilder]:
         """The builders of a batch, new ones with each call. Raises `IndexError` beyond the last."""
+        return [self.group(problem, self.schedule.group_size) for problem in self.choose(index)]
+
+    def group(self, problem: Problem, size: int) -> EnvGroupBuilder:
+        """A builder of `size` environments of a problem."""
+        return CVDPEnvGroupBuilder(problem, self.config, size, self.schedule.seed)
+
+    def choose(self, index: int) -> list[Problem]:
+        """The problems of a batch; some come twice where there are fewer than `Schedule.batch_size`."""
         if not 0 <= index < len(self):
             raise IndexError(f"there are {len(self)} batches, no number {index}")
-        size, total = self.schedule.batch_size, len(self.problems) * self.schedule.epochs
-        orders: dict[int, list[Problem]] = {}
-        builders = []
-        for place in range(index * size, min((index + 1) * size, total)):
-            epoch, position = divmod(place, len(self.problems))
-            if epoch not in orders:
-                orders[epoch] = self.epoch(epoch)
-            problem = orders[epoch][position]
-            builders.append(CVDPEnvGroupBuilder(problem, self.config, self.schedule.group_size, self.schedule.seed))
-        return builders
+        size = self.schedule.batch_size
+        if self.schedule.order in ("difficulty", "pass_rate"):
+            return self._draw(index, size)
+        places = range(index * size, (index + 1) * size)
+        if self.schedule.batches is None:
+            places = places[: len(self.problems) * self.schedule.epochs - places.start]
+        orders = {number: self.epoch(number) for number in {place // len(self.problems) for place in places}}
+        return [orders[place // len(self.problems)][place % len(self.problems)] for place in places]
 
     def epoch(self, number: int) -> list[Problem]:
         """The problems in the order of an epoch, counted from 0."""
@@ -88,6 +115,31 @@ class CVDPDataset(RLDataset):
         generator = np.random.default_rng([self.schedule.seed, number])
         mixed = [self.problems[int(i)] for i in generator.permutation(len(self.problems))]
         return order_by_difficulty(mixed) if self.schedule.order == "curriculum" else mixed
+
+    def pool(self, index: int) -> list[Problem]:
+        """The problems that may come in a batch."""
+        if self.schedule.order != "difficulty":
+            return list(self.problems)
+        share = min(1.0, 1 / 3 + (2 / 3) * index / max(1.0, ALL_BY * len(self)))
+        return order_by_difficulty(self.problems)[: max(1, round(share * len(self.problems)))]
+
+    def learn(self, problem: str, passed: Sequence[float]) -> None:
+        """Take in how a group did: 1 for each episode that passed, 0 for each that did not."""
+        if passed:
+            rate = sum(passed) / len(passed)
+            self.pass_rates[problem] = MOMENTUM * self.pass_rates.get(problem, rate) + (1 - MOMENTUM) * rate
+
+    def _draw(self, index: int, size: int) -> list[Problem]:
+        generator, pool = np.random.default_rng([self.schedule.seed, index]), self.pool(index)
+        rates = np.array([self.pass_rates.get(problem.id, 0.5) for problem in pool])
+        weights = rates * (1 - rates) + FLOOR if self.schedule.order == "pass_rate" else np.ones(len(pool))
+        chosen: list[Problem] = []
+        while len(chosen) < size:
+            drawn = generator.choice(
+                len(pool), size=min(size - len(chosen), len(pool)), replace=False, p=weights / weights.sum()
+            )
+            chosen += [pool[int(place)] for place in drawn]
+        return chosen
 
 
 @chz.chz
@@ -108,7 +160,9 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
     batch_size: int = chz.field(default=1, doc="problems, and so groups, in a batch")
     group_size: int = chz.field(default=1, doc="episodes of each problem in a batch")
     epochs: int = chz.field(default=1, doc="how often each problem comes")
-    order: Order = chz.field(default="shuffled", doc="shuffled, curriculum (easy to hard in each epoch) or given")
+    order: Order = chz.field(
+        default="shuffled", doc="shuffled, curriculum (easy to hard in each epoch), given or difficulty"
+    )
     seed: int = chz.field(default=0, doc="of the shuffling and of the split")
 
     model_name: str = chz.field(default="Qwen/Qwen3-8B", doc="whose tokenizer is used")
@@ -150,34 +204,23 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
         problems = load_problems(
             self.problems, ids=self.ids, categories=self.categories, difficulties=self.difficulties
         )
-        left_out = [problem for problem in problems if problem.unscorable]
-        for problem in left_out:
-            logger.warning("%s is left out: %s", problem.id, problem.unscorable)
-        kept = [problem for problem in problems if not problem.unscorable]
+        kept, left_out = scorable(problems)
+        for problem, reason in left_out:
+            logger.warning("%s is left out: %s", problem.id, reason)
         if not kept:
             raise UsageError(f"{self.problems}: none of {len(problems)} problems that the filters leave can be scored")
         return kept
 
     def env_config(self) -> TinkerEnvConfig:
         """The options as the environments take them."""
+        shared = {rule.name for rule in dataclasses.fields(EpisodeConfig)} & set(chz.chz_fields(type(self)))
+        rules = {name: getattr(self, name) for name in shared}
         return TinkerEnvConfig(
             model_name=self.model_name,
             renderer_name=self.renderer_name,
             single_turn=self.single_turn,
-            episode=EpisodeConfig(
-                max_turns=self.max_turns,
-                command_timeout=self.command_timeout,
-                max_output=self.max_output,
-                max_malformed=self.max_malformed,
-                scoring_timeout=self.scoring_timeout,
-                harness_feedback=self.harness_feedback,
-                progress_coef=self.progress_coef,
-                transcript_dir=Path(self.transcript_dir) if self.transcript_dir is not None else None,
-            ),
-            max_tokens=self.max_tokens,
-            max_trajectory_tokens=self.max_trajectory_tokens,
-            max_prompt_tokens=self.max_prompt_tokens,
             overflow_reward=self.overflow_reward,
             reward=self.reward_weights or RewardWeights.preset(self.reward),
             score_cache=Path(self.score_cache) if self.score_cache is not None else None,
+            **rules | {"transcript_dir": Path(self.transcript_dir) if self.transcript_dir is not None else None},
         )

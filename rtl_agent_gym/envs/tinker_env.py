@@ -1,4 +1,4 @@
-"""The tinker-cookbook face: `CVDPEnv`, and `CVDPEnvGroupBuilder` that makes groups of it.
+"""The interface for tinker-cookbook: `CVDPEnv`, and `CVDPEnvGroupBuilder` that makes groups of it.
 
 Tokens in, tokens out. The sampled ids go into the next prompt as they are, and whatever comes back is put behind them,
 so each observation extends the one before it and an episode is one training datum.
@@ -29,17 +29,14 @@ from tinker_cookbook.rl.types import (
     StepResult,
 )
 
-from ..episodes.episode import Episode, Grader, StopReason, Turn
-from ..episodes.loop_runtime import Lease, acquire
-from ..episodes.single_turn_episode import SingleTurnEpisode
+from ..episodes.episode import Episode, Grader, Turn
+from ..episodes.prompt import PromptTooLong
+from ..episodes.runtime import Lease, acquire
 from ..errors import SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem, category_name
-from ..renderers.transcript import TokenTranscript
 from ..sandboxes import SandboxProvider
-from ..scoring.score import Score
 from .tinker_config import Dialect, TinkerEnvConfig, load_dialect
-from .tinker_prompt import Opened, open_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +50,13 @@ class CVDPEnv(Env):
     error, a cancellation or `close`.
 
     Args:
-        problem: What is to be solved.
+        problem: What to solve.
         config: The rules and budgets.
         dialect: The renderer, with its vocabulary.
         provider: Where the container comes from.
         grader: Who scores the files.
-        seed: Recorded in the transcript.
+        seed: Recorded in the transcript. With submissions each environment draws its own instead: siblings would share
+            it, and what one learns of the stimuli must not help another.
     """
 
     def __init__(
@@ -72,24 +70,30 @@ class CVDPEnv(Env):
         seed: int | None = None,
     ) -> None:
         self.problem, self.config, self.example_id = problem, config, problem.id
-        self._dialect, self._provider, self._grader, self._seed = dialect, provider, grader, seed
-        self._episode: Episode | SingleTurnEpisode | None = None
-        self._tokens: TokenTranscript | None = None
+        self.episode = Episode(
+            problem,
+            provider=provider,
+            grader=grader,
+            renderer=dialect.renderer,
+            config=config.episode,
+            seed=None if config.episode.harness_feedback else seed,
+        )
+        self._decode, self._opened = dialect.decode, False
         self._running: asyncio.Future[Any] | None = None
         self._closing: asyncio.Future[None] | None = None
-        self._closed = False
         self.rollout_limits: RolloutLimits | None = None
         """Read by the cookbook's rollout loop: it keeps each sample within the budgets."""
-        if config.max_tokens is not None or config.max_trajectory_tokens is not None:
+        rules = config.episode
+        if rules.max_tokens is not None or rules.max_trajectory_tokens is not None:
             self.rollout_limits = RolloutLimits(
-                max_turn_tokens=config.max_tokens, max_trajectory_tokens=config.max_trajectory_tokens
+                max_turn_tokens=rules.max_tokens, max_trajectory_tokens=rules.max_trajectory_tokens
             )
 
     async def initial_observation(self) -> tuple[tinker.ModelInput, StopCondition] | InitialObservationOverflow:
         """Start the episode and give the prompt, shortened to its budget; the overflow result where nothing fits.
 
         Raises:
-            SandboxError: No container could be had.
+            SandboxError: No container starts.
             UsageError: The environment has been used before.
         """
         return await self._run(self._open())
@@ -105,7 +109,6 @@ class CVDPEnv(Env):
 
     async def close(self) -> None:
         """End the episode and its container, and whatever runs in it. Idempotent."""
-        self._closed = True
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._end())
         await asyncio.shield(self._closing)
@@ -115,127 +118,84 @@ class CVDPEnv(Env):
         if running is not None and not running.done():
             running.cancel()
             await asyncio.wait([running])
-        if self._episode is not None:
-            await self._episode.close()
+        await self.episode.close()
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work that `close` can end; when it fails or is cancelled, the container ends with it.
 
-        The work is cancelled once at most, whoever is impatient: a second time would hit its own cleaning up.
+        The work is cancelled at most once: a second cancellation would interrupt its clean-up.
         """
-        if self._closed:
+        if self._closing is not None:
             work.close()
             raise SandboxLost("this environment is closed; its group was cleaned up, or its rollout has failed before")
         self._running = running = asyncio.ensure_future(work)
         try:
             return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            by_close = running.cancelled()
+        except BaseException as error:
+            by_close = isinstance(error, asyncio.CancelledError) and running.cancelled()
             await to_the_end(self.close())
             if by_close:
                 raise SandboxLost("this environment was closed while it worked") from None
             raise
-        except BaseException:
-            await to_the_end(self.close())
-            raise
 
     async def _open(self) -> tuple[tinker.ModelInput, StopCondition] | InitialObservationOverflow:
-        if self._episode is not None:
-            raise UsageError("a CVDPEnv serves one rollout; make another")
-        opened = await asyncio.to_thread(open_prompt, self.problem, self.config, self._dialect.renderer)
-        if opened is None:
-            return self._overflow()
-        if opened.cut:
-            logger.info("%s: the prompt was shortened: %s", self.problem.id, "; ".join(opened.cut))
-        self._episode = self._make_episode(opened)
-        await self._episode.start()
-        self._tokens = TokenTranscript(opened.ids)
-        return self._tokens.model_input(), self._dialect.renderer.stop
-
-    def _make_episode(self, opened: Opened) -> Episode | SingleTurnEpisode:
-        common: dict[str, Any] = {
-            "grader": self._grader,
-            "renderer": self._dialect.renderer,
-            "config": opened.rules,
-            "seed": self._seed,
-        }
-        if self.config.single_turn:
-            return SingleTurnEpisode(self.problem, **common)
-        if opened.rules.harness_feedback:
-            common["seed"] = None  # siblings share a seed, and what one learns of its stimuli must not help another
-        return Episode(self.problem, provider=self._provider, **common)
-
-    def _overflow(self) -> InitialObservationOverflow:
-        why = f"the opening does not fit {self.config.prompt_limit} tokens, shortened as far as it can be"
-        logger.warning("%s: %s", self.problem.id, why)
-        return InitialObservationOverflow(
-            reward=self.config.overflow_reward,
-            metrics={"prompt_overflow": 1.0, f"{STOP_METRIC_PREFIX}max_tokens": 1.0},
-            logs={"problem_id": self.problem.id, "initial_observation_overflow": why},
-        )
+        self._opened = True
+        try:
+            opening = await self.episode.start()
+        except PromptTooLong as error:
+            logger.warning("%s", error)
+            return InitialObservationOverflow(
+                reward=self.config.overflow_reward,
+                metrics={"prompt_overflow": 1.0, f"{STOP_METRIC_PREFIX}max_tokens": 1.0},
+                logs={"problem_id": self.problem.id, "initial_observation_overflow": str(error)},
+            )
+        if opening.cut:
+            logger.info("%s: the prompt was shortened: %s", self.problem.id, "; ".join(opening.cut))
+        tokens = await asyncio.to_thread(lambda: self.episode.tokens)
+        return tokens.model_input(), self.episode.renderer.stop
 
     async def _step(self, ids: list[int], cut_off: bool) -> StepResult:
-        episode, tokens, renderer = self._episode, self._tokens, self._dialect.renderer
-        if episode is None or tokens is None:
+        episode = self.episode
+        if not self._opened:
             raise UsageError("step before initial_observation")
-        tokens.add_action(ids)
-        said = Completion(self._dialect.decode(ids), token_ids=ids, cut_off=cut_off)
-        turn = await episode.step(said, out_of_tokens=not self._has_room(tokens))
-        stop, score = turn.stop_reason, turn.score
-        if stop is None:
-            answer = (
-                renderer.correction_ids(turn.action.correction or "", ids)
-                if turn.action.kind == "malformed"
-                else renderer.observation_ids(turn.outputs, ids)
-            )
-            tokens.append(answer)
-            if not self._has_room(tokens):
-                assert isinstance(episode, Episode)
-                stop = "max_tokens"
-                score = await episode.finish(stop)
-        metrics: Metrics = {}
-        if stop is not None and score is not None:
-            metrics = final_metrics(score, stop, episode.turns)
-            if self.config.episode.harness_feedback:
-                metrics |= progress_metrics(episode.turns)
+        turn = await episode.step(Completion(self._decode(ids), token_ids=ids, cut_off=cut_off))
+        if episode.over:
             await episode.close()  # now, not when the slowest of the group is done
         return StepResult(
-            reward=turn.progress_reward + (score.reward if score is not None else 0.0),
-            episode_done=stop is not None,
-            next_observation=tokens.model_input(),
-            next_stop_condition=renderer.stop,
-            metrics=metrics,
-            logs=self._logs(turn, stop, score),
+            reward=turn.reward,
+            episode_done=episode.over,
+            next_observation=episode.tokens.model_input(),
+            next_stop_condition=episode.renderer.stop,
+            metrics=final_metrics(episode) if episode.over else {},
+            logs=self._logs(turn),
         )
 
-    def _has_room(self, tokens: TokenTranscript) -> bool:
-        """Whether another turn can be begun behind these tokens."""
-        limit = self.config.max_trajectory_tokens
-        return limit is None or len(tokens) + self.config.fewest_tokens <= limit
-
-    def _logs(self, turn: Turn, stop: StopReason | None, score: Score | None) -> Logs:
-        logs: Logs = {"problem_id": self.problem.id, "turn": turn.number, "action": turn.action.kind}
-        if self._episode is not None and self._episode.transcript_path is not None:
-            logs["transcript"] = str(self._episode.transcript_path)
-        if turn.action.commands:
-            logs["command"] = "\n".join(turn.action.commands)
-        if turn.observation:
-            logs["observation"] = turn.observation
-        if turn.submissions:
-            logs["submissions"] = "; ".join(str(submission) for submission in turn.submissions)
-        if score is not None:
-            logs |= {"stop_reason": str(stop), "tests": f"{score.tests_passed}/{score.tests_total}"}
-            logs["score_reason"] = score.reason
+    def _logs(self, turn: Turn) -> Logs:
+        logs: Logs = {
+            "problem_id": self.problem.id,
+            "turn": turn.number,
+            "action": turn.action.kind,
+            "transcript": str(self.episode.transcript_path or ""),
+            "command": "\n".join(turn.action.commands),
+            "observation": turn.observation,
+            "submissions": "; ".join(str(submission) for submission in turn.submissions),
+        }
+        logs = {name: value for name, value in logs.items() if value != ""}
+        if turn.score is not None:
+            logs |= {"stop_reason": str(turn.stop_reason), "score_reason": turn.score.reason}
+            logs["tests"] = f"{turn.score.tests_passed}/{turn.score.tests_total}"
         return logs
 
 
-def final_metrics(score: Score, stop: StopReason, turns: Sequence[Turn]) -> Metrics:
+def final_metrics(episode: Episode) -> Metrics:
     """What a trainer averages over episodes; all on the last transition, so that each episode counts once.
 
     ``format_valid``, ``syntax_valid`` and ``tests_passed`` are 0 or 1: code for a target was there, every target file
     was free of syntax errors, the official verdict.
     """
-    return {
+    turns, score = episode.turns, episode.turns[-1].score
+    assert score is not None
+    metrics: Metrics = {
         "format_valid": float(score.format > 0),
         "syntax_valid": float(score.syntax >= 1.0),
         "tests_passed": float(score.passed),
@@ -247,16 +207,12 @@ def final_metrics(score: Score, stop: StopReason, turns: Sequence[Turn]) -> Metr
         "commands_timed_out": sum(result.timed_out for turn in turns for result in turn.results),
         "malformed_turns": sum(turn.action.kind == "malformed" for turn in turns),
         "score_seconds": score.seconds,
-        f"{STOP_METRIC_PREFIX}{stop}": 1.0,
+        f"{STOP_METRIC_PREFIX}{turns[-1].stop_reason}": 1.0,
     }
-
-
-def progress_metrics(turns: Sequence[Turn]) -> Metrics:
-    """How often the agent submitted in an episode, and what it earned thereby."""
-    return {
-        "submissions": sum(len(turn.submissions) for turn in turns),
-        "progress_reward": sum(turn.progress_reward for turn in turns),
-    }
+    if episode.config.harness_feedback:
+        metrics["submissions"] = sum(len(turn.submissions) for turn in turns)
+        metrics["progress_reward"] = sum(turn.progress_reward for turn in turns)
+    return metrics
 
 
 class CVDPEnvGroupBuilder(EnvGroupBuilder):
@@ -295,20 +251,14 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         dialect = await asyncio.to_thread(load_dialect, self.config)
         if self._lease is None:
             self._lease = acquire()
-        runtime = self._lease.runtime
-        envs = [
-            CVDPEnv(
-                self.problem,
-                self.config,
-                dialect=dialect,
-                provider=runtime.provider,
-                grader=runtime.scorer(self.config.reward, self.config.score_cache),
-                seed=self.seed,
-            )
+        provider = self._lease.runtime.provider
+        grader = self._lease.runtime.scorer(self.config.reward, self.config.score_cache)
+        made = [
+            CVDPEnv(self.problem, self.config, dialect=dialect, provider=provider, grader=grader, seed=self.seed)
             for _ in range(self.group_size)
         ]
-        self._envs += envs
-        return envs
+        self._envs += made
+        return made
 
     async def cleanup(self) -> None:
         """End every environment that was made, rollouts that still run included. Idempotent.
@@ -317,20 +267,20 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         """
         envs, self._envs = self._envs, []
         lease, self._lease = self._lease, None
-        await to_the_end(_end_group(envs, lease))
+
+        async def end() -> None:
+            ended = await asyncio.gather(*(env.close() for env in envs), return_exceptions=True)
+            if lease is not None:
+                ended += await asyncio.gather(lease.release(), return_exceptions=True)
+            for error in ended:
+                if isinstance(error, BaseException):
+                    logger.warning("cleaning up a group: %s: %s", type(error).__name__, error)
+
+        await to_the_end(end())
 
     def logging_tags(self) -> list[str]:
         """``cvdp``, the category such as ``cid003``, and the difficulty."""
         return ["cvdp", category_name(self.problem.category), self.problem.difficulty]
-
-
-async def _end_group(envs: Sequence[CVDPEnv], lease: Lease | None) -> None:
-    ended = await asyncio.gather(*(env.close() for env in envs), return_exceptions=True)
-    if lease is not None:
-        ended += await asyncio.gather(lease.release(), return_exceptions=True)
-    for error in ended:
-        if isinstance(error, BaseException):
-            logger.warning("cleaning up a group: %s: %s", type(error).__name__, error)
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:

@@ -174,7 +174,7 @@ def _named(line: str) -> str:
 
 
 def _place(block: Block, problem: Problem) -> dict[str, str]:
-    """The files that a block is for; empty when that cannot be said of it alone."""
+    """The files that a block is for; empty when the block alone does not say."""
     path = _path(block.name, problem)
     if path:
         return {path: block.code}

@@ -1,10 +1,14 @@
-"""One episode: a problem, a sandbox, a renderer, a score. Every face of the environment drives this one state machine.
+"""One episode: a problem, a workspace, a renderer, a score. Every interface drives this one state machine.
 
 ::
 
     new ──start()──► running ──step()──► running │ over ──close()──► closed
 
-`Episode` owns its sandbox and its transcript, from `start` to `close`.
+With `EpisodeConfig.workspace` ``"shell"``, the agent works in a sandbox and `step` runs its commands. With
+``"answer"``, the first `step` takes the files out of the completion, and the episode is over. In both cases the last
+step grades.
+
+`Episode` owns its workspace, and with it a sandbox, and its transcript, from `start` to `close`.
 """
 
 from __future__ import annotations
@@ -16,22 +20,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
-from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
+from ..errors import UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem
-from ..prompts import build_prompt
-from ..renderers import Action, Renderer
-from ..renderers.native import read_native
-from ..renderers.protocol import with_notes
-from ..sandboxes import CommandResult, Sandbox, SandboxProvider
+from ..renderers import Renderer
+from ..renderers.transcript import TokenTranscript
+from ..sandboxes import Sandbox, SandboxProvider
 from ..scoring.score import Score
-from .outputs import BROKEN, describe
+from .prompt import episode_renderer, open_prompt
 from .recording import Recording
 from .rules import FOLDERS, EpisodeConfig, Grader
-from .submissions import MISPLACED, Submissions
+from .submissions import Submissions
 from .turns import Opening, StopReason, Turn
+from .workspaces import AnswerWorkspace, ShellWorkspace, Workspace
 
 __all__ = ["FOLDERS", "Episode", "EpisodeConfig", "Grader", "Opening", "StopReason", "Turn"]
 
@@ -39,37 +40,52 @@ __all__ = ["FOLDERS", "Episode", "EpisodeConfig", "Grader", "Opening", "StopReas
 class Episode:
     """One episode of one problem.
 
+    A policy takes part in both kinds of workspace in the same way: it gets `Episode.renderer`, which declares no tool
+    where there is none, then `Opening.messages` (or in tokens ``renderer.initial_ids(opening.system, opening.user)``),
+    and each completion goes to `step` until `Turn.stop_reason` is set.
+
     Args:
-        problem: What is to be solved.
-        provider: Where the sandbox comes from.
+        problem: What to solve.
         grader: Who scores the files at the end.
         renderer: The model's dialect.
-        config: The rules.
-        seed: What the shell's ``$RANDOM`` and the stimuli of submissions come from; recorded in the transcript. None
-            draws one.
-        on_output: Told of commands' output as it comes, for live display.
+        provider: Where the sandbox comes from; an episode of one answer needs none.
+        config: The rules; None for the defaults.
+        seed: Of the shell's ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws one.
+        on_output: Called with commands' output as it comes, for live display.
+
+    Example:
+        async with Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode:
+            opening = await episode.start()
+            turn = await episode.step("All done.")
+            print(turn.stop_reason, turn.score)
     """
 
     def __init__(
         self,
         problem: Problem,
         *,
-        provider: SandboxProvider,
         grader: Grader,
         renderer: Renderer,
+        provider: SandboxProvider | None = None,
         config: EpisodeConfig | None = None,
         seed: int | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> None:
-        self.problem, self.renderer, self.config = problem, renderer, config or EpisodeConfig()
-        self._provider, self._grader, self._on_output = provider, grader, on_output
-        self._seed = secrets.randbits(31) if seed is None else seed
-        self._sandbox: Sandbox | None = None
+        self.problem, self.config = problem, config or EpisodeConfig()
+        self.renderer = episode_renderer(self.config, renderer)
+        self.seed = secrets.randbits(31) if seed is None else seed
+        self._grader = grader
+        self._submissions = Submissions(problem, grader, self.config, self.seed)
+        self._workspace: Workspace = (
+            AnswerWorkspace(problem, self.renderer)
+            if self.config.workspace == "answer"
+            else ShellWorkspace(problem, self.config, provider, renderer, self._submissions, self.seed, on_output)
+        )
         self._recording = Recording(problem, self.config)
-        self._submissions = Submissions(problem, grader, self.config, self._seed)
+        self._opening: Opening | None = None
+        self._tokens: TokenTranscript | None = None
         self._begun = time.monotonic()
         self._malformed = 0
-        self._broken = False
         self.turns: list[Turn] = []
         self.over = False
 
@@ -80,10 +96,23 @@ class Episode:
 
     @property
     def sandbox(self) -> Sandbox:
-        """The running episode's machine. Whoever runs commands in it beside `step` changes what the agent finds."""
-        if self._sandbox is None:
-            raise UsageError("an episode has a sandbox between start() and close() only")
-        return self._sandbox
+        """The running episode's machine. Commands run in it besides `step` change what the agent finds."""
+        if self._workspace.sandbox is None:
+            raise UsageError("only an episode in a shell has a sandbox, between start() and close()")
+        return self._workspace.sandbox
+
+    @property
+    def tokens(self) -> TokenTranscript:
+        """The episode in tokens, for policies that sample tokens: prompt, sampled ids, and the replies to them.
+
+        Raises:
+            UsageError: The renderer has no vocabulary, or the episode has not started.
+        """
+        if self._tokens is None:
+            if self._opening is None:
+                raise UsageError("an episode has tokens from start() on")
+            self._tokens = TokenTranscript(self.renderer.initial_ids(self._opening.system, self._opening.user))
+        return self._tokens
 
     async def __aenter__(self) -> Episode:
         return self
@@ -92,82 +121,43 @@ class Episode:
         await self.close()
 
     async def start(self) -> Opening:
-        """Start the sandbox, put the problem's files into it, and give the prompt.
+        """Make the workspace ready, and give the prompt.
 
         Raises:
-            SandboxError: No sandbox could be had, after `EpisodeConfig.start_attempts`.
+            PromptTooLong: The prompt does not fit its budget. Nothing was started.
+            SandboxError: No sandbox starts, after `EpisodeConfig.start_attempts`.
+            UsageError: The episode has been started already.
         """
-        if self._sandbox is not None or self.over:
+        if self._opening is not None or self.over:
             raise UsageError("this episode has been started already; make another Episode")
-        config = self.config
-        system, user = build_prompt(
-            self.problem,
-            renderer=self.renderer.name,
-            command_timeout=config.command_timeout,
-            max_output=config.max_output,
-            max_turns=config.max_turns,
-            harness_feedback=config.harness_feedback,
-        )
-        system = system if config.system_prompt is None else config.system_prompt
-        user = user if config.user_prompt is None else config.user_prompt
+        system, user, cut = await asyncio.to_thread(open_prompt, self.problem, self.config, self.renderer)
         self._begun = time.monotonic()
-        self._sandbox = await self._start_sandbox()
+        await self._workspace.open()
+        messages = self.renderer.initial_messages(system, user)
+        self._opening = Opening(system, user, messages, "\n\n".join(message["content"] for message in messages), cut)
         self._recording.begin(
-            system,
-            user,
+            self._opening,
             renderer=self.renderer.name,
-            seed=self._seed,
-            image=getattr(self._sandbox, "image_id", ""),
+            seed=self.seed,
+            image=getattr(self._workspace.sandbox, "image_id", ""),
             weights=getattr(self._grader, "weights", None),
         )
-        messages = self.renderer.initial_messages(system, user)
-        return Opening(system, user, messages, "\n\n".join(message["content"] for message in messages))
+        return self._opening
 
-    async def _start_sandbox(self) -> Sandbox:
-        attempts = self.config.start_attempts
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(SandboxError),
-            stop=stop_after_attempt(attempts),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
-            reraise=True,
-        ):
-            with attempt:
-                sandbox = await self._provider.create(self.config.sandbox)
-                try:
-                    await sandbox.write_files(self.problem.context)
-                    folders = f"mkdir -p rtl verif docs rundir && RANDOM={self._seed & 0x7FFFFFFF}"
-                    made = await sandbox.run(folders, timeout=30.0)
-                    if made.exit_code != 0:
-                        raise SandboxLost(f"sandbox {sandbox.id} cannot make folders: {made.output.strip()[-400:]}")
-                except SandboxBroken as error:  # before an agent has had a word
-                    await asyncio.shield(sandbox.close())
-                    raise SandboxLost(str(error)) from error
-                except BaseException:
-                    await asyncio.shield(sandbox.close())
-                    raise
-        return sandbox
-
-    async def step(self, completion: str | Completion, *, out_of_tokens: bool = False) -> Turn:
-        """Take what the policy said, run what it asks for, and grade if this was the last turn.
-
-        Args:
-            completion: The policy's words.
-            out_of_tokens: The policy's token budget ends with this turn, whatever it said.
+    async def step(self, completion: str | Completion) -> Turn:
+        """Take the policy's completion, do what it asks for, and grade if this was the last turn.
 
         Raises:
             SandboxError: The machine failed; the episode is over, without a score.
             UsageError: The episode has not begun or is over.
         """
-        if self._sandbox is None or self.over:
-            raise UsageError(
-                "step needs a running episode: call start() first, and make a new Episode when one is over"
-            )
-        said = Completion(completion) if isinstance(completion, str) else completion
+        self._require_running("step")
+        completion = Completion(completion) if isinstance(completion, str) else completion
         begun = time.monotonic()
         try:
-            turn = await self._act(said, len(self.turns) + 1)
-            stop = self._stop_reason(turn.action, turn.number, out_of_tokens)
-            await self._recording.turn(said, turn, time.monotonic() - begun, self._sandbox)
+            turn = await self._workspace.act(completion, len(self.turns) + 1)
+            stop = self._stop_reason(turn, completion)
+            await self._recording.turn(completion, turn, time.monotonic() - begun, self._workspace.sandbox)
             score = await self._grade() if stop is not None else None
         except BaseException as error:
             self._end("error", error)
@@ -178,61 +168,33 @@ class Episode:
             self._end(stop)
         return turn
 
-    async def _act(self, said: Completion, number: int) -> Turn:
-        renderer = self.renderer
-        if said.native is not None:
-            action = read_native(said.native, truncated=said.cut_off)
-        elif said.token_ids is not None:
-            action = renderer.parse_ids(said.token_ids, truncated=said.cut_off)
-        else:
-            action = renderer.parse_text(said.text, truncated=said.cut_off)
-        if action.kind == "malformed":
-            return Turn(number, action, observation=renderer.correction_text(action.correction or ""))
-        if action.kind == "final":
-            return Turn(number, action)
-        results: list[CommandResult] = []
-        outputs: list[str] = []
-        for command in action.commands:
-            try:
-                result = BROKEN if self._broken else await self._run(command)
-            except SandboxBroken:
-                self._broken, result = True, BROKEN
-            notes = [MISPLACED] if self._submissions.misplaced(command, result) else []
-            results.append(result)
-            outputs += with_notes([describe(result, self.config.command_timeout)], notes)
-        shown = with_notes(outputs, action.notes)
-        return Turn(number, action, tuple(results), tuple(shown), renderer.observation_text(shown))
-
-    async def _run(self, command: str) -> CommandResult:
-        sandbox = self.sandbox
-        if self._submissions.takes(command):
-            submitted = await self._submissions.submit(sandbox)
-            if self._on_output is not None:
-                self._on_output(submitted.output.encode())
-            return submitted
-        return await sandbox.run(
-            command,
-            timeout=self.config.command_timeout,
-            max_output=self.config.max_output,
-            on_output=self._on_output,
-        )
-
-    def _stop_reason(self, action: Action, number: int, out_of_tokens: bool) -> StopReason | None:
-        self._malformed = self._malformed + 1 if action.kind == "malformed" else 0
-        if action.kind == "final":
-            return "completed"
+    def _stop_reason(self, turn: Turn, completion: Completion) -> StopReason | None:
+        """Why the episode ends with this turn, if it does. Appends the turn to the tokens, where there are any."""
+        ids = completion.token_ids
+        if ids is not None:
+            self.tokens.add_action(ids)
+        self._malformed = self._malformed + 1 if turn.action.kind == "malformed" else 0
+        if turn.stop_reason is not None:
+            return turn.stop_reason
         if self._malformed >= self.config.max_malformed:
             return "parse_error"
-        if self._broken:
-            return "sandbox_broken"
-        if out_of_tokens:
+        if ids is not None and not self.config.has_room(len(self.tokens)):
             return "max_tokens"
-        return "max_turns" if number >= self.config.max_turns else None
+        if turn.number >= self.config.max_turns:
+            return "max_turns"
+        if ids is not None:
+            self.tokens.append(
+                self.renderer.correction_ids(turn.action.correction or "", ids)
+                if turn.action.kind == "malformed"
+                else self.renderer.observation_ids(turn.outputs, ids)
+            )
+            if not self.config.has_room(len(self.tokens)):
+                return "max_tokens"
+        return None
 
     async def finish(self, reason: StopReason) -> Score:
-        """End the episode from outside, as when the next prompt would not fit, and grade what is there."""
-        if self._sandbox is None or self.over:
-            raise UsageError("finish needs a running episode")
+        """End the episode from outside, as when the model's context is full, and grade what is there."""
+        self._require_running("finish")
         try:
             score = await self._grade()
         except BaseException as error:
@@ -246,8 +208,15 @@ class Episode:
         if not self.over:
             self._end("error", error)
 
+    def _require_running(self, method: str) -> None:
+        if self._opening is None or self.over:
+            raise UsageError(
+                f"{method} needs a running episode: call start() first, and make a new Episode when one is over"
+            )
+
     async def _grade(self) -> Score:
-        score, files = await self._submissions.grade(self.sandbox)
+        files, notes = await self._workspace.files()
+        score = await self._submissions.grade(files, notes)
         self._recording.score(score, files)
         return score
 
@@ -257,9 +226,7 @@ class Episode:
         self._recording.end(stop_reason, turns, time.monotonic() - self._begun, error)
 
     async def close(self) -> None:
-        """End the sandbox and the transcript. Idempotent, and safe at any moment."""
+        """End the workspace and the transcript. Idempotent, and safe at any moment."""
         self.over = True
-        sandbox, self._sandbox = self._sandbox, None
         self._recording.close()
-        if sandbox is not None:
-            await sandbox.close()
+        await self._workspace.close()

@@ -14,9 +14,9 @@ from ..sandboxes import CommandResult, FoundFiles, Sandbox
 from ..scoring import RewardWeights
 from ..scoring.score import Score
 from ..transcripts import CommandRecord, End, Header, ScoreRecord, SubmissionRecord, TranscriptWriter, TurnRecord
-from .rules import FOLDERS, RECORDED_RULES, EpisodeConfig
+from .rules import FOLDERS, EpisodeConfig
 from .submissions import Submission, Submitted
-from .turns import Turn
+from .turns import Opening, Turn
 
 MAX_RECORDED_FILE = 256 << 10
 MAX_RECORDED_TOTAL = 4 << 20
@@ -27,8 +27,8 @@ class Recording:
     """The transcript of one episode, from `begin` to `close`. Where none is wanted, each method does nothing.
 
     Args:
-        problem: What is to be solved.
-        config: The rules; they say where to write, and what.
+        problem: What to solve.
+        config: The rules; they name the folder, and what to record.
     """
 
     def __init__(self, problem: Problem, config: EpisodeConfig) -> None:
@@ -41,31 +41,22 @@ class Recording:
         """The file, once it has been begun."""
         return self._writer.path if self._writer is not None else None
 
-    def begin(
-        self,
-        system: str,
-        user: str,
-        *,
-        renderer: str,
-        seed: int | None,
-        image: str,
-        weights: object,
-    ) -> None:
+    def begin(self, opening: Opening, *, renderer: str, seed: int, image: str, weights: object) -> None:
         """Write the header.
 
         Args:
-            system: The system message; `user` likewise.
+            opening: What the model reads first.
             renderer: The dialect's name.
             seed: The episode's.
-            image: The sandbox's image by its digest.
+            image: The sandbox's image by its digest; empty where there is no sandbox.
             weights: The grader's, where they are `RewardWeights`.
         """
         if self._config.transcript_dir is None:
             return
         self._writer = TranscriptWriter.in_folder(self._config.transcript_dir, self._problem.id)
-        if self._config.record_files:
+        if self._config.record_files and self._config.workspace == "shell":
             self._files = _followed(self._problem.context)
-        options = {name: getattr(self._config, name) for name in RECORDED_RULES}
+        options = self._config.recorded()
         if isinstance(weights, RewardWeights):
             options["weights"] = weights.model_dump()
         self._write(
@@ -79,13 +70,13 @@ class Recording:
                 renderer=renderer,
                 seed=seed,
                 options=options,
-                system=system,
-                user=user,
+                system=opening.system,
+                user=opening.user,
                 files=self._files,
             )
         )
 
-    async def turn(self, said: Completion, turn: Turn, seconds: float, sandbox: Sandbox) -> None:
+    async def turn(self, completion: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None) -> None:
         """Write a turn, with what it did to the work folder."""
         if self._writer is None:
             return
@@ -93,13 +84,13 @@ class Recording:
         self._write(
             TurnRecord(
                 turn=turn.number,
-                completion=said.text,
-                native=said.native,
-                token_ids=list(said.token_ids) if said.token_ids is not None else None,
-                logprobs=list(said.logprobs) if said.logprobs is not None else None,
-                cut_off=said.cut_off,
+                completion=completion.text,
+                native=completion.native,
+                token_ids=list(completion.token_ids) if completion.token_ids is not None else None,
+                logprobs=list(completion.logprobs) if completion.logprobs is not None else None,
+                cut_off=completion.cut_off,
                 action=turn.action.kind,
-                commands=[_command(*pair) for pair in zip(turn.action.commands, turn.results, strict=True)],
+                commands=[_command(*ran) for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True)],
                 observation=turn.observation,
                 files=files,
                 left_out=left_out,
@@ -107,9 +98,9 @@ class Recording:
             )
         )
 
-    async def _changes(self, turn: Turn, sandbox: Sandbox) -> tuple[dict[str, str | None], list[str]]:
+    async def _changes(self, turn: Turn, sandbox: Sandbox | None) -> tuple[dict[str, str | None], list[str]]:
         """What the turn's commands did to the text files of the graded folders, and what is not followed of them."""
-        if not self._config.record_files or not turn.results:
+        if not self._config.record_files or not turn.results or sandbox is None:
             return {}, []
         try:
             found = await sandbox.read_files(
@@ -167,7 +158,7 @@ def _followed(context: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _command(command: str, result: CommandResult) -> CommandRecord:
+def _command(command: str, result: CommandResult, output: str) -> CommandRecord:
     submission = result.submission if isinstance(result, Submitted) else None
     return CommandRecord(
         command=command,
@@ -176,6 +167,7 @@ def _command(command: str, result: CommandResult) -> CommandRecord:
         truncated_output=result.truncated,
         restarted=result.restarted,
         seconds=result.seconds,
+        output=output,
         submission=submission_record(submission) if submission is not None else None,
     )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from ..errors import UsageError
 from ..problems import Problem
@@ -25,13 +27,13 @@ RECORDED_RULES = (
     "harness_feedback",
     "progress_coef",
 )
-"""The rules that decide what happens, by name: a transcript holds them, and a replay takes them from there."""
+"""The rules that a transcript holds by name, besides the workspace; see `EpisodeConfig.recorded`."""
 
 LONGEST_TIMEOUT = 7 * 24 * 3600.0
-"""Seconds, of any time-out; timers of the operating system end somewhere beyond."""
+"""Upper bound of every time-out, in seconds; operating systems' timers overflow somewhere beyond."""
 
-SINGLE_TURN_FEEDBACK = "harness_feedback: an episode of one completion has no turn to submit in; it must be 0 there"
-"""Said where a single-turn episode is asked for submissions."""
+MIN_TURN_TOKENS = 256
+"""A turn with fewer tokens left than this is not started: no useful call fits into them."""
 
 
 class Grader(Protocol):
@@ -46,47 +48,128 @@ class Grader(Protocol):
 
 @dataclass(frozen=True)
 class EpisodeConfig:
-    """The rules of an episode."""
+    """All rules of an episode. Every interface takes this one object; it is checked once, when it is made.
+
+    Raises:
+        UsageError: A value is out of its range; names the option.
+    """
+
+    workspace: Literal["shell", "answer"] = "shell"
+    """``shell``: the agent works in a sandbox for several turns, and the files it leaves there are graded. ``answer``:
+    it answers once, without any tool, and the files in its answer are graded."""
 
     max_turns: int = 50
-    command_timeout: float = 30.0
-    """Seconds a command may run."""
-    max_output: int = 16_000
-    """Characters of a command's output that the model gets to read."""
+    """Turns before a shell episode is truncated, and graded."""
     max_malformed: int = 3
-    """Malformed turns in a row that end the episode."""
-    scoring_timeout: float = 600.0
-    """Seconds the hidden tests may run."""
+    """Malformed turns in a row that end a shell episode."""
+    command_timeout: float = 30.0
+    """Seconds that one command may run."""
+    max_output: int = 16_000
+    """Characters of one command's output that the model reads; longer output is cut in the middle."""
     harness_feedback: int = 0
-    """How often the agent may have its files graded before the end, by the command ``submit``; 0 takes it away."""
+    """How often the agent may have its files graded before the end, with the command ``submit``; it is told the names
+    of the checks that fail. 0 turns the command off."""
     progress_coef: float = 0.5
-    """Reward for the whole way from no test passed to all of them, paid between submissions for each step of it."""
-    start_attempts: int = 3
-    """How often a sandbox is tried to be had before the machine's fault is raised."""
-    sandbox: SandboxSpec = field(default_factory=SandboxSpec)
-    transcript_dir: Path | None = None
-    """Folder for the transcript; None writes none."""
-    record_files: bool = True
-    """Whether the transcript holds the text files that each turn changed. Costs about a millisecond a turn."""
+    """Reward for getting from no test passed to all of them, paid as submissions get closer."""
+    scoring_timeout: float = 600.0
+    """Seconds that all hidden tests together may run, in each grading."""
+
+    max_tokens: int | None = None
+    """Tokens that one turn may sample; None leaves the limit to whoever samples."""
+    max_trajectory_tokens: int | None = None
+    """Tokens of the whole episode: prompt, sampled tokens and command outputs. When the next turn has no room, the
+    episode is truncated, and graded. Counted for policies that sample tokens; None for no limit."""
+    max_prompt_tokens: int | None = None
+    """Tokens of the prompt. A longer task is shortened, and the prompt says where. Needs a renderer with a vocabulary;
+    None for no limit."""
+
     system_prompt: str | None = None
     """Replaces the package's system message; ``""`` gives none."""
     user_prompt: str | None = None
     """Replaces the problem's user message."""
+    teach_dialect: bool = True
+    """Whether the prompt teaches the dialect's form of tool calls. False for a chat service with tools of its own."""
+
+    sandbox: SandboxSpec = field(default_factory=SandboxSpec)
+    """Image and limits of the agent's sandbox."""
+    start_attempts: int = 3
+    """How often starting a sandbox is tried before the machine's fault is raised."""
+    transcript_dir: Path | None = None
+    """Folder for the transcript; None writes none. A str is converted."""
+    record_files: bool = True
+    """Whether the transcript holds the text files that each turn changed. Costs about a millisecond a turn."""
 
     def __post_init__(self) -> None:
-        for name in ("max_turns", "max_output", "max_malformed", "start_attempts", "harness_feedback"):
-            self._check(name, Integral, int, "a whole number", more_than_0=name != "harness_feedback")
-        for name in ("command_timeout", "scoring_timeout", "progress_coef"):
-            self._check(name, Real, float, "a finite number", more_than_0=name != "progress_coef")
+        if self.workspace not in ("shell", "answer"):
+            raise UsageError(f"workspace must be 'shell' or 'answer', got {self.workspace!r}")
+        for name in ("max_turns", "max_output", "max_malformed", "start_attempts"):
+            self._check(name, Integral)
+        for name in ("max_tokens", "max_trajectory_tokens", "max_prompt_tokens"):
+            if getattr(self, name) is not None:
+                self._check(name, Integral, none=", or None for no limit")
         for name in ("command_timeout", "scoring_timeout"):
+            self._check(name, Real)
             if getattr(self, name) > LONGEST_TIMEOUT:
                 raise UsageError(f"{name} must be at most {LONGEST_TIMEOUT:g} seconds, got {getattr(self, name)!r}")
+        self._check("harness_feedback", Integral, zero=True)
+        self._check("progress_coef", Real, zero=True)
+        if self.harness_feedback and self.workspace == "answer":
+            raise UsageError("harness_feedback must be 0 in an episode of one answer, which has no turn to submit in")
+        self._check_transcript_dir()
 
-    def _check(self, name: str, kind: type, plain: type, words: str, *, more_than_0: bool) -> None:
+    def _check(self, name: str, kind: type, *, zero: bool = False, none: str = "") -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):  # type: ignore[arg-type]
-            raise UsageError(f"{name} must be {words}, got {value!r}")
-        if value < 0 or (more_than_0 and value == 0):  # type: ignore[operator]
-            raise UsageError(f"{name} must be {'greater than 0' if more_than_0 else '0 or more'}, got {value!r}")
-        if not isinstance(value, (int, float)):
-            object.__setattr__(self, name, plain(value))  # a number of numpy's, which a transcript cannot hold
+            words = "a whole number" if kind is Integral else "a finite number"
+            raise UsageError(f"{name} must be {words}{none}, got {value!r}")
+        if value < 0 or (value == 0 and not zero):  # type: ignore[operator]
+            raise UsageError(f"{name} must be {'0 or more' if zero else 'greater than 0'}{none}, got {value!r}")
+        if not isinstance(value, (int, float)):  # a number of NumPy's, which JSON cannot hold
+            object.__setattr__(self, name, int(value) if kind is Integral else float(value))  # type: ignore
+
+    def _check_transcript_dir(self) -> None:
+        folder = self.transcript_dir
+        if folder is None:
+            return
+        if not isinstance(folder, (str, os.PathLike)):
+            raise UsageError(f"transcript_dir must be a folder's path or None, got {folder!r}")
+        object.__setattr__(self, "transcript_dir", Path(folder))
+        if Path(folder).exists() and not Path(folder).is_dir():
+            raise UsageError(f"transcript_dir must be a folder, and {folder} is a file")
+
+    def with_options(self, **options: Any) -> EpisodeConfig:
+        """A copy with some fields replaced, given by name. Raises `UsageError` for an unknown name."""
+        known = [field.name for field in fields(self)]
+        for name in options:
+            if name not in known:
+                raise UsageError(f"unknown option {name!r}; the rules of an episode are {', '.join(known)}")
+        return replace(self, **options)
+
+    @property
+    def min_turn_tokens(self) -> int:
+        """Tokens that must be left for a turn to be started at all."""
+        # The cookbook's rollout loop ends an episode itself, ungraded, when a single token is left.
+        return max(2, min(self.max_tokens or MIN_TURN_TOKENS, MIN_TURN_TOKENS))
+
+    def has_room(self, tokens: int) -> bool:
+        """Whether another turn can be started after this many tokens."""
+        return self.max_trajectory_tokens is None or tokens + self.min_turn_tokens <= self.max_trajectory_tokens
+
+    @property
+    def prompt_limit(self) -> int | None:
+        """Tokens that the prompt may have; None for no limit."""
+        limits = [] if self.max_prompt_tokens is None else [self.max_prompt_tokens]
+        if self.max_trajectory_tokens is not None:
+            limits.append(max(1, self.max_trajectory_tokens - self.min_turn_tokens))
+        return min(limits, default=None)
+
+    def recorded(self) -> dict[str, Any]:
+        """The rules that decide what happens, as a transcript's header holds them; see `from_record`."""
+        rules = {name: getattr(self, name) for name in RECORDED_RULES}
+        return rules | ({"single_turn": True} if self.workspace == "answer" else {})
+
+    @classmethod
+    def from_record(cls, options: Mapping[str, Any], **more: Any) -> EpisodeConfig:
+        """The rules that a transcript's header names, and `more` fields. Raises `UsageError` for bad values."""
+        rules = {name: options[name] for name in RECORDED_RULES if name in options}
+        return cls(workspace="answer" if options.get("single_turn") else "shell", **rules, **more)

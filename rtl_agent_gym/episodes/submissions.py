@@ -1,4 +1,4 @@
-"""Grading before the end: the command ``submit``, what the agent is told of it, and what its progress earns.
+"""Grading before the end: the command ``submit``, what the agent learns from it, and what its progress earns.
 
 ``submit`` is no program in the sandbox. The episode takes the command before the shell would, so every dialect calls it
 as it calls anything else. The files are graded as at the end, in a fresh machine, and the agent reads the names of what
@@ -21,26 +21,24 @@ import hashlib
 import re
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ..errors import SandboxBroken
 from ..problems import Problem
-from ..sandboxes import CommandResult, FoundFiles, Sandbox
+from ..sandboxes import CommandResult
 from ..sandboxes.observation import cut
 from ..scoring import RewardWeights
 from ..scoring.score import Score
-from .rules import FOLDERS, EpisodeConfig, Grader
+from .rules import EpisodeConfig, Grader
 
 COMMAND = "submit"
 MISPLACED = f"{COMMAND} must be a command of its own: nothing before it, nothing after it. Nothing was checked"
-"""Told where the shell was asked for it."""
+"""The note under a command that contains ``submit`` among other things."""
 
 FIRST_ANSWER = 1.0
 """Seconds after which the first submission's answer may come; after each of them, the next wait is twice as long."""
 
 _LONGEST_NAME = 80
-_MOST_NAMED = 5
-"""Files that a reason names of those that were left out."""
 _IN_A_LINE = re.compile(
     rf"(?:^|[;&|({{]|\b(?:then|do|else|time|exec|command)\b)[ \t]*{COMMAND}(?=$|[\s;&|)}}<>])", re.MULTILINE
 )
@@ -76,7 +74,7 @@ class Submissions:
     """The gradings of one episode: those that the agent asks for, and the last.
 
     Args:
-        problem: What is to be solved.
+        problem: What to solve.
         grader: Who scores the files.
         config: How many submissions there are, and what progress earns.
         seed: The episode's.
@@ -96,8 +94,11 @@ class Submissions:
         unknown = result.exit_code == 127 or f"{COMMAND}: command not found" in result.output
         return self._config.harness_feedback > 0 and unknown and _IN_A_LINE.search(command) is not None
 
-    async def submit(self, sandbox: Sandbox) -> Submitted:
+    async def submit(self, read: Callable[[], Awaitable[tuple[dict[str, str | bytes], str]]]) -> Submitted:
         """Grade the files as they stand, or say that no submission is left.
+
+        Args:
+            read: Gives the files, and which ones were left out; see `Workspace.files`.
 
         Raises:
             SandboxError: The machine failed; the submission has no result.
@@ -107,7 +108,7 @@ class Submissions:
             what = "the one submission is" if total == 1 else f"all {total} submissions are"
             return self._result(f"{what} used up; nothing was checked", 2, begun, None)
         self.used += 1
-        score, _ = await self.grade(sandbox, seed=stimuli_seed(self._problem, self._seed, self.used))
+        score = await self.grade(*await read(), seed=stimuli_seed(self._problem, self._seed, self.used))
         reached = fraction(score)
         reward = self._config.progress_coef * max(0.0, reached - self._best)
         self._best = max(self._best, reached)
@@ -116,37 +117,22 @@ class Submissions:
         await asyncio.sleep(answer_time(time.monotonic() - begun) - (time.monotonic() - begun))
         return self._result(text, 0 if all_pass(score, tested=self._tested) else 1, begun, submission)
 
-    async def grade(self, sandbox: Sandbox, *, seed: int | None = None) -> tuple[Score, dict[str, str | bytes]]:
-        """The score of the files as they stand, and the files.
+    async def grade(self, files: dict[str, str | bytes], notes: str = "", *, seed: int | None = None) -> Score:
+        """The score of files, with `notes` added to its reason.
 
         Args:
-            sandbox: Where they are.
+            files: What to grade.
+            notes: What the files do not say, such as which ones were left out.
             seed: Of the tests' random stimuli; None for the official grading.
-
-        Where the agent's commands have ended the sandbox, there are none. What was left out is said in the reason.
 
         Raises:
             SandboxError: The machine failed; there is no score.
         """
-        files, notes = await self._read(sandbox)
         options = {} if seed is None else {"seed": seed}
         score = await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout, **options)
         if notes:
             score = score.model_copy(update={"reason": "; ".join(part for part in (score.reason, notes) if part)})
-        return score, files
-
-    async def _read(self, sandbox: Sandbox) -> tuple[dict[str, str | bytes], str]:
-        """The files to be graded, and what has to be said of those that are not.
-
-        The problem's own files come first: whatever else an agent leaves, they are graded.
-        """
-        given = [path for path in self._problem.context if path not in self._problem.targets]
-        try:
-            found = await sandbox.read_files(FOLDERS, first=[*self._problem.targets, *given])
-        except SandboxBroken as error:
-            return {}, f"nothing was left to grade: {error}"
-        lines = found.left_out_lines(_MOST_NAMED) if isinstance(found, FoundFiles) else []
-        return dict(found), f"left out: {', '.join(lines)}" if lines else ""
+        return score
 
     @property
     def _tested(self) -> bool:
@@ -180,7 +166,7 @@ def all_pass(score: Score, *, tested: bool = True) -> bool:
 
 
 def verdict(score: Score, *, tested: bool = True) -> str:
-    """What the agent is told of a grading: names alone.
+    """What the agent reads about a grading: names alone.
 
     Args:
         score: The grading.

@@ -1,4 +1,4 @@
-"""What an episode gives to whoever drives it: its opening, and what each turn led to."""
+"""What an episode returns to its driver: its opening, and the outcome of each turn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..renderers import Action
 from ..renderers.protocol import Message
 from ..sandboxes import CommandResult
 from ..scoring.score import Score
+from .answers import Answer
 from .submissions import Submission, Submitted
 
 StopReason = Literal["completed", "max_turns", "max_tokens", "parse_error", "sandbox_broken"]
@@ -27,6 +28,8 @@ class Opening:
     messages: list[Message]
     text: str
     """System and user text as one, without the dialect's control tokens."""
+    cut: tuple[str, ...] = ()
+    """What was left out of the prompt to fit its token budget; empty when nothing was."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,10 @@ class Turn:
     observation: str = ""
     """The same in the dialect, as one text."""
     stop_reason: StopReason | None = None
+    """Set on the last turn, as is `score`."""
     score: Score | None = None
-    """Set on the last turn."""
+    answer: Answer | None = None
+    """The files that were found in the completion, in an episode of one answer."""
 
     @property
     def submissions(self) -> tuple[Submission, ...]:
@@ -62,13 +67,13 @@ class Turn:
 
     @property
     def terminated(self) -> bool:
-        """Whether the agent itself ended the episode."""
-        return self.stop_reason == "completed"
+        """Whether the agent itself ended the episode, as one answer always does."""
+        return self.stop_reason == "completed" or self.answer is not None
 
     @property
     def truncated(self) -> bool:
         """Whether a limit ended it."""
-        return self.stop_reason not in (None, "completed")
+        return self.stop_reason is not None and not self.terminated
 
     def info(self) -> dict[str, Any]:
         """The ``info`` of the Gymnasium contract. For several commands in one turn, the last one's figures.
@@ -93,6 +98,8 @@ class Turn:
                 "fraction": latest.fraction,
                 "reward": self.progress_reward,
             }
+        if self.answer is not None:
+            info["files"] = sorted(self.answer.files)
         if self.stop_reason is not None:
             info["stop_reason"] = self.stop_reason
         if self.score is not None:

@@ -1,9 +1,11 @@
-"""Many episodes with a policy, and what came of them."""
+"""Many episodes with a policy, and their results. `evaluate` plays them."""
 
-from .play import Played, Usage, Watcher, play, rules_for
+from .config import EvaluationConfig, EvaluationRecord
+from .evaluate import Evaluation, evaluate
+from .outcome import EpisodeResult
+from .play import Observer, play, rules_for
 from .replay import Divergence, Replay, replay
-from .results import EpisodeResult, EvaluationConfig, read_config, read_results, results_file
-from .run import Evaluation, Limits, Observer
+from .results import read_config, read_results
 from .statistics import Estimate, pass_at_k
 from .summary import Summary, summarise
 
@@ -13,19 +15,16 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "EvaluationConfig",
-    "Limits",
+    "EvaluationRecord",
     "Observer",
-    "Played",
     "Replay",
     "Summary",
-    "Usage",
-    "Watcher",
+    "evaluate",
     "pass_at_k",
     "play",
     "read_config",
     "read_results",
     "replay",
-    "results_file",
     "rules_for",
     "summarise",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,35 +9,16 @@ from itertools import islice
 from typing import Any, Literal
 
 from ..errors import UsageError
-from ..renderers import Renderer, get_renderer
-from ..renderers.protocol import (
-    ARGUMENT_DESCRIPTION,
-    TOOL_ARGUMENT,
-    TOOL_DESCRIPTION,
-    TOOL_NAME,
-)
+from ..renderers import Renderer, ToolCall, get_renderer
+from ..renderers.protocol import TOOL
 from ..transcripts import Transcript, TurnRecord
-from .viewer.model import outputs, read_action
+from .viewer.model import known_renderer, outputs, read_action
 
 Style = Literal["tools", "dialect"]
 """``tools``: calls as OpenAI's chat format has them. ``dialect``: every turn as the text that the model wrote."""
 
 Row = dict[str, Any]
 """A line of an export, as it is written in JSON."""
-
-TOOL: Row = {
-    "type": "function",
-    "function": {
-        "name": TOOL_NAME,
-        "description": TOOL_DESCRIPTION,
-        "parameters": {
-            "type": "object",
-            "properties": {TOOL_ARGUMENT: {"type": "string", "description": ARGUMENT_DESCRIPTION}},
-            "required": [TOOL_ARGUMENT],
-        },
-    },
-}
-"""The shell as a tool of a chat interface."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +131,9 @@ def messages(transcript: Transcript, style: Style) -> list[Row]:
     Raises:
         UsageError: The style is ``tools`` and the transcript's renderer is unknown, so its turns cannot be read.
     """
-    renderer = get_renderer(transcript.header.renderer) if style == "tools" else _known(transcript.header.renderer)
+    renderer = (
+        get_renderer(transcript.header.renderer) if style == "tools" else known_renderer(transcript.header.renderer)
+    )
     header = transcript.header
     if style == "dialect" and renderer is not None:
         found: list[Row] = [dict(message) for message in renderer.initial_messages(header.system, header.user)]
@@ -160,20 +142,21 @@ def messages(transcript: Transcript, style: Style) -> list[Row]:
             {"role": role, "content": text} for role, text in (("system", header.system), ("user", header.user)) if text
         ]
     for turn in transcript.turns:
-        found += _turn_as_text(turn) if style == "dialect" else _turn_with_calls(turn, renderer)
+        found += _turn_as_text(turn, renderer) if style == "dialect" else _turn_with_calls(turn, renderer)
     while found and found[-1]["role"] in ("tool", "user"):  # what nobody answered teaches nothing
         found.pop()
     return found
 
 
-def _turn_as_text(turn: TurnRecord) -> list[Row]:
-    said = [{"role": "assistant", "content": turn.completion}]
+def _turn_as_text(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
+    text = turn.completion if turn.native is None or renderer is None else renderer.turn_text(turn.native)
+    said = [{"role": "assistant", "content": text}]
     return [*said, {"role": "user", "content": turn.observation}] if turn.observation else said
 
 
 def _turn_with_calls(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
     if turn.action == "malformed":
-        return _turn_as_text(turn)
+        return _turn_as_text(turn, renderer)
     action = read_action(turn, renderer)
     said: Row = {"role": "assistant", "content": action.text}
     if action.thinking:
@@ -181,18 +164,12 @@ def _turn_with_calls(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
     if not turn.commands:
         return [said]
     names = [f"call_{turn.turn}_{number}" for number in range(1, len(turn.commands) + 1)]
+    calls = [ToolCall.of(command.command) for command in turn.commands]
     said["tool_calls"] = [
-        {
-            "id": name,
-            "type": "function",
-            "function": {
-                "name": TOOL_NAME,
-                "arguments": json.dumps({TOOL_ARGUMENT: command.command}, ensure_ascii=False),
-            },
-        }
-        for name, command in zip(names, turn.commands, strict=True)
+        {"id": name, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for name, call in zip(names, calls, strict=True)
     ]
-    shown = outputs(turn)
+    shown = outputs(turn, renderer)
     if len(shown) != len(names):  # the dialect does not tell them apart: all of it answers the last call
         shown = [""] * (len(names) - 1) + ["\n".join(shown)]
     return [
@@ -232,9 +209,9 @@ def _pair(good: Transcript, bad: Transcript, style: Style) -> Row:
 
 
 def _distinct(transcripts: list[Transcript]) -> list[Transcript]:
-    seen: dict[tuple[str, ...], Transcript] = {}
+    seen: dict[tuple[Any, ...], Transcript] = {}
     for transcript in transcripts:
-        seen.setdefault(tuple(turn.completion for turn in transcript.turns), transcript)
+        seen.setdefault(tuple((turn.completion, turn.native) for turn in transcript.turns), transcript)
     return list(seen.values())
 
 
@@ -267,10 +244,3 @@ def _metadata(transcript: Transcript) -> Row:
         "reward": score.get("reward"),
         "turns": len(transcript.turns),
     }
-
-
-def _known(name: str) -> Renderer | None:
-    try:
-        return get_renderer(name)
-    except UsageError:
-        return None

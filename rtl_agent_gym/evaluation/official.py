@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..problems import DIFFICULTIES
-from .results import EpisodeResult, EvaluationConfig
+from .config import EvaluationRecord
+from .outcome import EpisodeResult
 
 _REPORTED = ("hard", "medium", "easy")
 
@@ -43,7 +44,7 @@ def raw_result(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     return raw
 
 
-def report(raw: Mapping[str, Any], config: EvaluationConfig, *, timestamp: str) -> dict[str, Any]:
+def report(raw: Mapping[str, Any], config: EvaluationRecord, *, timestamp: str) -> dict[str, Any]:
     """The content of ``report.json`` made of a ``raw_result.json``."""
     counted: dict[str, dict[str, list[int]]] = defaultdict(lambda: {level: [0, 0] for level in DIFFICULTIES})
     logs: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -79,7 +80,7 @@ def _counts(passed: int, failed: int) -> dict[str, float]:
     } | {"Passed Tests (%)": share, "Passed Problems (%)": share}
 
 
-def _metadata(config: EvaluationConfig, timestamp: str) -> dict[str, Any]:
+def _metadata(config: EvaluationRecord, timestamp: str) -> dict[str, Any]:
     return {
         "dataset_path": config.problems,
         "timestamp": timestamp,
@@ -94,7 +95,7 @@ def _metadata(config: EvaluationConfig, timestamp: str) -> dict[str, Any]:
     }
 
 
-def write_official(folder: Path, results: Sequence[EpisodeResult], config: EvaluationConfig) -> list[Path]:
+def write_official(folder: Path, results: Sequence[EpisodeResult], config: EvaluationRecord) -> list[Path]:
     """Write the files into a run's folder; gives the reports, the one to hand to the reporter last."""
     timestamp = time.strftime("%Y-%m-%d %H:%M:%S")
     reports: list[Path] = []

@@ -11,106 +11,73 @@ from ..episodes.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
 from ..errors import SandboxError, UsageError
 from ..policies import Completion, Listener, Policy
 from ..problems import Problem
-from ..prompts import build_prompt
 from ..renderers.protocol import Message
 from ..scoring.score import Score
+from .outcome import EpisodeResult
 
 
-@dataclass(frozen=True)
-class Usage:
-    """What an episode took."""
-
-    prompt_tokens: int | None = None
-    """Tokens read by the model, summed over the turns; None where the policy does not say."""
-    output_tokens: int | None = None
-    """Tokens written by it."""
-    seconds: float = 0.0
-    """Wall time from the start of the sandbox to the score."""
-    acting_seconds: float = 0.0
-    """Of these, waiting for the policy."""
-
-    def after(self, completion: Completion, seconds: float) -> Usage:
-        """With one more turn of the policy, which took `seconds`."""
-        ids = completion.token_ids
-        output = completion.output_tokens if ids is None else len(ids)
-        return Usage(
-            _plus(self.prompt_tokens, completion.prompt_tokens),
-            _plus(self.output_tokens, output),
-            self.seconds,
-            self.acting_seconds + seconds,
-        )
-
-
-def _plus(total: int | None, more: int | None) -> int | None:
-    return total if more is None else (total or 0) + more
-
-
-@dataclass(frozen=True)
-class Played:
-    """An episode that came to its end."""
-
-    problem_id: str
-    policy: str
-    score: Score
-    stop_reason: StopReason
-    turns: int
-    transcript: Path | None
-    malformed: int = 0
-    """Turns that could not be acted on."""
-    usage: Usage = Usage()
+def _ignore(*_: object) -> None:
+    pass
 
 
 @dataclass
-class Watcher:
-    """Told what happens, as it happens. Every part may be left out."""
+class Observer:
+    """Told what happens, as it happens. Give the functions that are of interest."""
 
-    opening: Callable[[Opening], None] | None = None
-    said: Callable[[int, Completion], None] | None = None
-    turn: Callable[[Turn], None] | None = None
-
-
-def rules_for(policy: Policy, problem: Problem, rules: EpisodeConfig) -> EpisodeConfig:
-    """The rules of an episode as a policy needs them.
-
-    A chat service with tools teaches its own form of calls, so that the prompt's part on the dialect is left out.
-    """
-    if not getattr(policy, "native_tools", False) or rules.system_prompt is not None:
-        return rules
-    system, _ = build_prompt(
-        problem,
-        command_timeout=rules.command_timeout,
-        max_output=rules.max_output,
-        max_turns=rules.max_turns,
-        harness_feedback=rules.harness_feedback,
-    )
-    return replace(rules, system_prompt=system)
+    left_out: Callable[[Problem, str], None] = _ignore
+    """A problem that cannot be scored here, and why."""
+    started: Callable[[Path | None, int, list[EpisodeResult]], None] = _ignore
+    """An evaluation begins: its folder, the episodes asked for, and the verdicts that are there already."""
+    begun: Callable[[Problem, int], None] = _ignore
+    """An episode begins: problem and sample."""
+    opening: Callable[[Opening], None] = _ignore
+    """Its prompt."""
+    completion: Callable[[int, Completion], None] = _ignore
+    """The policy's turn, counted from 1."""
+    output: Callable[[bytes], None] = _ignore
+    """What a command prints, as it prints it."""
+    turn: Callable[[Turn], None] = _ignore
+    """What the turn led to."""
+    faulted: Callable[[Problem, int, SandboxError], None] = _ignore
+    """The machine failed in an episode; it is tried again, or given up when its attempts are used up."""
+    finished: Callable[[EpisodeResult], None] = _ignore
+    """A result is there, and on disk."""
 
 
-async def play(episode: Episode, policy: Policy, watcher: Watcher | None = None, *, seed: int | None = None) -> Played:
+def rules_for(policy: Policy, rules: EpisodeConfig) -> EpisodeConfig:
+    """The rules of an episode as a policy needs them: a chat service with tools teaches its own form of calls."""
+    return replace(rules, teach_dialect=False) if getattr(policy, "native_tools", False) else rules
+
+
+async def play(
+    episode: Episode, policy: Policy, observer: Observer | None = None, *, seed: int | None = None
+) -> EpisodeResult:
     """Play an episode to its end and close it.
 
     Args:
         episode: Not yet started.
         policy: Who acts.
-        watcher: Told what happens.
+        observer: Told of the opening and the turns.
         seed: What the player draws from.
 
     Raises:
         SandboxError: The machine failed, or the service behind the policy; the episode has no score.
         UsageError: The policy cannot play this problem.
     """
-    watcher = watcher or Watcher()
-    begun = time.monotonic()
-    usage = Usage()
+    observer = observer or Observer()
+    begun, acting = time.monotonic(), 0.0
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
     player = policy.player(episode.problem, episode.renderer, seed)
     async with episode:
         opening = await episode.start()
-        if watcher.opening:
-            watcher.opening(opening)
+        observer.opening(opening)
         if isinstance(player, Listener):
             player.opened(opening.system, opening.user)
         messages: list[Message] = list(opening.messages)
-        while True:
+        score: Score | None = None
+        stop_reason: StopReason | None = None
+        while stop_reason is None:
             asked = time.monotonic()
             try:
                 completion = await player.act(messages)
@@ -118,35 +85,37 @@ async def play(episode: Episode, policy: Policy, watcher: Watcher | None = None,
                 episode.abandon(error)
                 raise
             if completion is None:
-                score = await episode.finish("max_tokens")
-                return _played(episode, policy, score, "max_tokens", usage, begun)
-            usage = usage.after(completion, time.monotonic() - asked)
-            if watcher.said:
-                watcher.said(len(episode.turns) + 1, completion)
+                stop_reason, score = "max_tokens", await episode.finish("max_tokens")
+                break
+            acting += time.monotonic() - asked
+            prompt_tokens = _plus(prompt_tokens, completion.prompt_tokens)
+            ids = completion.token_ids
+            output_tokens = _plus(output_tokens, completion.output_tokens if ids is None else len(ids))
+            observer.completion(len(episode.turns) + 1, completion)
             turn = await episode.step(completion)
-            if watcher.turn:
-                watcher.turn(turn)
-            if turn.stop_reason is not None and turn.score is not None:
-                return _played(episode, policy, turn.score, turn.stop_reason, usage, begun)
-            if isinstance(player, Listener):
+            observer.turn(turn)
+            stop_reason, score = turn.stop_reason, turn.score
+            if isinstance(player, Listener) and stop_reason is None:
                 player.answered(turn.action, turn.outputs)
             messages += [
                 {"role": "assistant", "content": completion.text},
                 {"role": "user", "content": turn.observation},
             ]
+        path = episode.transcript_path
+        return EpisodeResult.of(
+            episode.problem,
+            episode.seed,
+            score=score,
+            stop_reason=stop_reason,
+            turns=len(episode.turns),
+            malformed=sum(turn.action.kind == "malformed" for turn in episode.turns),
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            seconds=time.monotonic() - begun,
+            acting_seconds=acting,
+            transcript=str(path) if path is not None else None,
+        )
 
 
-def _played(
-    episode: Episode, policy: Policy, score: Score, stop_reason: StopReason, usage: Usage, begun: float
-) -> Played:
-    malformed = sum(turn.action.kind == "malformed" for turn in episode.turns)
-    return Played(
-        problem_id=episode.problem.id,
-        policy=policy.name,
-        score=score,
-        stop_reason=stop_reason,
-        turns=len(episode.turns),
-        transcript=episode.transcript_path,
-        malformed=malformed,
-        usage=Usage(usage.prompt_tokens, usage.output_tokens, time.monotonic() - begun, usage.acting_seconds),
-    )
+def _plus(total: int | None, more: int | None) -> int | None:
+    return total if more is None else (total or 0) + more

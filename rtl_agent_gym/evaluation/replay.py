@@ -13,26 +13,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from ..episodes.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
 from ..episodes.recording import submission_record
-from ..episodes.rules import RECORDED_RULES
-from ..episodes.single_turn_episode import SingleTurnEpisode
 from ..episodes.submissions import COMMAND
 from ..errors import TranscriptError, UsageError
 from ..policies import Completion
 from ..problems import Problem
 from ..renderers import Renderer
-from ..sandboxes import Sandbox, SandboxProvider
+from ..sandboxes import CommandResult, Sandbox, SandboxProvider
 from ..scoring import RewardWeights
 from ..scoring.score import Score
-from ..transcripts import Transcript, TurnRecord
+from ..transcripts import CommandRecord, Transcript, TurnRecord
 from .volatile import settle
-
-_STOPS: tuple[StopReason, ...] = ("completed", "max_turns", "max_tokens", "parse_error", "sandbox_broken")
 
 
 @dataclass(frozen=True)
@@ -70,24 +66,6 @@ class Replay:
         return self.divergence is None
 
 
-def differences_from_record(transcript: Transcript, problem: Problem) -> list[str]:
-    """What is unlike the recorded run before a single command has run, in words."""
-    notes: list[str] = []
-    if problem.digest != transcript.header.problem_digest:
-        notes.append(
-            f"problem {problem.id} has changed since the recording: its texts, files or hidden tests are not the same, "
-            "so answers and score may differ"
-        )
-    end = transcript.end
-    if end is None:
-        notes.append(
-            f"the file was cut off after turn {len(transcript.turns)}, as by a crash; what is there is compared"
-        )
-    elif end.error:
-        notes.append(f"the recorded episode ended by a fault of the machine and has no score: {end.error}")
-    return notes
-
-
 def recorded_weights(transcript: Transcript) -> RewardWeights | None:
     """The reward weights of the recorded run; None where the record does not say.
 
@@ -102,28 +80,6 @@ def recorded_weights(transcript: Transcript) -> RewardWeights | None:
     except ValidationError as error:
         reason = " ".join(str(error).split())[:200]
         raise TranscriptError(f"{transcript.path}:1: the recorded weights cannot be used: {reason}") from error
-
-
-def _rules(transcript: Transcript, problem: Problem) -> EpisodeConfig:
-    """The recorded rules and prompt."""
-    header = transcript.header
-    if problem.id != header.problem_id:
-        raise UsageError(f"{transcript.path} is an episode of {header.problem_id}, not of {problem.id}")
-    try:
-        return EpisodeConfig(
-            **{name: header.options[name] for name in RECORDED_RULES if name in header.options},
-            system_prompt=header.system,
-            user_prompt=header.user,
-        )
-    except (TypeError, UsageError) as error:
-        raise TranscriptError(f"{transcript.path}:1: the recorded rules cannot be used: {error}") from error
-
-
-def _episode(
-    transcript: Transcript, problem: Problem, provider: SandboxProvider, grader: Grader, renderer: Renderer
-) -> Episode:
-    rules, seed = _rules(transcript, problem), transcript.header.seed
-    return Episode(problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=seed)
 
 
 async def replay(
@@ -147,66 +103,25 @@ async def replay(
         UsageError: The problem is another one.
         SandboxError: The machine failed.
     """
-    report = Replay(
-        transcript.path, problem.id, len(transcript.turns), notes=differences_from_record(transcript, problem)
-    )
-    rewards = _rewards_compare(report, transcript, grader)
-    if _is_single_turn(transcript):
-        rules = _rules(transcript, problem)
-        single = SingleTurnEpisode(problem, grader=grader, renderer=renderer, config=rules)
-        return await _replay_answer(report, transcript, single, rewards)
-    async with _episode(transcript, problem, provider, grader, renderer) as episode:
-        await episode.start()
-        _note_image(report, transcript, episode)
-        score: Score | None = None
+    async with _started(transcript, problem, provider, grader, renderer) as (episode, report):
+        rewards = _rewards_compare(report, transcript, grader)
         for record in transcript.turns:
             if episode.over:
                 report.divergence = _ended_early(record.turn, episode.turns[-1])
-                return report
-            turn = await episode.step(_said(record))
-            report.compared_turns += 1
-            report.divergence = compare_turn(record, turn)
+            else:
+                await _step(episode, record, report)
             if report.divergence is not None:
                 return report
-            score = turn.score
-        recorded = transcript.score
-        if recorded is None:
+        if (recorded := transcript.score) is None:
             return report
+        score = episode.turns[-1].score if episode.turns else None
         if score is None:
             # The recorded episode was ended from outside after this turn, as by a token budget.
             stop = transcript.end.stop_reason if transcript.end is not None else "max_tokens"
-            score = await episode.finish(next((known for known in _STOPS if known == stop), "max_tokens"))
+            score = await episode.finish(stop if stop in get_args(StopReason) else "max_tokens")  # type: ignore[arg-type]
         report.score_compared = True
         report.divergence = compare_scores(recorded.score, score, rewards=rewards)
         return report
-
-
-async def _replay_answer(report: Replay, transcript: Transcript, episode: SingleTurnEpisode, rewards: bool) -> Replay:
-    """The same for a single-turn episode, which has no sandbox: one answer is read and graded."""
-    if not transcript.turns:
-        return report
-    await episode.start()
-    turn = await episode.step(_said(transcript.turns[0]))
-    report.compared_turns = 1
-    report.divergence = compare_turn(transcript.turns[0], turn)
-    if report.divergence is None and transcript.score is not None and turn.score is not None:
-        report.score_compared = True
-        report.divergence = compare_scores(transcript.score.score, turn.score, rewards=rewards)
-    return report
-
-
-def _rewards_compare(report: Replay, transcript: Transcript, grader: Grader) -> bool:
-    """Whether the grader makes rewards by the recorded weights; noted where it does not, or where nobody knows."""
-    recorded = recorded_weights(transcript)
-    if transcript.score is None or (recorded is not None and recorded == getattr(grader, "weights", recorded)):
-        return True
-    why = "were made by other weights" if recorded is not None else "are of weights that the record does not name"
-    report.notes.append(f"the recorded rewards {why}, so rewards are not compared")
-    return False
-
-
-def _is_single_turn(transcript: Transcript) -> bool:
-    return bool(transcript.header.options.get("single_turn"))
 
 
 @asynccontextmanager
@@ -225,19 +140,14 @@ async def replayed_to(
         turn: 1-based; its own commands are not run. One more than there are turns gives the state at the end.
 
     Raises:
-        UsageError: The record has no such turn.
+        UsageError: The record has no such turn, or it is of a single-turn episode.
     """
-    if _is_single_turn(transcript):
+    if _rules(transcript, problem).workspace == "answer":
         raise UsageError(f"{transcript.path} is a single-turn episode, which has no shell to hand over")
-    if not 1 <= turn <= len(transcript.turns) + 1:
-        last = len(transcript.turns)
+    last = len(transcript.turns)
+    if not 1 <= turn <= last + 1:
         raise UsageError(f"--to-turn {turn}: {transcript.path} has {last} turns; give 1 to {last + 1}")
-    report = Replay(
-        transcript.path, problem.id, len(transcript.turns), notes=differences_from_record(transcript, problem)
-    )
-    async with _episode(transcript, problem, provider, grader, renderer) as episode:
-        await episode.start()
-        _note_image(report, transcript, episode)
+    async with _started(transcript, problem, provider, grader, renderer) as (episode, report):
         sandbox = episode.sandbox
         for record in transcript.turns[: turn - 1]:
             if episode.over:
@@ -246,10 +156,69 @@ async def replayed_to(
                 # The last turn would end the episode, which grades it; only its commands are wanted here.
                 await _run_commands(sandbox, record, episode.config)
                 break
-            done = await episode.step(_said(record))
-            report.compared_turns += 1
-            report.divergence = report.divergence or compare_turn(record, done)
+            await _step(episode, record, report)
         yield report, sandbox
+
+
+@asynccontextmanager
+async def _started(
+    transcript: Transcript, problem: Problem, provider: SandboxProvider, grader: Grader, renderer: Renderer
+) -> AsyncIterator[tuple[Episode, Replay]]:
+    """An episode under the recorded rules, prompt and seed; what differs from the start is noted."""
+    header, end, rules = transcript.header, transcript.end, _rules(transcript, problem)
+    report = Replay(transcript.path, problem.id, len(transcript.turns))
+    if problem.digest != header.problem_digest:
+        report.notes.append(
+            f"problem {problem.id} has changed since the recording: its texts, files or hidden tests are not the same, "
+            "so answers and score may differ"
+        )
+    if end is None:
+        report.notes.append(
+            f"the file was cut off after turn {len(transcript.turns)}, as by a crash; what is there is compared"
+        )
+    elif end.error:
+        report.notes.append(f"the recorded episode ended by a fault of the machine and has no score: {end.error}")
+    async with Episode(
+        problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=header.seed
+    ) as episode:
+        await episode.start()
+        recorded, now = header.image_digest, ""
+        if rules.workspace == "shell":
+            now = getattr(episode.sandbox, "image_id", "")
+        if recorded and now and recorded != now:
+            report.notes.append(
+                f"recorded on image {recorded[:19]}, replayed on {now[:19]}: tools of other versions may answer "
+                "differently"
+            )
+        yield episode, report
+
+
+def _rules(transcript: Transcript, problem: Problem) -> EpisodeConfig:
+    """The recorded rules and prompt."""
+    header = transcript.header
+    if problem.id != header.problem_id:
+        raise UsageError(f"{transcript.path} is an episode of {header.problem_id}, not of {problem.id}")
+    try:
+        return EpisodeConfig.from_record(header.options, system_prompt=header.system, user_prompt=header.user)
+    except (TypeError, UsageError) as error:
+        raise TranscriptError(f"{transcript.path}:1: the recorded rules cannot be used: {error}") from error
+
+
+def _rewards_compare(report: Replay, transcript: Transcript, grader: Grader) -> bool:
+    """Whether the grader makes rewards by the recorded weights; noted where it does not, or where nobody knows."""
+    recorded = recorded_weights(transcript)
+    if transcript.score is None or (recorded is not None and recorded == getattr(grader, "weights", recorded)):
+        return True
+    why = "were made by other weights" if recorded is not None else "are of weights that the record does not name"
+    report.notes.append(f"the recorded rewards {why}, so rewards are not compared")
+    return False
+
+
+async def _step(episode: Episode, record: TurnRecord, report: Replay) -> None:
+    """Play a recorded turn again and compare it."""
+    turn = await episode.step(Completion(record.completion, cut_off=record.cut_off, native=record.native))
+    report.compared_turns += 1
+    report.divergence = report.divergence or compare_turn(record, turn)
 
 
 async def _run_commands(sandbox: Sandbox, record: TurnRecord, rules: EpisodeConfig) -> None:
@@ -259,50 +228,36 @@ async def _run_commands(sandbox: Sandbox, record: TurnRecord, rules: EpisodeConf
         await sandbox.run(command.command, timeout=rules.command_timeout, max_output=rules.max_output)
 
 
-def _said(record: TurnRecord) -> Completion:
-    return Completion(record.completion, cut_off=record.cut_off, native=record.native)
-
-
-def _note_image(report: Replay, transcript: Transcript, episode: Episode) -> None:
-    recorded, now = transcript.header.image_digest, getattr(episode.sandbox, "image_id", "")
-    if recorded and now and recorded != now:
-        report.notes.append(
-            f"recorded on image {recorded[:19]}, replayed on {now[:19]}: tools of other versions may answer differently"
-        )
-
-
 def compare_turn(record: TurnRecord, turn: Turn) -> Divergence | None:
     """The first thing in which a turn differs from its record."""
-    was = {"action": record.action, "commands": [command.command for command in record.commands]}
-    now = {"action": turn.action.kind, "commands": list(turn.action.commands)}
-    if was != now:
-        return Divergence(record.turn, "reading", _diff(_pretty(was), _pretty(now)))
-    ends = [
-        {
-            "exit_code": command.exit_code,
-            "timed_out": command.timed_out,
-            "truncated_output": command.truncated_output,
-            "restarted": command.restarted,
-        }
-        for command in record.commands
-    ]
-    ends_now = [
-        {
-            "exit_code": result.exit_code,
-            "timed_out": result.timed_out,
-            "truncated_output": result.truncated,
-            "restarted": result.restarted,
-        }
-        for result in turn.results
-    ]
     before, after = settle(record.observation), settle(turn.observation)
-    if ends != ends_now:
-        shown = _diff(f"{_pretty(ends)}\n{before}", f"{_pretty(ends_now)}\n{after}")
-        return Divergence(record.turn, "exit", shown)
-    submitted, submitted_now = _submissions(record, turn)
-    if submitted != submitted_now:
-        return Divergence(record.turn, "submission", _diff(submitted, submitted_now))
-    return Divergence(record.turn, "observation", _diff(before, after)) if before != after else None
+    views = {
+        "reading": (
+            _pretty({"action": record.action, "commands": [command.command for command in record.commands]}),
+            _pretty({"action": turn.action.kind, "commands": list(turn.action.commands)}),
+        ),
+        "exit": (
+            _pretty([_end(command, command.truncated_output) for command in record.commands]),
+            _pretty([_end(result, result.truncated) for result in turn.results]),
+        ),
+        "submission": _submissions(record, turn),
+        "observation": (before, after),
+    }
+    for what, (was, now) in views.items():
+        if was != now:
+            shown = _diff(f"{was}\n{before}", f"{now}\n{after}") if what == "exit" else _diff(was, now)
+            return Divergence(record.turn, what, shown)
+    return None
+
+
+def _end(command: CommandRecord | CommandResult, truncated: bool) -> dict[str, Any]:
+    """How a command ended."""
+    return {
+        "exit_code": command.exit_code,
+        "timed_out": command.timed_out,
+        "truncated_output": truncated,
+        "restarted": command.restarted,
+    }
 
 
 def _submissions(record: TurnRecord, turn: Turn) -> tuple[str, str]:

@@ -1,169 +1,21 @@
-"""What an evaluation leaves on disk: its configuration, and a line a finished episode.
+"""The results of an evaluation in its folder: a line for each finished episode.
 
-A run's folder holds ``config.json``, ``results.jsonl``, ``transcripts/``, and once it has been summed up
-``summary.json`` and the official runner's files. A line is whole or, after a crash, cut off at the end of the file,
-where it is dropped.
+The folder holds ``config.json``, ``results.jsonl`` and ``transcripts/``, and after the last episode ``summary.json``
+and the official runner's files. A crash can cut off the last line of ``results.jsonl``, which is then dropped.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
-import json
 import os
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from ..errors import TranscriptError, UsageError, cannot_write
-from ..problems import Problem
-from ..scoring.score import Score
-
-Cause = Literal[
-    "machine",
-    "malformed",
-    "out of turns or tokens",
-    "violation",
-    "missing",
-    "syntax",
-    "interface",
-    "compile",
-    "tests",
-    "untested",
-]
-"""Why an episode did not pass; the first that is true, in this order:
-
-``machine``: no verdict; the machine or the model's service failed. ``malformed``: too many turns that could not be
-acted on. ``out of turns or tokens``: the limit on turns, on tokens or of the model's context came first.
-``violation``: something was tried against the grader. ``missing``: a target file is not there. ``syntax``,
-``interface``, ``compile``, ``tests``: the first stage that is not whole. ``untested``: no stage failed, but the weights
-(``proxy``) had nothing compiled or run.
-"""
-
-
-class EvaluationConfig(BaseModel):
-    """What an evaluation runs, and all that its results depend on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    problems: str
-    """The source, as it was named."""
-    digests: dict[str, str]
-    """`Problem.digest` of each problem, by id, in order."""
-    policy: str
-    samples: int
-    """Episodes a problem. Not part of what the results depend on: each episode has a seed of its own, so that a run can
-    be given more of them."""
-    seed: int = 0
-    renderer: str
-    max_turns: int
-    command_timeout: float
-    harness_feedback: int = 0
-    """Submissions that the agent has."""
-    weights: str = "default"
-    """The reward preset."""
-    sampling: dict[str, Any] = {}
-    """Temperature and the like, for policies with a model."""
-    image: str = ""
-    """The simulation image by its tag, which is a digest of what it is built from; empty where it is not known."""
-    prompts: str = ""
-    """A digest of the words that the agent starts with; empty where it is not known."""
-    version: str = ""
-    """Of this package; empty where it is not known."""
-
-    @property
-    def digest(self) -> str:
-        """Twelve hex digits that stand for all that the results depend on."""
-        text = json.dumps(self.model_dump(mode="json", exclude={"samples"}), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    def differences(self, other: EvaluationConfig) -> list[str]:
-        """The fields in which the results of two configurations may differ, with both values.
-
-        The number of samples is none of them, and neither is what one of the two does not know.
-        """
-        mine, others = self.model_dump(mode="json", exclude={"samples"}), other.model_dump(mode="json")
-        unknown = {name for name in ("image", "prompts", "version") if not (mine[name] and others[name])}
-        changed = [name for name in mine if name not in unknown and mine[name] != others[name]]
-        return [
-            "problems (their content)" if name == "digests" else f"{name} ({others[name]!r}, now {mine[name]!r})"
-            for name in changed
-        ]
-
-
-class EpisodeResult(BaseModel):
-    """A finished episode: a line of ``results.jsonl``."""
-
-    model_config = ConfigDict(frozen=True)
-
-    problem_id: str
-    sample: int
-    """0-based."""
-    category: int
-    difficulty: str
-    seed: int
-    score: Score | None = None
-    """None when the machine failed; it is then no verdict and counts in no rate."""
-    fault: str | None = None
-    """The machine's fault, when there is no score."""
-    retries: int = 0
-    """Times the episode was begun anew because the machine failed."""
-    stop_reason: str = ""
-    turns: int = 0
-    malformed: int = 0
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    seconds: float = 0.0
-    acting_seconds: float = 0.0
-    """Of `seconds`, waiting for the policy."""
-    transcript: str | None = None
-    """Relative to the run's folder."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What no two episodes of a run share."""
-        return self.problem_id, self.sample
-
-    @property
-    def passed(self) -> bool:
-        """The official verdict; False without one."""
-        return self.score is not None and self.score.passed
-
-    @property
-    def cause(self) -> Cause | None:
-        """Why it did not pass; None when it did."""
-        score = self.score
-        if score is None:
-            return "machine"
-        if score.passed:
-            return None
-        if self.stop_reason == "parse_error":
-            return "malformed"
-        if self.stop_reason in ("max_turns", "max_tokens"):
-            return "out of turns or tokens"
-        if score.violations:
-            return "violation"
-        if score.format < 1:
-            return "missing"
-        if score.syntax < 1 or score.interface < 1:
-            return "syntax" if score.syntax < 1 else "interface"
-        if not score.tests_total:
-            return "untested"  # whatever was run counts one test at least
-        return "compile" if score.compile < 1 else "tests"
-
-
-def episode_seed(seed: int, problem_id: str, sample: int) -> int:
-    """The seed of one episode, 0 to 2**31 - 1: the same whatever else is run and in whichever order."""
-    digest = hashlib.sha256(f"{seed}\n{sample}\n{problem_id}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
-
-
-def problem_digests(problems: Sequence[Problem]) -> dict[str, str]:
-    """`EvaluationConfig.digests` of problems."""
-    return {problem.id: problem.digest for problem in problems}
+from .config import EvaluationRecord
+from .outcome import EpisodeResult as EpisodeResult
 
 
 def read_results(folder: Path) -> list[EpisodeResult]:
@@ -188,7 +40,7 @@ def read_results(folder: Path) -> list[EpisodeResult]:
     return list(found.values())
 
 
-def read_config(folder: Path) -> EvaluationConfig:
+def read_config(folder: Path) -> EvaluationRecord:
     """The configuration of a run.
 
     Raises:
@@ -196,7 +48,7 @@ def read_config(folder: Path) -> EvaluationConfig:
     """
     path = folder / "config.json"
     try:
-        return EvaluationConfig.model_validate_json(path.read_bytes())
+        return EvaluationRecord.model_validate_json(path.read_bytes())
     except OSError as error:
         raise TranscriptError(
             f"{path}: cannot be read: {error.strerror}; is this the folder of an evaluation?"
@@ -206,10 +58,15 @@ def read_config(folder: Path) -> EvaluationConfig:
 
 
 class ResultsFile:
-    """Appends results, each flushed before the call returns.
+    """Appends results, each flushed before the call returns. Closed by `close` or at the end of a ``with`` block.
 
     Owns ``results.jsonl`` and a lock on it, which ends with the process however that ends. A folder that holds
     something else is left as it is.
+
+    Args:
+        folder: The evaluation's folder.
+        record: The evaluation; kept as ``config.json``.
+        resume: Whether the folder may hold results already.
 
     Raises:
         UsageError: The folder holds another evaluation or another kind of run, another process is at it, or it cannot
@@ -217,9 +74,9 @@ class ResultsFile:
         SandboxError: The disk is full.
     """
 
-    def __init__(self, folder: Path, config: EvaluationConfig) -> None:
+    def __init__(self, folder: Path, record: EvaluationRecord, *, resume: bool = True) -> None:
         self.folder = folder
-        self._check(config)
+        self._check(record)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = open(folder / "results.jsonl", "a+b")  # noqa: SIM115 - closed by `close`
@@ -227,14 +84,22 @@ class ResultsFile:
             raise cannot_write("--out", folder, error) from error
         try:
             self._lock()
-            self.config = self._keep(config)
-            """The configuration of the run, with as many samples as were ever asked for."""
+            self.record = self._keep(record)
+            """The evaluation, with as many samples as were ever asked for."""
             self._drop_cut_line()
             self.done = {result.key: result for result in read_results(folder)}
             """The results so far, by `EpisodeResult.key`."""
+            if self.done and not resume:
+                raise UsageError(f"{folder} holds results already; resume, or name another folder")
         except BaseException:
             self._file.close()
             raise
+
+    def __enter__(self) -> ResultsFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _lock(self) -> None:
         try:
@@ -244,8 +109,8 @@ class ResultsFile:
                 f"{self.folder}: another process is running this evaluation; wait, or name another --out"
             ) from error
 
-    def _check(self, config: EvaluationConfig) -> EvaluationConfig | None:
-        """The configuration that is there already, if it is of the same evaluation."""
+    def _check(self, record: EvaluationRecord) -> EvaluationRecord | None:
+        """The record that is there already, if it is of the same evaluation."""
         try:
             if not (self.folder / "config.json").exists():
                 return None
@@ -257,20 +122,20 @@ class ResultsFile:
             raise UsageError(
                 f"{self.folder} holds something else than an evaluation of this version ({error}); name another --out"
             ) from error
-        if changed := config.differences(known):
+        if changed := record.differences(known):
             raise UsageError(
                 f"{self.folder} holds results of another evaluation, which differs in {', '.join(changed)}; "
                 "name another --out"
             )
         return known
 
-    def _keep(self, config: EvaluationConfig) -> EvaluationConfig:
-        known = self._check(config)
-        if known is not None and known.samples >= config.samples:
+    def _keep(self, record: EvaluationRecord) -> EvaluationRecord:
+        known = self._check(record)
+        if known is not None and known.samples >= record.samples:
             return known
         path = self.folder / "config.json"
         new = path.with_suffix(".new")
-        kept = config if known is None else known.model_copy(update={"samples": config.samples})
+        kept = record if known is None else known.model_copy(update={"samples": record.samples})
         try:
             new.write_text(kept.model_dump_json(indent=2) + "\n", encoding="utf-8")
             os.replace(new, path)
@@ -282,9 +147,9 @@ class ResultsFile:
         """A line without its end was being written when the process was killed."""
         self._file.seek(0)
         data = self._file.read()
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):
-            self._file.truncate(whole)
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            self._file.truncate(end)
 
     def append(self, result: EpisodeResult) -> None:
         """Write one result. Raises `SandboxError` where the disk takes no more."""
@@ -297,19 +162,5 @@ class ResultsFile:
 
     def close(self) -> None:
         """Close the file and give up the lock. Idempotent."""
-        with contextlib.suppress(OSError):  # what could not be written was said by `append`
+        with contextlib.suppress(OSError):  # `append` has reported what could not be written
             self._file.close()
-
-
-@contextlib.contextmanager
-def results_file(folder: Path, config: EvaluationConfig) -> Iterator[ResultsFile]:
-    """A `ResultsFile` that is closed at the end.
-
-    Raises:
-        UsageError: The folder holds something else, another process is at it, or it cannot be written to.
-    """
-    file = ResultsFile(folder, config)
-    try:
-        yield file
-    finally:
-        file.close()

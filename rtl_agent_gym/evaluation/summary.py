@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ..problems import DIFFICULTIES
-from .results import EpisodeResult
+from .outcome import EpisodeResult
 from .statistics import Estimate, pass_curve
 
 STAGES = ("format", "syntax", "interface", "compile")
@@ -116,14 +116,14 @@ def _by(
 
 def _rates(results: Sequence[EpisodeResult]) -> Rates:
     scores = [result.score for result in results if result.score is not None]
-    whole = {stage: fmean(getattr(score, stage) >= 1 for score in scores) for stage in STAGES}
+    stages = {stage: fmean(getattr(score, stage) >= 1 for score in scores) for stage in STAGES}
     return Rates(
         problems=len({result.problem_id for result in results}),
         episodes=len(results),
         passed=fmean(score.passed for score in scores),
         tests=fmean(score.tests_passed / score.tests_total if score.tests_total else 0.0 for score in scores),
         reward=fmean(score.reward for score in scores),
-        **whole,
+        **stages,
     )
 
 

@@ -1,12 +1,12 @@
 """Who acts: the reference solution, a script, a model, a person."""
 
-from .golden import GoldenPolicy
+from .golden import GoldenPolicy, heredoc
 from .human import HumanPolicy
 from .model_options import ModelOptions
 from .protocol import Closable, Completion, Listener, Player, Policy
 from .random_commands import RandomPolicy
 from .registry import POLICIES, make_policy
-from .scripted import ScriptedPolicy
+from .scripted import ScriptedPolicy, write_turn
 
 __all__ = [
     "POLICIES",
@@ -20,5 +20,7 @@ __all__ = [
     "Policy",
     "RandomPolicy",
     "ScriptedPolicy",
+    "heredoc",
     "make_policy",
+    "write_turn",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import os
 import re
@@ -14,9 +15,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from ..errors import ModelError, UsageError
 from ..problems import Problem
-from ..renderers import Action, Renderer
-from ..renderers.protocol import Message, NativeCall, NativeTurn, with_notes
-from .chat_calls import DECLARATION, ToolCall, answers, in_dialect
+from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall, with_notes
+from ..renderers.protocol import TOOL
 from .chat_errors import Failure, read_failure
 from .model_options import ModelOptions
 from .protocol import Completion
@@ -222,7 +222,7 @@ class ChatPolicy:
         for name in self._left_out:
             request.pop(name, None)
         if options.tools:
-            request |= {"tools": [DECLARATION], "tool_choice": "auto"}
+            request |= {"tools": [TOOL], "tool_choice": "auto"}
             if importlib.util.find_spec("mcp") is None:
                 # litellm looks among tools for some of a protocol that is not used here, and fails without its package.
                 request["_skip_mcp_handler"] = True
@@ -239,7 +239,7 @@ class ChatPlayer:
     def __init__(self, policy: ChatPolicy, renderer: Renderer, seed: int | None) -> None:
         self._policy, self._renderer, self._seed = policy, renderer, seed
         self._history: list[dict[str, Any]] = []
-        self._calls: list[ToolCall] = []
+        self._calls: tuple[ToolCall, ...] = ()
 
     def opened(self, system: str, user: str) -> None:
         """The episode begins."""
@@ -250,7 +250,7 @@ class ChatPlayer:
         """What goes back for the last completion."""
         shown = list(outputs) if action.kind == "command" else with_notes([action.correction or ""], action.notes)
         if self._calls:
-            self._history += answers(self._calls, shown)
+            self._history += _answers(self._calls, shown)
         else:
             self._history.append({"role": "user", "content": "\n".join(shown)})
 
@@ -261,25 +261,46 @@ class ChatPlayer:
         if response is None:
             return None
         choice = response.choices[0]
-        message = choice.message
-        content, thinking = message.content or "", getattr(message, "reasoning_content", None) or ""
-        self._calls = [
-            ToolCall(call.id or f"call_{number}", call.function.name or "", call.function.arguments or "")
-            for number, call in enumerate(message.tool_calls or [])
-        ]
-        said: dict[str, Any] = {"role": "assistant", "content": content}
-        if self._calls:
-            said["tool_calls"] = [call.for_history() for call in self._calls]
+        turn = _turn_of(choice.message)
+        self._calls = turn.calls
+        said: dict[str, Any] = {"role": "assistant", "content": turn.text}
+        if turn.calls:
+            said["tool_calls"] = [_for_history(call) for call in turn.calls]
         self._history.append(said)
         usage = getattr(response, "usage", None)
-        calls = tuple(NativeCall(call.name, call.arguments) for call in self._calls)
         return Completion(
-            in_dialect(self._renderer, content, thinking, self._calls),
-            native=NativeTurn(content, thinking, calls) if native else None,
+            turn.text if native else self._renderer.turn_text(turn),
+            native=turn if native else None,
             cut_off=choice.finish_reason == "length",
             prompt_tokens=getattr(usage, "prompt_tokens", None),
             output_tokens=getattr(usage, "completion_tokens", None),
         )
+
+
+def _turn_of(message: Any) -> ModelTurn:
+    """What a service reported of a turn."""
+    calls = tuple(
+        ToolCall(call.function.name or "", call.function.arguments or "", call.id or f"call_{number}")
+        for number, call in enumerate(message.tool_calls or [])
+    )
+    return ModelTurn(getattr(message, "reasoning_content", None) or "", message.content or "", calls)
+
+
+def _for_history(call: ToolCall) -> dict[str, Any]:
+    """A call in the history of later requests. Services refuse broken JSON there, so it is left out."""
+    try:
+        arguments = call.arguments if isinstance(json.loads(call.arguments), dict) else "{}"
+    except json.JSONDecodeError:
+        arguments = "{}"
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _answers(calls: Sequence[ToolCall], outputs: Sequence[str]) -> list[dict[str, Any]]:
+    """One ``tool`` message a call, as services demand: its own output where each has one, else all with the first."""
+    texts = list(outputs)
+    if len(texts) != len(calls):
+        texts = ["\n".join(outputs), *["[answered with the first call of this turn]"] * (len(calls) - 1)]
+    return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text in zip(calls, texts, strict=True)]
 
 
 def _pause(state: RetryCallState) -> float:

@@ -1,15 +1,15 @@
-"""The reference solution, played through real shell turns."""
+"""The reference solution, played through real shell turns, or given in one answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
 
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Renderer
-from ..renderers.protocol import Message
+from ..renderers.toolless import ToollessRenderer
 from .protocol import Completion
-from .wording import heredoc, write_turn
+from .scripted import ScriptedPlayer, write_turn
 
 
 class GoldenPolicy:
@@ -17,34 +17,41 @@ class GoldenPolicy:
 
     name = "golden"
 
-    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> GoldenPlayer:
-        """A player for one episode."""
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
+        """A player for one episode; what the shell says changes nothing."""
         if not problem.golden:
             raise UsageError(f"{problem.id} comes without a reference solution, so the golden policy cannot play it")
-        return GoldenPlayer(problem, problem.golden, renderer)
-
-
-class GoldenPlayer:
-    """Plays one problem's golden files."""
-
-    def __init__(self, problem: Problem, golden: dict[str, str], renderer: Renderer) -> None:
-        self._problem, self._golden, self._renderer = problem, golden, renderer
-        self._turns = self._plan()
-
-    async def act(self, messages: Sequence[Message]) -> Completion:
-        """The next turn; what the shell says changes nothing."""
-        return Completion(next(self._turns))
-
-    def _plan(self) -> Iterator[str]:
-        documents = [path for path in self._problem.context if path.startswith("docs/")]
+        if isinstance(renderer, ToollessRenderer):
+            answer = "\n\n".join(fenced(*file) for file in problem.golden.items())
+            return ScriptedPlayer([Completion(write_turn(renderer, answer))])
+        documents = [path for path in problem.context if path.startswith("docs/")]
         look = ["ls -R rtl docs verif", *(f"head -n 40 '{path}'" for path in documents[:1])]
-        yield write_turn(self._renderer, "First a look at the work folder and the specification.", ["\n".join(look)])
-        writes = [heredoc(path, content) for path, content in self._golden.items()]
-        yield write_turn(self._renderer, "Now the design.", ["\n".join(writes)])
-        sources = [path for path in self._golden if path.endswith((".v", ".sv"))]
+        writes = [heredoc(path, content) for path, content in problem.golden.items()]
+        turns = [
+            ("First a look at the work folder and the specification.", "\n".join(look)),
+            ("Now the design.", "\n".join(writes)),
+        ]
+        sources = " ".join(f"'{path}'" for path in problem.golden if path.endswith((".v", ".sv")))
         if sources:
-            listed = " ".join(f"'{path}'" for path in sources)
-            check = f"verilator --lint-only -Wno-fatal --timing -y rtl {listed} && echo checked"
-            yield write_turn(self._renderer, "Does it compile?", [check])
-        while True:
-            yield write_turn(self._renderer, "The design is written and checked.")
+            check = f"verilator --lint-only -Wno-fatal --timing -y rtl {sources} && echo checked"
+            turns.append(("Does it compile?", check))
+        said = [Completion(write_turn(renderer, text, [command])) for text, command in turns]
+        return ScriptedPlayer([*said, Completion(write_turn(renderer, "The design is written and checked."))])
+
+
+def heredoc(path: str, content: str) -> str:
+    """The bash command that writes a file, byte for byte when it ends with a line feed or is empty."""
+    mark = "EOF"
+    while mark in content:
+        mark += "_"
+    folder = path.rpartition("/")[0]
+    make = f"mkdir -p '{folder}' && " if folder else ""
+    if content and not content.endswith("\n"):  # a here-document always ends its last line
+        return f"{make}{{ head -c -1 > '{path}'; }} <<'{mark}'\n{content}\n{mark}"
+    return f"{make}cat > '{path}' <<'{mark}'\n{content}{mark}"
+
+
+def fenced(path: str, content: str) -> str:
+    """A file as a fenced block of an answer; the fence is longer than any in the file."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", content)), 0)
+    return f"{fence}systemverilog {path}\n{content.removesuffix(chr(10))}\n{fence}"

@@ -9,14 +9,15 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from ..errors import UsageError
 from ..problems import Problem
-from ..renderers import Renderer
-from ..renderers.protocol import Message
+from ..renderers import Message, Renderer
+from ..renderers.toolless import ToollessRenderer
 from .protocol import Completion
-from .wording import write_turn
+from .scripted import write_turn
 
 DONE = "/done"
 PROMPT, CONTINUED = "agent$ ", "     > "
@@ -40,6 +41,8 @@ class HumanPolicy:
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HumanPlayer:
         """A player for one episode."""
+        if isinstance(renderer, ToollessRenderer):
+            raise UsageError("the human policy works in a shell, and a single-turn episode has none")
         if self._read is None and not sys.stdin.isatty():
             raise UsageError('the human policy needs a terminal; from a program use "scripted FILE"')
         return HumanPlayer(renderer, self._read or input)
@@ -78,30 +81,19 @@ async def _in_daemon_thread(read: Callable[[], str | None]) -> str | None:
 
     A thread of the executor would be waited for at the end, until somebody presses Enter.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[str | None] = loop.create_future()
-
-    def settle(value: str | None, error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(value)
-        else:
-            done.set_exception(error)
+    done: Future[str | None] = Future()
+    done.set_running_or_notify_cancel()  # so that a result that comes too late is no error
 
     def work() -> None:
-        value, error = None, None
         try:
-            value = read()
-        except Exception as caught:  # raised again where the command is waited for
-            error = caught
-        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
-            loop.call_soon_threadsafe(settle, value, error)
+            done.set_result(read())
+        except Exception as error:  # raised again where the command is waited for
+            done.set_exception(error)
 
     before = _terminal_mode()
     threading.Thread(target=work, name="terminal", daemon=True).start()
     try:
-        return await done
+        return await asyncio.wrap_future(done)
     except asyncio.CancelledError:
         _set_terminal_mode(before)  # line editing may have switched off the echo
         raise

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ..problems import Problem
-from ..renderers import Action, Renderer
-from ..renderers.protocol import Message, NativeTurn
+from ..renderers import Action, Message, ModelTurn, Renderer
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,9 @@ class Completion:
     """Tokens the model read for it, where that is known."""
     output_tokens: int | None = None
     """Tokens it is made of, where that is known; None with `token_ids` means their number."""
-    native: NativeTurn | None = None
-    """The turn as a service with tool calls of its own took it apart; this and not `text` is then what is acted on."""
+    native: ModelTurn | None = None
+    """The turn as a service with tool calls of its own reported it; this is then what is acted on, and `text` is only
+    what the service gave as text."""
 
 
 class Player(Protocol):

@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 
 from ..problems import Problem
-from ..renderers import Renderer
-from ..renderers.protocol import Message
+from ..renderers import Message, Renderer
+from .golden import heredoc
 from .protocol import Completion
-from .wording import heredoc, write_turn
+from .scripted import write_turn
 
 COMMANDS = (
     "ls -la rtl verif docs",

@@ -23,8 +23,6 @@ POLICIES = (
 )
 """What `make_policy` takes."""
 
-_NAME = re.compile(r"(?P<kind>[^:\s]*)(?:[:\s](?P<rest>.*))?", re.DOTALL)
-
 
 def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
     """The policy of a name as the command line takes it.
@@ -39,37 +37,33 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
     """
     kind, rest = _split(name.strip())
     options = options or ModelOptions()
-    match kind, bool(rest):
-        case "golden", False:
+    forms = {_split(form)[0]: form for form in POLICIES}
+    if kind not in forms:
+        raise UsageError(f"no policy {name!r}; there are: {', '.join(POLICIES)}")
+    if (argument := _split(forms[kind])[1]) and not rest:
+        what = argument.lower().replace("_", " ")
+        raise UsageError(f'{kind!r} needs a {what}: --policy "{forms[kind]}"')
+    if rest and not argument:
+        raise UsageError(f"{kind!r} takes nothing after its name, got {rest!r}")
+    match kind:
+        case "golden":
             return GoldenPolicy()
-        case "random", False:
+        case "random":
             return RandomPolicy()
-        case "human", False:
+        case "human":
             return HumanPolicy()
-        case "scripted", True:
+        case "scripted":
             return ScriptedPolicy(rest)
-        case "chat", True:
+        case "chat":
             from .chat import ChatPolicy
 
             return ChatPolicy(rest, options)
-        case "tinker", True:
-            from .samplers import tinker_policy
+    from .sampler import local_policy, tinker_policy
 
-            return tinker_policy(rest, options)
-        case "local", True:
-            from .samplers import local_policy
-
-            return local_policy(rest, options)
-    form = next((known for known in POLICIES if _split(known)[0] == kind), None)
-    if form is not None and _split(form)[1]:
-        what = _split(form)[1].lower().replace("_", " ")
-        raise UsageError(f'{kind!r} needs a {what}: --policy "{form}"')
-    if form is not None:
-        raise UsageError(f"{kind!r} takes nothing after its name, got {rest!r}")
-    raise UsageError(f"no policy {name!r}; there are: {', '.join(POLICIES)}")
+    return tinker_policy(rest, options) if kind == "tinker" else local_policy(rest, options)
 
 
 def _split(name: str) -> tuple[str, str]:
     """A policy's kind and its argument: what stands before the first colon or blank, and what after it."""
-    found = _NAME.match(name)
-    return (found["kind"], (found["rest"] or "").strip()) if found is not None else (name, "")
+    kind, *rest = re.split(r"[:\s]", name, maxsplit=1)
+    return kind, "".join(rest).strip()

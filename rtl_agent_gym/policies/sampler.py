@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelError, UsageError
+from ..engines.credentials import has_key
+from ..errors import ServiceDown, UsageError
 from ..problems import Problem
-from ..renderers import Action, Renderer
-from ..renderers.protocol import Message
+from ..renderers import Action, Message, Renderer
 from ..renderers.transcript import TokenTranscript
+from ..renderers.vocabularies import qwen3_tokenizer
 from .model_options import ModelOptions
 from .protocol import Completion
 
@@ -44,6 +47,25 @@ class TokenSamplerPolicy:
         self._end = end
         self.sampler, self.name, self.options = sampler, name, options or ModelOptions()
         self.tokenizer = tokenizer if tokenizer is not None else sampler.get_tokenizer()
+        self.has_answered = False
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turns the exceptions of tinker's SDK into ours.
+
+        Raises:
+            UsageError: The key, the account or, where nothing was answered yet, the model is refused.
+            ModelError: The service does not answer, or refuses this one request.
+        """
+        from ..engines.guarded import Requests
+        from ..engines.translation import Request
+
+        request = Request(f"{self.name} did not answer", None if self.has_answered else "policy", self.name)
+        try:
+            with Requests().translating(request):
+                yield
+        except ServiceDown as error:
+            raise UsageError(str(error)) from error
 
     async def close(self) -> None:
         """End what the sampler owns."""
@@ -115,19 +137,53 @@ class TokenSamplerPlayer:
         )
 
     async def _sample(self, parameters: Any) -> Any:
-        import tinker
-
         assert self.transcript is not None
-        name = self._policy.name
-        try:
+        with self._policy.translated():
             response = await self._policy.sampler.sample(self.transcript.model_input(), 1, parameters)
-        except (
-            tinker.AuthenticationError,
-            tinker.BillingError,
-            tinker.NotFoundError,
-            tinker.PermissionDeniedError,
-        ) as error:
-            raise UsageError(f"{name} refused the request: {error}") from error
-        except tinker.TinkerError as error:
-            raise ModelError(f"{name} did not answer: {error}") from error
+        self._policy.has_answered = True
         return response.sequences[0]
+
+
+def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
+    """A model or a checkpoint (``tinker://…``) of Tinker's service. Needs the extra ``train`` and ``TINKER_API_KEY``.
+
+    Raises:
+        UsageError: The key is missing or refused, or there is no such model.
+    """
+    try:
+        import tinker
+    except ImportError as error:
+        raise UsageError('tinker policies need tinker: pip install "rtl-agent-gym[train]"') from error
+    if not (options.api_key or has_key()):
+        raise UsageError(
+            "tinker policies need a key of Tinker's service: set TINKER_API_KEY, or store one with `tinker auth login`"
+        )
+    try:
+        service = tinker.ServiceClient(base_url=options.base_url, api_key=options.api_key)
+        place: dict[str, Any] = {"model_path": model} if model.startswith("tinker://") else {"base_model": model}
+        client: Any = service.create_sampling_client(**place)
+        offline = str(client.get_base_model()).startswith("Qwen/Qwen3-")  # any other vocabulary the client fetches
+        tokenizer = qwen3_tokenizer() if offline else client.get_tokenizer()
+    except (tinker.TinkerError, ValueError) as error:
+        raise UsageError(f"tinker:{model} cannot be used: {error}") from error
+    return TokenSamplerPolicy(client, name=f"tinker:{model}", tokenizer=tokenizer, options=options)
+
+
+def local_policy(path: str, options: ModelOptions) -> TokenSamplerPolicy:
+    """A folder of weights, run in this process. Needs the extras ``train`` and ``local``.
+
+    Raises:
+        UsageError: There is no such folder, or it holds no model.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise UsageError(f"local:{path}: there is no such folder; it holds a model as transformers saves one")
+    try:
+        from ..engines.local import LocalServiceClient
+    except ImportError as error:
+        raise UsageError(
+            f'local policies need torch and transformers: pip install "rtl-agent-gym[train,local]" ({error})'
+        ) from error
+    service = LocalServiceClient()
+    sampler = service.create_sampling_client(model_path=str(folder)).result()
+    return TokenSamplerPolicy(sampler, name=f"local:{folder.name}", options=options, end=service.close)

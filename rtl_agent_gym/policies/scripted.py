@@ -10,11 +10,14 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import UsageError
 from ..problems import Problem
-from ..renderers import Renderer
-from ..renderers.protocol import Message, NativeTurn
+from ..renderers import Message, ModelTurn, Renderer, ToolCall
 from ..transcripts import read_transcript
 from .protocol import Completion
-from .wording import write_turn
+
+
+def write_turn(renderer: Renderer, text: str, commands: Sequence[str] = ()) -> str:
+    """A completion that says `text` and calls the tool once per command, in the renderer's dialect."""
+    return renderer.turn_text(ModelTurn(text=text, calls=tuple(map(ToolCall.of, commands))))
 
 
 class ScriptedTurn(BaseModel):
@@ -25,7 +28,7 @@ class ScriptedTurn(BaseModel):
     say: str = ""
     run: str | list[str] = []
     completion: str | None = None
-    native: NativeTurn | None = None
+    native: ModelTurn | None = None
     """With a completion of a transcript: the turn as a chat service reported it, which is then what is acted on."""
 
     def text(self, renderer: Renderer) -> str:
@@ -61,18 +64,18 @@ class ScriptedPolicy:
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
         """A player for one episode."""
         said = [Completion(turn.text(renderer), native=turn.native) for turn in self.turns]
-        return ScriptedPlayer(said, Completion(write_turn(renderer, "Done.")))
+        return ScriptedPlayer([*said, Completion(write_turn(renderer, "Done."))])
 
 
 class ScriptedPlayer:
-    """Says what was prepared."""
+    """Gives prepared completions in order, and then the last one again."""
 
-    def __init__(self, said: Sequence[Completion], last: Completion) -> None:
-        self._said, self._last = iter(said), last
+    def __init__(self, completions: Sequence[Completion]) -> None:
+        self._completions, self._last = iter(completions), completions[-1]
 
     async def act(self, messages: Sequence[Message]) -> Completion:
         """The next turn, whatever the shell says."""
-        return next(self._said, self._last)
+        return next(self._completions, self._last)
 
 
 def _read_script(path: Path) -> list[ScriptedTurn]:

@@ -1,17 +1,20 @@
 """The words that an agent starts with.
 
-They are text files beside this module, templates in jinja2's syntax:
+They are text files beside this module, templates in jinja2's syntax. For work in a shell:
 
 - ``system.md`` teaches the tool, the work folder, the interface and the way to work;
 - ``user.md`` puts a problem's task, its files and its targets together;
-- ``submit.md`` tells of the command ``submit``, where an episode has it;
+- ``submit.md`` describes the command ``submit``, where an episode has it;
 - ``dialect_<family>.md`` says what one family of models must know of its own way to call.
 
-None of them says how the work is judged.
+For one answer: ``single_turn.md`` is the system message, and ``single_turn_user.md`` holds the task and the given
+files. None of them says how the work is judged.
 """
 
 from __future__ import annotations
 
+import posixpath
+import re
 from importlib import resources
 
 from jinja2 import Environment, StrictUndefined
@@ -21,6 +24,7 @@ from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.renderers.protocol import MAX_CALLS
 
 _SUFFIX = ".md"
+_LANGUAGES = {".sv": "systemverilog", ".svh": "systemverilog", ".v": "verilog", ".vh": "verilog", ".md": "markdown"}
 _templates = Environment(undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True)
 
 
@@ -47,7 +51,7 @@ def build_prompt(
     max_turns: int = 50,
     harness_feedback: int = 0,
 ) -> tuple[str, str]:
-    """The system and the user message for a problem.
+    """The system and the user message for work in a shell.
 
     The row's own `Problem.system_message` is left out: it asks for a patch in the last answer, while here the files in
     the work folder are what counts.
@@ -61,21 +65,45 @@ def build_prompt(
         harness_feedback: How often it may submit; 0 leaves the command out.
     """
     family = next((name for name in ("qwen3", "gpt_oss") if renderer.startswith(name)), None)
-    dialect = _fill(load_prompt(f"dialect_{family}"), max_calls=MAX_CALLS) if family else ""
-    submit = _fill(load_prompt("submit"), submissions=harness_feedback) if harness_feedback else ""
     system = _fill(
-        load_prompt("system"),
+        "system",
         timeout=f"{command_timeout:g}",
         max_output=f"{max_output:,}",
         max_turns=max_turns,
-        dialect=dialect,
-        submit=submit,
+        dialect=_fill(f"dialect_{family}", max_calls=MAX_CALLS) if family else "",
+        submit=_fill("submit", submissions=harness_feedback) if harness_feedback else "",
     )
     context = [(path, f"{len(text.encode('utf-8', 'replace')):,}") for path, text in sorted(problem.context.items())]
-    user = _fill(load_prompt("user"), task=problem.prompt.strip(), context=context, targets=problem.targets)
-    return system, user
+    return system, _fill("user", task=problem.prompt.strip(), context=context, targets=problem.targets)
 
 
-def _fill(template: str, **values: object) -> str:
-    """The template with its placeholders filled in. What is filled in is never read as a template itself."""
-    return _templates.from_string(template).render(**values).strip()
+def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
+    """The system and the user message for one answer; the latter holds every given file, in `file_order`."""
+    texts = [(path, problem.context[path].strip("\n")) for path in file_order(problem)]
+    longest = max((len(run) for _, text in texts for run in re.findall("`{3,}", text)), default=2)
+    user = _fill(
+        "single_turn_user",
+        task=problem.prompt.strip(),
+        files=[(path, text, _LANGUAGES.get(posixpath.splitext(path)[1], "")) for path, text in texts],
+        fence="`" * (longest + 1),
+        targets=problem.targets,
+    )
+    return _fill("single_turn"), user
+
+
+def file_order(problem: Problem) -> list[str]:
+    """The given files, what matters most first: documents, target files, other designs, the rest."""
+
+    def rank(path: str) -> int:
+        if path.startswith("docs/"):
+            return 0
+        if path in problem.targets:
+            return 1
+        return 2 if path.startswith("rtl/") else 3
+
+    return sorted(problem.context, key=lambda path: (rank(path), path))
+
+
+def _fill(name: str, **values: object) -> str:
+    """The prompt file with its placeholders filled in. What is filled in is never read as a template itself."""
+    return _templates.from_string(load_prompt(name)).render(**values).strip()

@@ -9,8 +9,17 @@ from typing import Any
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers.gpt_oss import GPT_OSS_NAMES, GptOssRenderer
-from rtl_agent_gym.renderers.protocol import MAX_CALLS, TOOL_NAME, Action, Message, Renderer, with_notes
+from rtl_agent_gym.renderers.protocol import (
+    MAX_CALLS,
+    TOOL_NAME,
+    Action,
+    Message,
+    ModelTurn,
+    ToolCall,
+    with_notes,
+)
 from rtl_agent_gym.renderers.qwen import QWEN_NAMES, QwenRenderer
+from rtl_agent_gym.renderers.renderer import Renderer
 
 __all__ = [
     "MAX_CALLS",
@@ -18,7 +27,9 @@ __all__ = [
     "TOOL_NAME",
     "Action",
     "Message",
+    "ModelTurn",
     "Renderer",
+    "ToolCall",
     "get_renderer",
     "with_notes",
 ]

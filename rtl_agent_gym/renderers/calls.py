@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any, NoReturn
 
-from rtl_agent_gym.renderers.protocol import MAX_CALLS, MAX_CALLS_READ, TOOL_ARGUMENT, TOOL_NAME
+from rtl_agent_gym.renderers.protocol import TOOL_ARGUMENT, TOOL_NAME
 
 EXAMPLE_COMMAND = "ls -la /code/rtl"
 """The command that corrections show the right form with."""
@@ -114,24 +114,6 @@ def check_command(command: Any) -> str:
         what = "a NUL, which no shell takes," if bad[0] == "\0" else "something that is not valid UTF-8"
         raise CallError(f"the command holds {what} at character {bad.start()}")
     return command
-
-
-def limit_calls(commands: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The commands to run, and a note when some are refused."""
-    if len(commands) <= MAX_CALLS:
-        return tuple(commands), ()
-    refused = (
-        f"{len(commands)} calls in one turn: the first {MAX_CALLS} were run, the other {len(commands) - MAX_CALLS} "
-        f"were not. Send those again, at most {MAX_CALLS} a turn."
-    )
-    return tuple(commands[:MAX_CALLS]), (refused,)
-
-
-def too_many(count: int) -> str:
-    """What a model is told of a turn with more calls than are read."""
-    return (
-        f"Your reply holds {count} tool calls. Send at most {MAX_CALLS} a turn; of over {MAX_CALLS_READ}, none is run."
-    )
 
 
 def _raise_broken(text: str, what: str, position: int) -> NoReturn:

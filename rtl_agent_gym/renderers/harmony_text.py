@@ -1,20 +1,22 @@
-"""What a gpt-oss completion asks for: Harmony messages, and the rule that decides on them.
+"""gpt-oss's completions: a turn is taken apart into Harmony's messages, and then one rule decides on them.
 
 A turn is a list of messages, each with a channel (``analysis`` is thinking, ``commentary`` carries calls, ``final`` is
 the answer) and, for a call, a recipient. Both sides of the renderer cut a turn into pieces, control tokens and text;
-from there on one grammar serves both, `read_turn` and then `decide`. Headers are read as openai-harmony reads them.
+from there on one grammar serves both, `read_turn`. Headers are read as openai-harmony reads them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.calls import CallError, printable
+from rtl_agent_gym.renderers.actions import Call, TurnRules, with_words
+from rtl_agent_gym.renderers.calls import CallError
 from rtl_agent_gym.renderers.codec import Control, Piece
 from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL_NAME, Action
+from rtl_agent_gym.renderers.turns import Kind, Part
 
 START, CHANNEL, CONSTRAIN, BODY = (
     Control(mark) for mark in ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>")
@@ -37,37 +39,39 @@ EXAMPLE = (
 )
 """The right form of a call, as corrections show it."""
 
+RULES = TurnRules(f"The right form of a call:\n{EXAMPLE}", finish="say in the final channel that you are done")
+
 _MARKS = re.compile(f"({'|'.join(map(re.escape, MARKS))})")
 _CHANNEL_NAME = re.compile(r"[^\s<]*")
 _SPACES = re.compile(r"[ \t\n\f\r]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_DECISION = re.compile(r"[a-z]+(?:\s+to(?==))?")
 
 
-class HeaderError(Exception):
-    """A turn is not made of Harmony messages. The message is a sentence for the model, without its full stop."""
+class _HeaderError(Exception):
+    """A header that cannot be read. The message is a sentence for the model, without its full stop."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """One message of a turn."""
+class HarmonyMessage(Part):
+    """One message of a turn as a part of it; offsets count characters."""
 
-    role: str
-    channel: str | None
-    recipient: str | None
-    body: str
+    role: str = "assistant"
+    channel: str | None = None
+    recipient: str | None = None
     constrained: bool = False
     """Whether its header says in which format the body is written, as the header of a call does."""
-    whole: bool = True
-    """Whether it came to its end, as far as is known."""
 
 
 @dataclass(frozen=True)
-class SaidTurn:
+class HarmonyTurn:
     """A turn as messages."""
 
-    messages: tuple[Said, ...]
-    stop: Control | None
+    messages: tuple[HarmonyMessage, ...]
+    stop: Control | None = None
     """The one of `STOPS` that ended it; None where there is none."""
+    problem: str = ""
+    """Why what follows is no message, a sentence for the model without its full stop; empty where all was read."""
 
 
 def pieces_of(text: str) -> list[Piece]:
@@ -75,148 +79,134 @@ def pieces_of(text: str) -> list[Piece]:
     return [Control(part) if place % 2 else part for place, part in enumerate(_MARKS.split(text)) if part]
 
 
-def stop_of(pieces: Iterable[Piece]) -> Control | None:
-    """What ends a turn, wherever it stands: sampling stops there, and nothing after it was meant."""
-    return next((piece for piece in pieces if isinstance(piece, Control) and piece in STOPS), None)
-
-
-def read_turn(pieces: Sequence[Piece]) -> SaidTurn:
-    """The messages in what followed ``<|start|>assistant``.
+def read_turn(pieces: Sequence[Piece]) -> HarmonyTurn:
+    """The messages in what followed ``<|start|>assistant``. Nothing after a stop token counts.
 
     Args:
         pieces: The turn. What was not UTF-8 in it is a lone surrogate.
-
-    Raises:
-        HeaderError: It is not made of messages.
     """
-    said: list[Said] = []
+    messages: list[HarmonyMessage] = []
+    try:
+        stop = _read_messages(pieces, messages)
+    except _HeaderError as error:
+        return HarmonyTurn(tuple(messages), problem=str(error))
+    return HarmonyTurn(tuple(messages), stop)
+
+
+def _read_messages(pieces: Sequence[Piece], messages: list[HarmonyMessage]) -> Control | None:
+    """Append the messages of a turn, and give the token that stopped it."""
     header: list[str] | None = []
-    message: Said | None = None
+    message: HarmonyMessage | None = None
     body: list[str] = []
+    begun = place = 0
     for piece in pieces:
-        mark = piece if isinstance(piece, Control) else ""
+        mark = piece if isinstance(piece, Control) else None
+        place += len(piece)
         if message is not None:
             if mark not in (END, *STOPS):
                 body.append(piece)
                 continue
-            said.append(replace(message, body="".join(body)))
+            messages.append(replace(message, body="".join(body), ends=place, stops=mark in STOPS))
             message, header = None, None
         elif header is None:
             if mark != START:
-                raise HeaderError(f"after {END} a new message must start with {START}assistant")
-            if len(said) == MAX_MESSAGES:
-                raise HeaderError(f"it holds more than {MAX_MESSAGES} messages")
-            header = []
+                raise _HeaderError(f"after {END} a new message must start with {START}assistant")
+            if len(messages) == MAX_MESSAGES:
+                raise _HeaderError(f"it holds more than {MAX_MESSAGES} messages")
+            header, begun = [], place
         elif mark == BODY:
-            message, body = _read_header("".join(header), role=None if said else "assistant"), []
+            role = None if messages else "assistant"
+            message, body = _read_header("".join(header), begun, place, role), []
         elif mark in STOPS:
             break
         else:
             header.append(piece)
         if mark in STOPS:
-            return SaidTurn(tuple(said), Control(mark))
+            return mark
     if message is not None:
-        said.append(replace(message, body="".join(body), whole=False))
+        messages.append(replace(message, body="".join(body)))
     elif header is not None and pieces:
-        raise HeaderError(f"a message has no {BODY} between its header and its body")
-    return SaidTurn(tuple(said), None)
+        raise _HeaderError(f"a message has no {BODY} between its header and its body")
+    return None
 
 
-def decide(messages: Sequence[Said], *, truncated: bool, called: bool) -> Action:
-    """The action that a turn's messages ask for.
+def parse_pieces(pieces: Sequence[Piece], *, truncated: bool) -> Action:
+    """The action in a turn.
 
     Args:
-        messages: What the assistant said, in order.
-        truncated: Whether the token limit ended the turn.
-        called: Whether the turn ended in ``<|call|>``.
+        pieces: What the assistant wrote.
+        truncated: Whether the token limit ended it.
     """
-    thinking = "\n".join(m.body for m in messages if m.channel == "analysis" and m.recipient is None)
-    text = "\n".join(m.body for m in messages if m.channel in ("commentary", "final") and m.recipient is None)
-    outcome = _outcome(messages, text, truncated, called)
-    return Action(
-        outcome.kind,
-        outcome.commands,
-        printable(text).strip(),
-        printable(thinking).strip(),
-        correction=outcome.correction,
-        notes=outcome.notes,
-    )
+    turn = read_turn(pieces)
+    if turn.problem:
+        return (
+            RULES.cut_off()
+            if truncated
+            else RULES.malformed(f"Your reply could not be read as messages: {turn.problem}.")
+        )
+    spoken = [message for message in turn.messages if message.recipient is None]
+    thinking = "\n".join(message.body for message in spoken if message.channel == "analysis")
+    text = "\n".join(message.body for message in spoken if message.channel in ("commentary", "final"))
+    return with_words(_decide(turn, text, truncated), text, thinking)
 
 
-def malformed(what: str, advice: str = "") -> Action:
-    """A turn that nothing can be run of."""
-    sentences = " ".join(part for part in (what, "Nothing was run.", advice) if part)
-    return Action("malformed", correction=f"ERROR: {sentences}\nThe right form of a call:\n{EXAMPLE}")
-
-
-def _outcome(messages: Sequence[Said], text: str, truncated: bool, called: bool) -> Action:
+def _decide(turn: HarmonyTurn, text: str, truncated: bool) -> Action:
+    messages = turn.messages
     for message in messages:
         if message.role != "assistant":
-            return malformed(
+            return RULES.malformed(
                 f'Your turn held a message as "{calls.excerpt(message.role)}"; you speak as assistant only.'
             )
-    asked = [message for message in messages if message.recipient is not None]
-    cut = truncated and bool(messages) and not messages[-1].whole
-    if asked:
-        return _outcome_of_calls(asked, truncated, cut and messages[-1] is asked[-1])
+    if asked := [message for message in messages if message.recipient is not None]:
+        found = [_read_call(message, truncated) for message in asked[:MAX_CALLS_READ]]
+        return RULES.run(found, truncated=truncated, unread=len(asked) - len(found))
     if truncated:
-        where = "while you were thinking" if cut and messages[-1].channel == "analysis" else "before it was complete"
-        return malformed(f"Your reply was cut off by the token limit {where}.", "Be briefer, and call the tool early.")
+        cut = messages[-1] if messages and messages[-1].ends is None else None
+        return RULES.cut_off(thinking=cut is not None and cut.channel == "analysis")
     for message in messages:
         if message.constrained and message.channel == "commentary":
-            return malformed(
+            return RULES.malformed(
                 f"Your message is written as a call ({CONSTRAIN}) but its header has no recipient (to={RECIPIENT})."
             )
         if message.channel not in CHANNELS:
             shown = "no channel" if message.channel is None else f'the channel "{calls.excerpt(message.channel)}"'
-            return malformed(f"Your message has {shown}; there are {', '.join(CHANNELS)}.")
-    if called:
-        return malformed(f"Your message ended in {CALL} but had no recipient (to={RECIPIENT}).")
+            return RULES.malformed(f"Your message has {shown}; there are {', '.join(CHANNELS)}.")
+    if turn.stop == CALL:
+        return RULES.malformed(f"Your message ended in {CALL} but had no recipient (to={RECIPIENT}).")
     if not text.strip():
-        what = "held nothing but thinking" if any(m.body.strip() for m in messages) else "was empty"
-        return malformed(f"Your reply {what}.", "Call the tool, or say in the final channel that you are done.")
+        return RULES.silent(thought=any(message.body.strip() for message in messages))
     return Action("final")
 
 
-def _outcome_of_calls(asked: Sequence[Said], truncated: bool, cut: bool) -> Action:
-    if len(asked) > MAX_CALLS_READ:
-        return malformed(calls.too_many(len(asked)))
-    commands: list[str] = []
-    own: list[str] = []
-    for number, message in enumerate(asked, 1):
-        place = "Your tool call" if len(asked) == 1 else f"Call {number} of {len(asked)}"
-        if cut and number == len(asked):
-            return malformed(
-                f"{place} was cut off by the token limit before it was complete.",
-                "Be briefer: write long files in several smaller calls, one a turn.",
-            )
-        try:
-            command, notes = _read_call(message)
-        except CallError as error:
-            return malformed(f"{place} could not be read: {error}.")
-        commands.append(command)
-        own += notes
-    to_run, refused = calls.limit_calls(commands)
-    late = ("your reply was cut off by the token limit after the last whole call",) if truncated else ()
-    return Action("command", to_run, notes=(*own, *refused, *late))
-
-
-def _read_call(message: Said) -> tuple[str, tuple[str, ...]]:
-    if message.recipient != RECIPIENT:
-        raise CallError(f'there is no tool "{calls.excerpt(message.recipient or "")}"; the only tool is "{RECIPIENT}"')
-    if not message.body.strip():
-        raise CallError("it is empty")
-    command, notes = calls.command_of_arguments(calls.decode_whole(message.body))
+def _read_call(message: HarmonyMessage, truncated: bool) -> Call:
+    if truncated and message.ends is None:
+        return Call(None, closed=False)
+    try:
+        if message.recipient != RECIPIENT:
+            named = calls.excerpt(message.recipient or "")
+            raise CallError(f'there is no tool "{named}"; the only tool is "{RECIPIENT}"')
+        if not message.body.strip():
+            raise CallError("it is empty")
+        command, notes = calls.command_of_arguments(calls.decode_whole(message.body))
+    except CallError as error:
+        return Call(None, str(error))
     if message.channel != "commentary":
         notes += ("the call was run, but calls belong in the commentary channel",)
-    return command, notes
+    return Call(command, notes=notes)
 
 
-def _read_header(header: str, role: str | None) -> Said:
-    """A message whose body is still to come. The recipient may stand before the channel or after it."""
-    unreadable = HeaderError(f"the message header could not be read: {calls.excerpt(header)}")
+def _read_header(header: str, begun: int, place: int, role: str | None) -> HarmonyMessage:
+    """A message whose body is still to come. The recipient may stand before the channel or after it.
+
+    Args:
+        header: The header's text, up to ``<|message|>``.
+        begun: Where it begins in the turn.
+        place: Where the body begins.
+        role: The role where the header need not name it.
+    """
+    unreadable = _HeaderError(f"the message header could not be read: {calls.excerpt(header)}")
     if _SURROGATE.search(header):
-        raise HeaderError("a message header is not valid UTF-8")
+        raise _HeaderError("a message header is not valid UTF-8")
     before, mark, after = header.partition(CHANNEL)
     channel = None
     if mark:
@@ -239,4 +229,23 @@ def _read_header(header: str, role: str | None) -> Said:
             recipient = words.pop().removeprefix("to=") if words else None
     if words:
         raise unreadable
-    return Said(role, channel, recipient, "", constrained)
+    kind: Kind = "call" if recipient is not None else "thinking" if channel == "analysis" else "text"
+    opens = _opens(header, begun, place)
+    return HarmonyMessage(kind, "", place, opens, None, False, role, channel, recipient, constrained)
+
+
+def _opens(header: str, begun: int, place: int) -> tuple[int, int] | None:
+    """Where a header decides what its message is.
+
+    That is the channel's name, with the recipient's ``to`` behind it for a call, and with ``<|message|>`` behind it for
+    a commentary, which could have been a call. A recipient before the channel has decided already.
+    """
+    before, mark, after = header.partition(CHANNEL)
+    if "to=" in before:
+        at = begun + before.index("to=")
+        return at, at + len("to")
+    name = _DECISION.match(after)
+    if not mark or name is None:
+        return None
+    at = begun + len(before) + len(mark)
+    return at, place if name[0] == "commentary" else at + name.end()

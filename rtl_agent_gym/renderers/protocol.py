@@ -1,18 +1,11 @@
-"""What the rest of the package may ask of a model dialect.
-
-A `Renderer` turns a prompt into what one family of models reads, and what such a model wrote into an `Action`. It has a
-text side, which needs nothing but the standard library, and a token side, which appends and never re-renders: whatever
-ids the model sampled stay in the next prompt as they are.
-
-Nothing here raises for what a model wrote. A completion that cannot be acted on is an `Action` of kind ``malformed``
-whose `Action.correction` tells the model what was wrong and shows the right form.
-"""
+"""What passes between a renderer and the rest of the package: the tool, turns, and the actions they ask for."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 ActionKind = Literal["command", "final", "malformed"]
 
@@ -33,6 +26,20 @@ MAX_CALLS = 8
 
 MAX_CALLS_READ = 64
 """Calls of one turn that are read at all; a turn of more is malformed, so that reading any turn takes linear time."""
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": TOOL_NAME,
+        "description": TOOL_DESCRIPTION,
+        "parameters": {
+            "type": "object",
+            "properties": {TOOL_ARGUMENT: {"type": "string", "description": ARGUMENT_DESCRIPTION}},
+            "required": [TOOL_ARGUMENT],
+        },
+    },
+}
+"""The tool's declaration, as OpenAI-style chat interfaces and Qwen's chat template have it."""
 
 Message = dict[str, str]
 """A chat message: ``role`` and ``content``."""
@@ -57,84 +64,32 @@ class Action:
 
 
 @dataclass(frozen=True)
-class NativeCall:
-    """One call as a chat service reported it."""
+class ToolCall:
+    """One call of a tool, as a model or a chat service wrote it."""
 
     name: str
     arguments: str
     """JSON text, as far as the model got it right."""
+    id: str = ""
+    """The name that a chat service gave this call; its result goes back under it."""
+
+    @classmethod
+    def of(cls, command: str) -> ToolCall:
+        """The call that runs a command."""
+        return cls(TOOL_NAME, json.dumps({TOOL_ARGUMENT: command}, ensure_ascii=False))
 
 
 @dataclass(frozen=True)
-class NativeTurn:
-    """A turn that a chat service has taken apart itself. Its text is prose, whatever looks like a call in it."""
+class ModelTurn:
+    """What a model says in one turn, apart from its dialect. The text is prose, whatever it looks like."""
 
-    content: str = ""
     thinking: str = ""
-    calls: tuple[NativeCall, ...] = ()
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
 
-
-@runtime_checkable
-class Renderer(Protocol):
-    """One model dialect. Stateless: every method depends on its arguments alone, and one object serves many episodes.
-
-    The methods that deal in ids raise `UsageError` when the renderer was made without the vocabulary they need.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name it is had by from `get_renderer`."""
-        ...
-
-    @property
-    def stop(self) -> list[str] | list[int]:
-        """Where sampling must end: token ids where the renderer has its vocabulary, otherwise their text."""
-        ...
-
-    def initial_messages(self, system: str, user: str) -> list[Message]:
-        """The opening as chat messages, with the tool declared in the first, for a model behind a chat interface."""
-        ...
-
-    def initial_text(self, system: str, user: str) -> str:
-        """The opening as the text that the model completes, control tokens written out."""
-        ...
-
-    def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
-        """The action in a completion.
-
-        Args:
-            completion: What the model wrote, with or without its stop token at the end.
-            truncated: Whether the token limit ended it rather than the model.
-        """
-        ...
-
-    def observation_text(self, outputs: Sequence[str]) -> str:
-        """What goes back for the commands of one action, one output each, as the content that the model reads."""
-        ...
-
-    def correction_text(self, message: str) -> str:
-        """`Action.correction` as the content that the model reads."""
-        ...
-
-    def initial_ids(self, system: str, user: str) -> list[int]:
-        """The opening as ids. `system` and `user` are plain text: control tokens spelled in them stay text."""
-        ...
-
-    def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
-        """The action in sampled ids. Ids that do not end in a stop token count as truncated."""
-        ...
-
-    def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
-        """The ids to append after exactly `action_ids`, up to where the model writes next.
-
-        They close the assistant's turn first when the action did not end in its stop token. Outputs are plain text:
-        control tokens spelled in them stay text.
-        """
-        ...
-
-    def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
-        """The same for the correction of a malformed action."""
-        ...
+    def __str__(self) -> str:
+        """Text and calls for people to read, in no dialect."""
+        return "\n".join(filter(None, [self.text, *(f"{call.name} {call.arguments}" for call in self.calls)]))
 
 
 def with_notes(outputs: Sequence[str], notes: Sequence[str]) -> list[str]:

@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import qwen_text
 from rtl_agent_gym.renderers.codec import Control, Piece, written_out
-from rtl_agent_gym.renderers.pieces import PieceRenderer
-from rtl_agent_gym.renderers.protocol import (
-    ARGUMENT_DESCRIPTION,
-    TOOL_ARGUMENT,
-    TOOL_DESCRIPTION,
-    TOOL_NAME,
-    Action,
-    Message,
-)
+from rtl_agent_gym.renderers.protocol import TOOL, Action, Message, ModelTurn
+from rtl_agent_gym.renderers.qwen_text import CALL_CLOSE, CALL_OPEN, THINK_CLOSE, THINK_OPEN
+from rtl_agent_gym.renderers.renderer import Renderer
+from rtl_agent_gym.renderers.turns import Part, Phrase, TurnWriter, between
 
 START, END = Control("<|im_start|>"), Control("<|im_end|>")
-THINK_OPEN, THINK_CLOSE = Control(qwen_text.THINK_OPEN), Control(qwen_text.THINK_CLOSE)
-CALL_OPEN, CALL_CLOSE = Control(qwen_text.CALL_OPEN), Control(qwen_text.CALL_CLOSE)
 RESPONSE_OPEN, RESPONSE_CLOSE = Control("<tool_response>"), Control("</tool_response>")
 
 OPENINGS: dict[str, list[Piece]] = {
@@ -39,7 +33,7 @@ OPENINGS: dict[str, list[Piece]] = {
 QWEN_NAMES = tuple(OPENINGS)
 
 
-class QwenRenderer(PieceRenderer):
+class QwenRenderer(Renderer):
     """Qwen3 and its relatives. See `Renderer` for what each method does.
 
     Args:
@@ -54,6 +48,7 @@ class QwenRenderer(PieceRenderer):
         if name not in OPENINGS:
             raise UsageError(f"no Qwen renderer {name!r}; there are {', '.join(QWEN_NAMES)}")
         super().__init__(name, tokenizer)
+        self.thinks = name == "qwen3"
 
     def initial_messages(self, system: str, user: str) -> list[Message]:
         return [
@@ -62,11 +57,59 @@ class QwenRenderer(PieceRenderer):
         ]
 
     def initial_pieces(self, system: str, user: str) -> list[Piece]:
-        declared = [START, "system\n", *_system_content(system), END, "\n"]
-        return [*declared, START, "user\n", user, END, "\n", *self._opening]
+        return self._opening(_system_content(system), user)
+
+    def plain_pieces(self, system: str, user: str) -> list[Piece]:
+        return self._opening([system] if system else [], user)
+
+    def _opening(self, system: Sequence[Piece], user: str) -> list[Piece]:
+        declared = [START, "system\n", *system, END, "\n"] if system else []
+        return [*declared, START, "user\n", user, END, "\n", *self._assistant]
+
+    @property
+    def _assistant(self) -> list[Piece]:
+        return [START, "assistant\n", *OPENINGS[self._name]]
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         return qwen_text.parse_completion(completion, truncated=truncated)
+
+    def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
+        spoken, stopped = self.until_stop(ids)
+        text = self.codec.decode(spoken)
+        if trimmed:
+            return qwen_text.contents_of(text, len(text) + len(END) if stopped else None)
+        return qwen_text.take_apart(text).parts
+
+    def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
+        written = TurnWriter()
+        for number, (kind, text, tool) in enumerate(phrases):
+            if kind == "call":
+                opens = written.add(CALL_OPEN)
+                written.add(f'\n{{"name": {json.dumps(tool, ensure_ascii=False)}, "arguments": ')
+                written.say("call", text, opens)
+                written.add("}\n")
+                written.end(CALL_CLOSE)
+            elif kind == "thinking":
+                opens = written.add(THINK_OPEN)
+                written.add("\n")
+                written.say("thinking", text, opens)
+                written.add("\n")
+                written.end(THINK_CLOSE)
+                written.add("\n\n")
+                continue
+            else:
+                written.say("text", text, None)
+            if number + 1 < len(phrases):
+                written.add("\n")
+        written.end(END, stops=True)
+        return written
+
+    def turn_text(self, turn: ModelTurn) -> str:
+        """See `Renderer.turn_text`. A tag that would end the thinking in its midst is written with a blank."""
+        return super().turn_text(replace(turn, thinking=turn.thinking.replace(THINK_CLOSE, "</ think>")))
+
+    def instead_of_text(self, *, first: bool) -> list[Control]:
+        return [CALL_OPEN, THINK_OPEN] if first and self.thinks else [CALL_OPEN]
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
         pieces: list[Piece] = []
@@ -76,7 +119,7 @@ class QwenRenderer(PieceRenderer):
         return pieces
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
-        return ["\n", START, "user\n", *reply, END, "\n", *self._opening]
+        return ["\n", START, "user\n", *reply, END, "\n", *self._assistant]
 
     def correction_pieces(self, message: str) -> list[Piece]:
         """The message, with the tags of the example it ends in as the tokens that the model is to write."""
@@ -86,9 +129,17 @@ class QwenRenderer(PieceRenderer):
         inner = example.removeprefix(CALL_OPEN).removesuffix(CALL_CLOSE)
         return [before, CALL_OPEN, inner, CALL_CLOSE]
 
-    @property
-    def _opening(self) -> list[Piece]:
-        return [START, "assistant\n", *OPENINGS[self._name]]
+    def results(self, pieces: Sequence[Piece]) -> list[str]:
+        found = between(pieces, RESPONSE_OPEN, [RESPONSE_CLOSE])
+        return [text.removeprefix("\n").removesuffix("\n") for text in found]
+
+    def read_observation(self, observation: str, count: int) -> list[str]:
+        first, last = f"{RESPONSE_OPEN}\n", f"\n{RESPONSE_CLOSE}"
+        if not (observation.startswith(first) and observation.endswith(last)):
+            return [observation]
+        inner = observation[len(first) : len(observation) - len(last)]
+        found = inner.split(f"{last}\n{first}")
+        return found if len(found) == count else [inner]
 
 
 def _system_content(system: str) -> list[Piece]:
@@ -97,7 +148,7 @@ def _system_content(system: str) -> list[Piece]:
         f"{system}\n\n" if system else "",
         "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
         "You are provided with function signatures within <tools></tools> XML tags:\n"
-        f"<tools>\n{json.dumps(_DECLARATION)}\n</tools>\n\n"
+        f"<tools>\n{json.dumps(TOOL)}\n</tools>\n\n"
         "For each function call, return a json object with function name and arguments within ",
         CALL_OPEN,
         CALL_CLOSE,
@@ -106,17 +157,3 @@ def _system_content(system: str) -> list[Piece]:
         '\n{"name": <function-name>, "arguments": <args-json-object>}\n',
         CALL_CLOSE,
     ]
-
-
-_DECLARATION = {
-    "type": "function",
-    "function": {
-        "name": TOOL_NAME,
-        "description": TOOL_DESCRIPTION,
-        "parameters": {
-            "type": "object",
-            "properties": {TOOL_ARGUMENT: {"type": "string", "description": ARGUMENT_DESCRIPTION}},
-            "required": [TOOL_ARGUMENT],
-        },
-    },
-}

@@ -1,130 +1,160 @@
-"""What a Qwen completion asks for, read from its text.
+"""Qwen's completions: a text is taken apart into thinking, calls and the rest, and then one rule decides.
 
-The text is taken apart once, from left to right, into thinking, calls and the rest; then one rule decides. Tags inside
-the JSON of a call, such as ``grep '</tool_call>'``, are part of the command and not tags.
+Tags inside the JSON of a call, such as ``grep '</tool_call>'``, are part of the command and not tags.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.calls import CallError, printable
+from rtl_agent_gym.renderers.actions import Call, TurnRules, with_words
+from rtl_agent_gym.renderers.calls import CallError
+from rtl_agent_gym.renderers.codec import Control
 from rtl_agent_gym.renderers.fences import read_fences
 from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL_NAME, Action
+from rtl_agent_gym.renderers.turns import Kind, Part
 
-CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
-THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+THINK_OPEN, THINK_CLOSE = Control("<think>"), Control("</think>")
+CALL_OPEN, CALL_CLOSE = Control("<tool_call>"), Control("</tool_call>")
 
 EXAMPLE = f'{CALL_OPEN}\n{{"name": "{TOOL_NAME}", "arguments": {{"command": "{calls.EXAMPLE_COMMAND}"}}}}\n{CALL_CLOSE}'
 """The right form of a call, as corrections show it."""
 
+RULES = TurnRules(f"The right form of a call:\n{EXAMPLE}")
+
 _TAGS = re.compile("|".join(map(re.escape, (THINK_OPEN, THINK_CLOSE, CALL_OPEN, CALL_CLOSE))))
 _SPACE = re.compile(r"\s*")
-
-
-@dataclass(frozen=True)
-class _Call:
-    """One ``<tool_call>``: its command, or why there is none."""
-
-    command: str | None
-    error: str = ""
-    closed: bool = True
-    notes: tuple[str, ...] = ()
+_ARGUMENTS = re.compile(r'"(?:arguments|args)"\s*:\s*')
 
 
 @dataclass
-class _Parts:
-    """A completion taken apart."""
+class Completion:
+    """A completion taken apart; the parts cover it, except for the tags between them."""
 
-    thinking: list[str] = field(default_factory=list)
-    thought_calls: list[_Call] = field(default_factory=list)
-    calls: list[_Call] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     """The first `MAX_CALLS_READ`."""
     unread_calls: int = 0
     """Calls beyond those."""
-    text: str = ""
-    still_thinking: bool = False
-    """Whether a ``<think>`` was never closed."""
     stray_close: bool = False
     """Whether a ``</tool_call>`` stood outside a call."""
+
+    def bodies(self, kind: Kind) -> list[str]:
+        """The bodies of the parts of a kind."""
+        return [part.body for part in self.parts if part.kind == kind]
+
+    @property
+    def text(self) -> str:
+        """What stands outside thinking and calls."""
+        return "".join(self.bodies("text")).strip()
+
+    @property
+    def still_thinking(self) -> bool:
+        """Whether a ``<think>`` was never closed."""
+        return any(part.kind == "thinking" and part.ends is None for part in self.parts)
+
+
+def take_apart(text: str) -> Completion:
+    """Read a completion whose stop token has been taken off."""
+    found = Completion()
+    position, opened = 0, False
+
+    def add(kind: Kind, begin: int, end: int, opens: tuple[int, int] | None = None, ends: int | None = None) -> None:
+        if opens is not None or end > begin:
+            found.parts.append(Part(kind, text[begin:end], begin, opens, ends))
+
+    while (tag := _TAGS.search(text, position)) is not None:
+        add("text", position, tag.start())
+        position = tag.end()
+        if tag[0] == THINK_OPEN:
+            close, opened = text.find(THINK_CLOSE, position), True
+            begin, position = position, len(text) if close < 0 else close + len(THINK_CLOSE)
+            add("thinking", begin, position if close < 0 else close, tag.span(), None if close < 0 else position)
+        elif tag[0] == THINK_CLOSE and not opened:
+            opened, found = True, Completion()  # the opening was part of the prompt: all up to here was thinking
+            found.parts.append(Part("thinking", text[: tag.start()], 0, None, tag.end()))
+        elif tag[0] == CALL_OPEN and len(found.calls) == MAX_CALLS_READ:
+            found.unread_calls += 1  # reading each might go through all of the text
+        elif tag[0] == CALL_OPEN:
+            call, end, position = _read_call(text, position)
+            found.calls.append(call)
+            add("call", tag.end(), end, tag.span(), position if call.closed else None)
+        elif tag[0] == CALL_CLOSE:
+            found.stray_close = True
+    add("text", position, len(text))
+    return found
+
+
+def contents_of(text: str, stop: int | None) -> list[Part]:
+    """The parts of a completion without white space around them; of a call, its arguments.
+
+    Args:
+        text: The completion, without its stop token.
+        stop: Where the stop token ends; None where there is none.
+    """
+    parts = [part for body in take_apart(text).parts for part in _inner(body)]
+    if stop is not None and parts:
+        last = parts[-1]
+        behind = last.ends if last.kind == "call" else last.place + len(last.body) if last.kind == "text" else None
+        if behind is not None and not text[behind:].strip():
+            parts[-1] = replace(last, ends=stop, stops=True)
+    return parts
+
+
+def _inner(part: Part) -> Iterator[Part]:
+    if part.kind != "call":
+        yield from part.stripped()
+    elif (found := _ARGUMENTS.search(part.body)) is not None:
+        try:
+            _, end = json.JSONDecoder(strict=False).raw_decode(part.body, found.end())
+        except (ValueError, RecursionError):
+            return
+        yield replace(part, body=part.body[found.end() : end], place=part.place + found.end())
 
 
 def parse_completion(completion: str, *, truncated: bool = False) -> Action:
     """The action in a completion whose stop token has been taken off."""
-    parts = _take_apart(completion)
-    thinking = "\n".join(block.strip("\n") for block in parts.thinking).strip()
-    outcome = _decide(parts, truncated)
-    return Action(
-        outcome.kind,
-        outcome.commands,
-        printable(parts.text),
-        printable(thinking),
-        correction=outcome.correction,
-        notes=outcome.notes,
-    )
+    found = take_apart(completion)
+    thinking = "\n".join(block.strip("\n") for block in found.bodies("thinking"))
+    return with_words(_decide(found, truncated), found.text, thinking)
 
 
-def _take_apart(text: str) -> _Parts:
-    parts, visible = _Parts(), []
-    position, opened = 0, False
-    while (tag := _TAGS.search(text, position)) is not None:
-        visible.append(text[position : tag.start()])
-        position = tag.end()
-        if tag[0] == THINK_OPEN:
-            end, opened = text.find(THINK_CLOSE, position), True
-            parts.still_thinking = end < 0
-            thought = text[position:] if end < 0 else text[position:end]
-            parts.thinking.append(thought)
-            parts.thought_calls += _calls_in(thought, MAX_CALLS_READ - len(parts.thought_calls))
-            position = len(text) if end < 0 else end + len(THINK_CLOSE)
-        elif tag[0] == THINK_CLOSE and not opened:
-            # The opening was part of the prompt: all up to here was thinking.
-            opened, visible = True, []
-            parts.thinking.append(text[: tag.start()])
-            parts.thought_calls, parts.calls, parts.unread_calls, parts.stray_close = parts.calls, [], 0, False
-        elif tag[0] == CALL_OPEN and len(parts.calls) == MAX_CALLS_READ:
-            parts.unread_calls += 1  # reading each might go through all of the text
-        elif tag[0] == CALL_OPEN:
-            call, position = _read_call(text, position)
-            parts.calls.append(call)
-        elif tag[0] == CALL_CLOSE:
-            parts.stray_close = True
-    visible.append(text[position:])
-    parts.text = "".join(visible).strip()
-    return parts
-
-
-def _calls_in(thought: str, most: int) -> list[_Call]:
-    found: list[_Call] = []
-    position = 0
-    while len(found) < most and (start := thought.find(CALL_OPEN, position)) >= 0:
-        call, position = _read_call(thought, start + len(CALL_OPEN))
-        found.append(call)
+def _calls_in(thoughts: Sequence[str]) -> list[Call]:
+    found: list[Call] = []
+    for thought in thoughts:
+        position = 0
+        while len(found) < MAX_CALLS_READ and (start := thought.find(CALL_OPEN, position)) >= 0:
+            call, _, position = _read_call(thought, start + len(CALL_OPEN))
+            found.append(call)
     return found
 
 
-def _read_call(text: str, position: int) -> tuple[_Call, int]:
-    """The call whose opening tag ends at `position`, and where reading goes on."""
+def _read_call(text: str, position: int) -> tuple[Call, int, int]:
+    """The call whose opening tag ends at `position`, where its body ends, and where reading goes on."""
     start = _SPACE.match(text, position).end()  # type: ignore[union-attr]  # matches nothing at the least
     body_end, after, closed = _extent(text, start)
     try:
         value, end = calls.decode_json(text, start)
     except CallError as error:
-        # Said anew of the body alone: the decoder may have run on into what follows the call.
-        return _Call(None, _why_broken(text[start:body_end]) or str(error), closed), after
+        # Described anew from the body alone: the decoder may have run on into what follows the call.
+        return Call(None, _why_broken(text[start:body_end]) or str(error), closed), body_end, after
     body_end, after, closed = _extent(text, end)
     rest = text[end:body_end]
     if rest.strip() and (closed or not rest[0].isspace()):
-        return _Call(None, f"after the JSON object there is more text: {calls.excerpt(rest.strip())}", closed), after
+        more = f"after the JSON object there is more text: {calls.excerpt(rest.strip())}"
+        return Call(None, more, closed), body_end, after
+    if not closed:
+        body_end = after = end
     try:
         command, notes = calls.command_of_call(value)
     except CallError as error:
-        return _Call(None, str(error), closed), after if closed else end
-    if closed:
-        return _Call(command, notes=notes), after
-    return _Call(command, closed=False, notes=(*notes, f"the call was run though {CALL_CLOSE} was missing")), end
+        return Call(None, str(error), closed), body_end, after
+    missing = () if closed else (f"the call was run though {CALL_CLOSE} was missing",)
+    return Call(command, "", closed, notes + missing), body_end, after
 
 
 def _extent(text: str, start: int) -> tuple[int, int, bool]:
@@ -145,75 +175,53 @@ def _why_broken(body: str) -> str:
     return ""
 
 
-def _decide(parts: _Parts, truncated: bool) -> Action:
-    if parts.calls:
-        return _decide_calls(parts, truncated)
-    fenced = _decide_fences(parts, truncated)
+def _decide(found: Completion, truncated: bool) -> Action:
+    thought = _calls_in(found.bodies("thinking"))
+    if found.calls:
+        return _with_thought(RULES.run(found.calls, truncated=truncated, unread=found.unread_calls), thought)
+    text = found.text
+    fenced = _decide_fences(text, truncated)
     if fenced is not None:
-        return fenced
+        return _with_thought(fenced, thought)
     if truncated:
-        where = "while you were thinking" if parts.still_thinking else "before it was complete"
-        return _malformed(f"Your reply was cut off by the token limit {where}.", "Be briefer, and call the tool early.")
-    if any(call.command is not None for call in parts.thought_calls) or (parts.thought_calls and not parts.text):
-        return _malformed(
+        return RULES.cut_off(thinking=found.still_thinking)
+    if any(call.command is not None for call in thought) or (thought and not text):
+        return RULES.malformed(
             f"Your tool call was inside your thinking ({THINK_OPEN}…{THINK_CLOSE}), where calls are not run.",
             f"Close your thinking with {THINK_CLOSE} first, then call the tool.",
         )
-    if not parts.text:
-        if parts.still_thinking:
-            return _malformed(f"Your thinking was never closed with {THINK_CLOSE}, and nothing followed it.", "")
-        what = "held nothing but thinking" if parts.thinking else "was empty"
-        return _malformed(f"Your reply {what}.", "Call the tool, or say in plain text that you are done.")
-    if parts.stray_close:
-        return _malformed(f"Your reply has a {CALL_CLOSE} without a {CALL_OPEN} before it.", "")
-    if _is_bare_call(parts.text):
-        return _malformed(f"Your reply is a call without {CALL_OPEN} and {CALL_CLOSE} around it.", "")
+    if not text:
+        if found.still_thinking:
+            return RULES.malformed(f"Your thinking was never closed with {THINK_CLOSE}, and nothing followed it.")
+        return RULES.silent(thought=bool(found.bodies("thinking")))
+    if found.stray_close:
+        return RULES.malformed(f"Your reply has a {CALL_CLOSE} without a {CALL_OPEN} before it.")
+    if _is_bare_call(text):
+        return RULES.malformed(f"Your reply is a call without {CALL_OPEN} and {CALL_CLOSE} around it.")
     return Action("final")
 
 
-def _decide_calls(parts: _Parts, truncated: bool) -> Action:
-    if parts.unread_calls:
-        return _malformed(calls.too_many(len(parts.calls) + parts.unread_calls), "")
-    for number, call in enumerate(parts.calls, 1):
-        if call.command is not None:
-            continue
-        place = "Your tool call" if len(parts.calls) == 1 else f"Call {number} of {len(parts.calls)}"
-        if truncated and number == len(parts.calls) and not call.closed:
-            return _malformed(
-                f"{place} was cut off by the token limit before it was complete.",
-                "Be briefer: write long files in several smaller calls, one a turn.",
-            )
-        return _malformed(f"{place} could not be read: {call.error}.", "")
-    commands, notes = calls.limit_calls([call.command for call in parts.calls if call.command is not None])
-    own = tuple(note for call in parts.calls for note in call.notes)
-    return Action("command", commands, notes=own + notes + _side_notes(parts, commands, truncated))
+def _with_thought(outcome: Action, thought: Sequence[Call]) -> Action:
+    """The outcome with a note where a call in the thinking was not run."""
+    if outcome.kind == "command" and any(call.command not in (None, *outcome.commands) for call in thought):
+        return replace(outcome, notes=(*outcome.notes, "a call inside your thinking was not run"))
+    return outcome
 
 
-def _decide_fences(parts: _Parts, truncated: bool) -> Action | None:
-    fences = [fence for fence in read_fences(parts.text) if fence.is_shell]
+def _decide_fences(text: str, truncated: bool) -> Action | None:
+    fences = [fence for fence in read_fences(text) if fence.is_shell]
     if not fences:
         return None
     if not fences[-1].closed:
         if truncated:
-            return _malformed("Your ```bash block was cut off by the token limit.", "Write long files in pieces.")
-        return _malformed("Your ```bash block has no closing ``` line.", "")
+            return RULES.malformed("Your ```bash block was cut off by the token limit.", "Write long files in pieces.")
+        return RULES.malformed("Your ```bash block has no closing ``` line.")
     try:
         found = [calls.check_command(fence.body) for fence in fences]
     except CallError as error:
-        return _malformed(f"Your ```bash block could not be run: {error}.", "")
-    commands, notes = calls.limit_calls(found)
+        return RULES.malformed(f"Your ```bash block could not be run: {error}.")
     taken = f"{'a' if len(found) == 1 else 'each'} ```bash block was taken as a call; use {CALL_OPEN} instead"
-    return Action("command", commands, notes=(taken, *notes, *_side_notes(parts, commands, truncated)))
-
-
-def _side_notes(parts: _Parts, commands: tuple[str, ...], truncated: bool) -> tuple[str, ...]:
-    """What the model should know of a turn whose commands were run all the same."""
-    notes = []
-    if any(call.command is not None and call.command not in commands for call in parts.thought_calls):
-        notes.append("a call inside your thinking was not run")
-    if truncated:
-        notes.append("your reply was cut off by the token limit after the last whole call")
-    return tuple(notes)
+    return RULES.run([Call(command) for command in found], truncated=truncated, notes=[taken])
 
 
 def _is_bare_call(text: str) -> bool:
@@ -229,8 +237,3 @@ def _names_tool(body: str) -> bool:
     except CallError:
         return False
     return isinstance(value, dict) and value.get("name") == TOOL_NAME
-
-
-def _malformed(what: str, advice: str) -> Action:
-    sentences = " ".join(part for part in (what, "Nothing was run.", advice) if part)
-    return Action("malformed", correction=f"ERROR: {sentences}\nThe right form of a call:\n{EXAMPLE}")

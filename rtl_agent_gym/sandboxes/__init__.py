@@ -3,7 +3,7 @@
 from .container import DockerSandbox
 from .docker import DockerSandboxes
 from .pool import WaitingSandboxes
-from .protocol import WORK_DIR, CommandResult, FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
+from .protocol import WORK_DIR, CommandResult, FoundFiles, OutputSink, Process, Sandbox, SandboxProvider, SandboxSpec
 
 __all__ = [
     "WORK_DIR",
@@ -12,6 +12,7 @@ __all__ = [
     "DockerSandboxes",
     "FoundFiles",
     "OutputSink",
+    "Process",
     "Sandbox",
     "SandboxProvider",
     "SandboxSpec",

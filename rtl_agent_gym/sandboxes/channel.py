@@ -1,7 +1,7 @@
 """The client's end of the conversation with a warden: requests and replies over one hijacked Docker socket.
 
 Docker carries a container's stdout and stderr as frames of its own (stream, three zero bytes, length; then the
-payload); inside its stdout lie the warden's frames (`warden/loop.py`).
+payload); inside its stdout lie the warden's frames (`warden/frames.py`).
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import socket
 import struct
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SandboxLost
-from .warden.relay import HEADER
+from .warden.frames import pack, split, unpack
 
 Piece = Callable[[bytes], None]
 
@@ -48,17 +47,11 @@ class Reply:
 
 @dataclass
 class Pending:
-    """A request under way."""
+    """A request that has no final reply yet."""
 
     number: int
-    channel: Channel
     future: asyncio.Future[Reply]
-    on_piece: Piece | None = None
-    pieces: list[bytes] = field(default_factory=list)
-
-    async def reply(self, patience: float) -> Reply:
-        """Wait for the reply; see `Channel.request`."""
-        return await self.channel.wait(self, patience)
+    on_piece: Piece
 
 
 class Channel(asyncio.Protocol):
@@ -72,27 +65,21 @@ class Channel(asyncio.Protocol):
         self.name = name
         self._raw, self._frames, self._errors = bytearray(), bytearray(), bytearray()
         self._ids = itertools.count(1)
-        self._pending: dict[int, Pending] = {}
+        self._greeting: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._pending = {0: Pending(0, self._greeting, lambda piece: None)}
         self._transport: asyncio.Transport | None = None
-        self._socket: socket.socket | None = None
         self._lost: str | None = None
         self.broken: str | None = None
         """Why the warden could not go on, in its own words; None where it has said nothing of the kind."""
         self.memory_full = False
         """Whether the warden has last said that the sandbox's own memory is full."""
-        self._can_write = asyncio.Event()
-        self._can_write.set()
-        self._closed = asyncio.Event()
 
     @classmethod
     async def open(cls, sock: socket.socket, name: str) -> Channel:
         """Take over a connected socket of Docker's. `greeting` waits for the warden behind it."""
         sock.setblocking(False)
         _open_sockets.add(sock)
-        loop = asyncio.get_running_loop()
-        _, channel = await loop.create_connection(lambda: cls(name), sock=sock)
-        channel._socket = sock
-        channel._pending[0] = Pending(0, channel, loop.create_future())
+        _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(name), sock=sock)
         return channel
 
     async def greeting(self, timeout: float) -> None:
@@ -101,69 +88,81 @@ class Channel(asyncio.Protocol):
         Raises:
             SandboxLost: It said nothing within `timeout` seconds, or ended.
         """
-        pending = self._pending.get(0)
-        if pending is None:
-            return
         try:
-            await asyncio.wait_for(asyncio.shield(pending.future), timeout)
+            await asyncio.wait_for(asyncio.shield(self._greeting), timeout)
         except TimeoutError:
             raise SandboxLost(f"sandbox {self.name} did not start within {timeout:g} s{self._said()}") from None
 
     async def request(
-        self, kind: bytes, header: dict[str, Any], body: bytes = b"", *, patience: float, on_piece: Piece | None = None
+        self,
+        kind: bytes,
+        header: Mapping[str, Any],
+        body: bytes = b"",
+        *,
+        patience: float | None,
+        on_piece: Piece | None = None,
     ) -> Reply:
         """Send a request and wait for its reply; output pieces are put before the reply's body.
 
         Args:
-            patience: Seconds after which a silent warden counts as lost.
+            patience: Seconds after which a silent warden counts as lost; None to wait for as long as it takes.
             on_piece: Told of each piece of output as it comes.
 
         Raises:
             SandboxLost: The warden is gone, or is silent. After its silence the channel is still open: see `give_up`.
             OSError: The warden could not do it; the errno is the one from inside.
         """
-        return await self.wait(self.send(kind, header, body, on_piece), patience)
+        pieces: list[bytes] = []
 
-    def send(self, kind: bytes, header: dict[str, Any], body: bytes = b"", on_piece: Piece | None = None) -> Pending:
+        def take(piece: bytes) -> None:
+            pieces.append(piece)
+            if on_piece is not None:
+                on_piece(piece)
+
+        reply = await self.wait(self.send(kind, header, body, take), patience)
+        return Reply(reply.header, b"".join([*pieces, reply.body]))
+
+    def send(self, kind: bytes, header: Mapping[str, Any], body: bytes, on_piece: Piece) -> Pending:
         """Send a request, and wait for nothing. Raises `SandboxLost` when the warden is gone."""
-        if self._lost is not None or self._transport is None:
-            raise SandboxLost(self._lost or f"sandbox {self.name} is closed")
         number = next(self._ids)
-        pending = Pending(number, self, asyncio.get_running_loop().create_future(), on_piece)
+        pending = Pending(number, asyncio.get_running_loop().create_future(), on_piece)
+        self.tell(kind, {**header, "id": number}, body)
         self._pending[number] = pending
-        text = json.dumps({**header, "id": number}).encode()
-        self._transport.write(struct.pack(HEADER, kind, len(text), len(body)) + text + body)
         return pending
 
-    async def wait(self, pending: Pending, patience: float) -> Reply:
+    def tell(self, kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> None:
+        """Send what is answered by nothing. Raises `SandboxLost` when the warden is gone."""
+        if self._lost is not None or self._transport is None:
+            raise SandboxLost(self._lost or f"sandbox {self.name} is closed")
+        self._transport.write(pack(kind, header, body))
+
+    async def wait(self, pending: Pending, patience: float | None) -> Reply:
         """Wait for the reply to what `send` has sent. See `request`."""
         try:
-            reply = await asyncio.wait_for(pending.future, patience)
+            return await asyncio.wait_for(asyncio.shield(pending.future), patience)
         except TimeoutError:
             raise SandboxLost(f"sandbox {self.name} has not answered for {patience:g} s") from None
-        finally:
-            self._pending.pop(pending.number, None)
-        if pending.pieces:
-            reply.body = b"".join([*pending.pieces, reply.body])
-        return reply
+
+    @property
+    def idle(self) -> bool:
+        """Whether every request has had its reply."""
+        return not self._pending
 
     def close(self) -> None:
         """End the channel, and with it the warden. Idempotent."""
         self.give_up(f"sandbox {self.name} is closed")
 
     def give_up(self, reason: str) -> None:
-        """The same for a reason, which every later request is refused with."""
-        self._lose(reason)
-
-    def abandon(self) -> None:
-        """End it when its event loop cannot any more."""
-        if self._socket is not None:
-            self._socket.close()
-
-    @property
-    def lost(self) -> bool:
-        """Whether nothing can be asked any more."""
-        return self._lost is not None
+        """End it for a reason, which every later request is refused with; for the first one where there are several."""
+        if self._lost is None:
+            self._lost = reason
+            for pending in self._pending.values():
+                pending.future.set_exception(SandboxLost(reason))
+                pending.future.exception()  # seen: nobody need await it
+            self._pending.clear()
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
 
     # What follows is called by the event loop.
 
@@ -174,7 +173,7 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._lose(f"sandbox {self.name} went away{f' ({exc})' if exc else ''}{self._said()}")
+        self.give_up(f"sandbox {self.name} went away{f' ({exc})' if exc else ''}{self._said()}")
 
     def data_received(self, data: bytes) -> None:
         self._raw += data
@@ -190,20 +189,8 @@ class Channel(asyncio.Protocol):
                 self._errors = (self._errors + payload)[-4096:]
             start += 8 + size
         del self._raw[:start]
-        self._take_frames()
-
-    def _take_frames(self) -> None:
-        start, fixed = 0, struct.calcsize(HEADER)
-        while len(self._frames) - start >= fixed:
-            kind, header_size, body_size = struct.unpack_from(HEADER, self._frames, start)
-            body_at = start + fixed + header_size
-            if len(self._frames) < body_at + body_size:
-                break
-            header = json.loads(self._frames[start + fixed : body_at])
-            body = bytes(self._frames[body_at : body_at + body_size])
-            start = body_at + body_size
-            self._take(kind, header, body)
-        del self._frames[:start]
+        for frame in split(self._frames):
+            self._take(*unpack(frame))
 
     def _take(self, kind: bytes, header: dict[str, Any], body: bytes) -> None:
         if kind == b"b":
@@ -212,29 +199,19 @@ class Channel(asyncio.Protocol):
         if kind == b"m":
             self.memory_full = bool(header["full"])
             return
-        pending = self._pending.get(header["id"])
-        if pending is None or pending.future.done():
+        number = header.pop("id")
+        if number not in self._pending:
             return
         if kind == b"o":
-            pending.pieces.append(body)
-            if pending.on_piece is not None:
-                pending.on_piece(body)
-        elif kind == b"e":
-            pending.future.set_exception(OSError(header.get("errno") or 0, header["message"]))
+            self._pending[number].on_piece(body)
+            return
+        future = self._pending.pop(number).future
+        if kind == b"e":
+            future.set_exception(OSError(header.get("errno") or 0, header["message"]))
+            future.exception()  # seen: nobody need await it
         else:
-            pending.future.set_result(Reply(header, body))
+            future.set_result(Reply(header, body))
 
     def _said(self) -> str:
         text = bytes(self._errors).decode(errors="replace").strip()
         return f"; it said: {text}" if text else ""
-
-    def _lose(self, reason: str) -> None:
-        if self._lost is None:
-            self._lost = reason
-            for pending in self._pending.values():
-                if not pending.future.done():
-                    pending.future.set_exception(SandboxLost(reason))
-                    pending.future.exception()  # seen: nobody need await it
-        if self._transport is not None:
-            self._transport.abort()
-            self._transport = None

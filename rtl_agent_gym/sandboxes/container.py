@@ -1,55 +1,59 @@
-"""One sandbox in a Docker container: how it is started, talked to, and ended.
-
-Its provider is `DockerSandboxes` (`docker.py`), which has the daemon's client, and the threads that may wait for it.
-"""
+"""One sandbox in a Docker container: how it is started, talked to, and ended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
-import docker
 import docker.errors
 
 from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
-from .channel import Channel, Pending, Reply
+from .channel import Channel, Reply
+from .client import DockerClient
 from .evidence import own_doing
-from .hijack import hijack
-from .hosting import environment, host_config
+from .hosting import OWNER_LABEL, environment, host_config, owner_label
+from .image import find_image
 from .observation import cut
-from .protocol import MAX_COUNT, WORK_DIR, CommandResult, FoundFiles, OutputSink, SandboxSpec
+from .process import WardenProcess
+from .protocol import MAX_COUNT, WORK_DIR, CommandResult, FoundFiles, OutputSink, Sandbox, SandboxSpec
 from .warden import program
 
-if TYPE_CHECKING:
-    from .docker import DockerSandboxes
-
-OWNER_LABEL = "io.rtl-agent-gym.owner"
 START_PATIENCE = 60.0
 GRACE = 15.0
 """Seconds beyond a command's own time-out after which a silent sandbox counts as lost."""
-STANDBY_PATIENCE = 1e6
-"""Seconds that a process on standby may wait for its stdin: as long as its sandbox does."""
-STANDBY_OUTPUT = 4_000_000
-"""Characters that are kept of what it prints."""
 
 
-class DockerSandbox:
-    """One container with a warden in it; implements `Sandbox`."""
+class DockerSandbox(Sandbox):
+    """One container with a warden in it; implements `Sandbox`.
 
-    def __init__(self, provider: DockerSandboxes, spec: SandboxSpec) -> None:
-        self._provider, self._spec = provider, spec
+    Args:
+        client: Of the daemon; its provider's.
+        spec: What it is made of.
+        image: Name or id; None for the package's own simulation image.
+        on_close: Told when it has ended.
+    """
+
+    def __init__(
+        self,
+        client: DockerClient,
+        spec: SandboxSpec,
+        image: str | None,
+        on_close: Callable[[DockerSandbox], None],
+    ) -> None:
+        self._client, self._spec, self._image, self._on_close = client, spec, image, on_close
         self._name = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._container: str | None = None
+        self._container = ""
+        self._socket: socket.socket | None = None
+        """To the warden: the container ends when it is closed."""
         self._channel: Channel | None = None
-        self._standby: Pending | None = None
-        """The process that waits for its stdin."""
-        self._raw: socket.socket | None = None
-        """A connection that no channel has taken over yet."""
+        self._standby: WardenProcess | None = None
+        self._starting = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._verdict: asyncio.Task[RTLGymError] | None = None
         """Why it was lost, and by whose doing."""
@@ -65,45 +69,28 @@ class DockerSandbox:
         return self._name
 
     async def open(self) -> None:
-        """Create and start the container and greet its warden."""
-        try:
-            await self._provider.call(self._start)
-            self._go_on()
-            raw, self._raw = self._raw, None
-            assert raw is not None
-            try:
-                self._channel = await Channel.open(raw, self._name)
-            except BaseException:
-                raw.close()
-                raise
-            self._go_on()
+        """Create and start the container and greet its warden. After a failure, `close` removes what there is."""
+        async with self._starting:
+            self._channel = await Channel.open(await self._client.call(self._start), self._name)
+            if self._closing is not None:
+                raise SandboxLost(f"sandbox {self._name} was closed while it started")
             await self._channel.greeting(START_PATIENCE)
-            self._go_on()
-        except BaseException:
-            if self._closing is not None:  # it may have ended before there was anything to end
-                await asyncio.shield(self._end())
-            raise
-        if self._spec.standby:
-            self._standby = self._begin(self._spec.standby, "/", {}, STANDBY_PATIENCE, STANDBY_OUTPUT, stdin=True)
+            if self._spec.files:
+                files = {path.removeprefix("/"): content for path, content in self._spec.files.items()}
+                await self.write_files(files, root="/", keeper=self._spec.role == "scoring")
+            if self._spec.standby:
+                self._standby = await self.spawn(self._spec.standby, cwd="/")
 
-    def _go_on(self) -> None:
-        if self._closing is not None:
-            raise SandboxLost(f"sandbox {self._name} was closed while it started")
-
-    def abandon(self) -> None:
-        """End it without its event loop: the container goes when its socket does."""
-        if self._channel is not None:
-            self._channel.abandon()
-
-    def _start(self) -> None:
-        api, spec = self._provider.client(), self._spec
-        image = self._provider.image(spec)
+    def _start(self) -> socket.socket:
+        """Create and start the container; return the stream to its process 1."""
+        api, spec = self._client.api(), self._spec
+        image = self._image or find_image(api)
         self.image_id = api.inspect_image(image)["Id"]
         # A scoring sandbox has two users. Its process 1 starts as root, with the right to change users and no other,
         # and gives it up before it says that it is there.
-        agent, self.uid = spec.role == "agent", self._provider.new_uid()
+        agent, self.uid = spec.role == "agent", self._client.take_uid()
         words = ["shell"] if agent else [f"keeper={self.uid + 1}", f"worker={self.uid}"]
-        created = api.create_container(
+        self._container = api.create_container(
             image,
             name=self._name,
             command=["/usr/bin/python3", "-ISBc", program(), *words],
@@ -113,22 +100,45 @@ class DockerSandbox:
             working_dir="/",
             hostname="rtl",
             stdin_open=True,
-            tty=False,
-            labels={OWNER_LABEL: f"{socket.gethostname()}:{os.getpid()}"},
+            labels={OWNER_LABEL: owner_label()},
             host_config=host_config(api, spec, self.uid),
-        )
-        self._container = created["Id"]
-        self._raw = hijack(f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1")
+        )["Id"]
+        self._socket = self._client.attach(self._container)
         api.start(self._container)
+        return self._socket
 
-    def _open_channel(self) -> Channel:
-        if self._channel is None:
-            raise SandboxLost(f"sandbox {self._name} is closed")
-        return self._channel
+    def abandon(self) -> None:
+        """End it without its event loop: the container goes when its socket does."""
+        if self._socket is not None:
+            self._socket.close()
 
-    def _addressed(self, header: dict[str, Any]) -> dict[str, Any]:
-        """To the warden whose user is not the keeper."""
-        return {**header, "worker": True} if self._spec.role == "scoring" else header
+    async def close(self) -> None:
+        """End the container. See `Sandbox.close`."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        async with self._starting:  # whoever starts it sees that it was closed
+            if self._channel is not None:
+                self._channel.close()
+            if self._socket is not None:
+                self._socket.close()
+            if self._container:
+                # Docker removes it by itself once the warden ends; this only makes sure that it is gone on return.
+                with contextlib.suppress(SandboxError):
+                    await self._client.call(self._remove, ending=True)
+        self._client.return_uid(self.uid)
+        self._on_close(self)
+
+    def _remove(self) -> None:
+        try:
+            self._client.api().remove_container(self._container, force=True, v=True)
+        except docker.errors.APIError as error:
+            if error.status_code not in (404, 409):  # gone, or its removal is under way
+                raise
 
     @contextlib.asynccontextmanager
     async def _classifying(self) -> AsyncIterator[None]:
@@ -137,17 +147,16 @@ class DockerSandbox:
         """
         if self._verdict is not None:
             raise await asyncio.shield(self._verdict)
+        by_commands = self._used and self._spec.role == "agent" and self._closing is None
         try:
             yield
-        except (SandboxLost, OSError) as error:
-            said = error if isinstance(error, SandboxLost) else None
-            lost = said or SandboxLost(
-                f"sandbox {self._name} could not do it: {getattr(error, 'strerror', '') or error}"
-            )
-            by_commands = self._used and self._spec.role == "agent" and self._closing is None
-            if said is None:
-                raise SandboxBroken(str(lost)) if by_commands else lost from error
-            if not by_commands or self._channel is None:
+        except BrokenPipeError:  # a process reads no more
+            raise
+        except OSError as error:
+            kind = SandboxBroken if by_commands else SandboxLost
+            raise kind(f"sandbox {self._name} could not do it: {error.strerror or error}") from error
+        except SandboxLost as lost:
+            if not by_commands or self._closing is not None:
                 self._give_up(lost)
                 raise
             if self._verdict is None:
@@ -160,10 +169,12 @@ class DockerSandbox:
 
     async def _judge(self, lost: SandboxLost) -> RTLGymError:
         """What a loss is, once commands have been run: theirs where there is evidence, the machine's otherwise."""
-        channel, client, container = self._channel, self._provider.client, self._container or ""
-        broken, full = (channel.broken, channel.memory_full) if channel is not None else (None, False)
+        assert self._channel is not None
+        broken, full = self._channel.broken, self._channel.memory_full
         try:
-            why = await self._provider.call(lambda: own_doing(client(), container, self._spec, broken, full))
+            why = await self._client.call(
+                lambda: own_doing(self._client.api(), self._container, self._spec, broken, full)
+            )
         except SandboxError:  # the daemon does not say
             why = ""
         self._give_up(lost)
@@ -172,62 +183,56 @@ class DockerSandbox:
     async def _ask(
         self,
         kind: bytes,
-        header: dict[str, Any],
+        header: Mapping[str, Any],
         body: bytes = b"",
         *,
         patience: float,
         keeper: bool = False,
         on_piece: OutputSink | None = None,
     ) -> Reply:
-        """Ask a warden for something."""
-        header = header if keeper else self._addressed(header)
+        """Ask the warden of the commands for something, or the keeper's."""
+        assert self._channel is not None
+        header = {**header, "worker": self._has_worker and not keeper}
         async with self._classifying():
-            return await self._open_channel().request(kind, header, body, patience=patience, on_piece=on_piece)
+            return await self._channel.request(kind, header, body, patience=patience, on_piece=on_piece)
+
+    @property
+    def _has_worker(self) -> bool:
+        return self._spec.role == "scoring"
 
     async def run(
         self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
     ) -> CommandResult:
         """Run a command in the persistent shell. See `Sandbox.run`."""
         self._used = True
-        header = {"timeout": timeout, "limit": 8 * max_output}
-        body = command.encode("utf-8", errors="replace")
-        reply = await self._ask(b"R", header, body, patience=timeout + GRACE, on_piece=on_output)
-        return _result(reply.header, reply.body, max_output)
+        reply = await self._ask(
+            b"R",
+            {"timeout": timeout, "limit": 8 * max_output},
+            command.encode("utf-8", errors="replace"),
+            patience=timeout + GRACE,
+            on_piece=on_output,
+        )
+        found = reply.header
+        output, truncated = cut(reply.body, found.pop("size"), found["output_chars"], max_output)
+        return CommandResult(output=output, truncated=truncated, **found)
 
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str = WORK_DIR,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 600.0,
-        max_output: int = 1_000_000,
-        stdin: bytes | None = None,
-    ) -> CommandResult:
-        """Run a process beside the shell. See `Sandbox.exec`."""
-        ready, self._standby = self._standby, None
-        if (
-            ready is None
-            or stdin is None
-            or env
-            or (tuple(argv), cwd) != (self._spec.standby, "/")
-            or max_output > STANDBY_OUTPUT
-        ):
-            self._standby = ready
-            async with self._classifying():
-                ready = self._begin(argv, cwd, dict(env or {}), timeout, max_output, stdin=stdin is not None)
-        if stdin is not None:
-            await self._ask(b"I", {"process": ready.number, "timeout": timeout}, stdin, patience=GRACE)
+    async def spawn(
+        self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None
+    ) -> WardenProcess:
+        """Start a process beside the shell. See `Sandbox.spawn`."""
+        assert self._channel is not None
         async with self._classifying():
-            reply = await ready.reply(timeout + GRACE)
-        return _result(reply.header, reply.body, max_output)
+            return WardenProcess(self._channel, self._has_worker, argv, cwd, env or {}, self._classifying, GRACE)
 
-    def _begin(
-        self, argv: Sequence[str], cwd: str, env: dict[str, str], timeout: float, max_output: int, *, stdin: bool
-    ) -> Pending:
-        """Start a process, without waiting for anything."""
-        header = {"argv": list(argv), "cwd": cwd, "env": env, "timeout": timeout, "limit": 8 * max_output}
-        return self._open_channel().send(b"X", self._addressed({**header, "stdin": stdin}))
+    @property
+    def standby(self) -> WardenProcess | None:
+        """The process that was started with the sandbox. See `Sandbox.standby`."""
+        return self._standby
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs. See `Sandbox.idle`."""
+        return self._channel is None or self._channel.idle
 
     async def write_files(
         self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
@@ -235,12 +240,7 @@ class DockerSandbox:
         """Write files below `root`. See `Sandbox.write_files`."""
         contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
         for path in contents:
-            parts = path.split("/")
-            if (
-                "\0" in path
-                or any(part in ("", ".", "..") for part in parts)
-                or any("\ud800" <= c <= "\udfff" for c in path)
-            ):
+            if set(path.split("/")) & {"", ".", ".."} or re.search("[\0\ud800-\udfff]", path):
                 raise ValueError(f"{path!r} is no relative file path below {root}")
         header = {"root": root, "mode": mode, "files": [[path, len(data)] for path, data in contents.items()]}
         await self._ask(b"W", header, b"".join(contents.values()), patience=60.0, keeper=keeper)
@@ -270,49 +270,6 @@ class DockerSandbox:
 
     async def ping(self) -> None:
         """Return when every warden answers. See `Sandbox.ping`."""
-        if self._standby is not None and self._standby.future.done():
+        if self._standby is not None and self._standby.exit_code is not None:
             raise SandboxLost(f"sandbox {self._name}: the process on standby has ended")
         await self._ask(b"P", {}, patience=GRACE)
-
-    async def close(self) -> None:
-        """End the container. See `Sandbox.close`."""
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
-
-    async def _close(self) -> None:
-        await self._end()
-        self._provider.forget(self)
-
-    async def _end(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-        if self._raw is not None:
-            self._raw.close()
-        if self._container is not None:
-            # Docker removes it by itself once the warden ends; this only makes sure that it is gone on return.
-            with contextlib.suppress(SandboxError):
-                await self._provider.call(self._remove, ending=True)
-
-    def _remove(self) -> None:
-        with contextlib.suppress(docker.errors.NotFound):
-            try:
-                self._provider.client().remove_container(self._container, force=True, v=True)
-            except docker.errors.APIError as error:
-                if error.status_code != 409:  # 409: its removal is under way
-                    raise
-
-
-def _result(header: Mapping[str, Any], body: bytes, max_output: int) -> CommandResult:
-    text, truncated = cut(body, header["size"], header["chars"], max_output)
-    return CommandResult(
-        output=text,
-        exit_code=header["exit_code"],
-        timed_out=header["timed_out"],
-        truncated=truncated,
-        output_chars=header["chars"],
-        seconds=header["seconds"],
-        restarted=header.get("restarted"),
-        cwd=header["cwd"],
-    )

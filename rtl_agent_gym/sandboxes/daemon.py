@@ -9,20 +9,23 @@ output in a file, and outlives the caller. Only a daemon that does not come up i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import docker
+import docker.errors
 import requests
 from docker.errors import DockerException
 
-from rtl_agent_gym.errors import DaemonError
+from rtl_agent_gym.errors import DaemonError, ImageError, SandboxError
 from rtl_agent_gym.sandboxes.host import (
     Progress,
     apt_install,
@@ -109,6 +112,23 @@ def connect(host: str | None = None, *, timeout: float = 60.0) -> docker.DockerC
         return docker.DockerClient.from_env(environment={**tls_files, "DOCKER_HOST": host}, timeout=int(timeout))
     except (DockerException, requests.RequestException, ValueError) as cause:  # the last for an address that is none
         raise DaemonError(f"what listens at {host} does not answer as a Docker daemon: {cause}") from cause
+
+
+@contextlib.contextmanager
+def docker_errors() -> Iterator[None]:
+    """Turn the exceptions of Docker work into those of `rtl_agent_gym.errors`."""
+    try:
+        yield
+    except SandboxError:
+        raise
+    except docker.errors.ImageNotFound as error:
+        raise ImageError(f"{error.explanation}; build it with: rtl-agent-gym image build") from error
+    except docker.errors.APIError as error:
+        raise DaemonError(f"Docker refused: {error.explanation or error}") from error
+    except (DockerException, OSError) as error:  # those of requests are an OSError, too
+        raise DaemonError(
+            f"no Docker daemon answers ({error}); start one with ./scripts/setup, then see: rtl-agent-gym doctor"
+        ) from error
 
 
 def _probe(host: str, timeout: float) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
+import os
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ import docker
 
 from .protocol import WORK_DIR, SandboxSpec
 
+OWNER_LABEL = "io.rtl-agent-gym.owner"
+"""The label of every container; it names the process that owns it."""
 UIDS = range(0x4000_0000, 0x7000_0000, 2)
 """User ids of agents; each keeper has the next. To the kernel, containers with the same user id are one user, who has
 only so many epoll watches, inotify instances, pending signals and keys. So each container has a user of its own, drawn
@@ -32,12 +35,23 @@ def uid_range(info: Mapping[str, Any]) -> Sequence[int]:
     return MAPPED_UIDS if mapped else UIDS
 
 
-def draw_uid(among: Sequence[int], taken: set[int]) -> int:
-    """A user id that none of the sandboxes of this process has."""
-    while True:
-        uid = secrets.choice(among)
-        if uid not in taken:
-            return uid
+def owner_label() -> str:
+    """The value of `OWNER_LABEL` for this process: ``host:pid``."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def owner_lives(label: str) -> bool:
+    """Whether the process that a label names is alive; one of another host is taken to be."""
+    host, _, pid = label.rpartition(":")
+    if host != socket.gethostname() or not pid.isdigit():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def environment(spec: SandboxSpec) -> dict[str, str]:
@@ -63,7 +77,7 @@ def host_config(api: Any, spec: SandboxSpec, uid: int) -> Any:
         NAMES: f"rw,noexec,nosuid,nodev,mode=755,nr_inodes=16,{keeper if scoring else agent},size={64 << 10}",
     }
     if scoring:
-        tmpfs |= dict.fromkeys(("/src", f"{WORK_DIR}/src"), f"{flags},{keeper},size={64 << 20}")
+        tmpfs |= dict.fromkeys(spec.keeper_folders, f"{flags},{keeper},size={64 << 20}")
     return api.create_host_config(
         network_mode="none",
         cap_drop=["ALL"],

@@ -12,23 +12,26 @@ import os
 import re
 import tarfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import docker
 import requests
 from docker.errors import APIError, DockerException
 from docker.utils.socket import frames_iter
 
-from rtl_agent_gym.errors import DaemonError, ImageError
+from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.sandboxes.base_image import ensure_base, image_id
-from rtl_agent_gym.sandboxes.daemon import connect
+from rtl_agent_gym.sandboxes.daemon import connect, docker_errors
 from rtl_agent_gym.sandboxes.host import Progress, exclusive, silent, tail
 
 REPOSITORY = "rtl-agent-gym/sim"
 """What the image is called; its tag is a digest of the build context."""
+HARNESS_REPOSITORY = "rtl-agent-gym/harness"
+"""What images are called that are built on it."""
 CONTEXT = Path(__file__).parent / "image_context"
 """The folder that the image is built from."""
 IMAGE_LABEL = "io.rtl-agent-gym.image"
@@ -111,19 +114,26 @@ def build(api: docker.APIClient, progress: Progress = silent, *, use_cache: bool
     tag = image_tag(files)
     base = ensure_base(api, progress)
     progress(f"building {tag} on {base}; about four minutes when no step is cached")
+    proxies = {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
+    return _run_build(
+        api, tag, _context_tar(files), progress, buildargs={"BASE": base} | proxies, nocache=not use_cache
+    )
+
+
+def _run_build(api: docker.APIClient, tag: str, context: io.BytesIO, progress: Progress, **options: Any) -> str:
+    """Build an image from a tar archive and return its id."""
     last: deque[str] = deque(maxlen=200)
     failure = None
     try:
         events = api.build(
-            fileobj=_context_tar(files),
+            fileobj=context,
             custom_context=True,
             tag=tag,
-            buildargs={"BASE": base} | {name: os.environ[name] for name in _PROXIES if os.environ.get(name)},
-            nocache=not use_cache,
             rm=True,
             forcerm=True,
             timeout=_LONGEST_SILENCE,
             decode=True,
+            **options,
         )
         for event in events:  # to the end, also after an error, so that the connection can be closed
             failure = event.get("error", failure)
@@ -134,6 +144,21 @@ def build(api: docker.APIClient, progress: Progress = silent, *, use_cache: bool
     if failure is not None or found is None:
         raise ImageError(f"building {tag} failed: {failure or 'it ended without an image'}\n{tail(last)}")
     return found
+
+
+def build_from(api: docker.APIClient, files: Mapping[str, bytes], dockerfile: str) -> str:
+    """The id of an image of these files, built where there is none. Its tag is a digest of them.
+
+    Raises:
+        ImageError: It cannot be built; the message ends with the last lines of the build.
+    """
+    digest = hashlib.sha256(dockerfile.encode())
+    for path, content in sorted(files.items()):
+        digest.update(f"\0{path}\0{len(content)}\0".encode() + content)
+    tag = f"{HARNESS_REPOSITORY}:{digest.hexdigest()[:16]}"
+    return image_id(api, tag) or _run_build(
+        api, tag, _tar(files), silent, dockerfile=dockerfile, labels={IMAGE_LABEL: "harness"}
+    )
 
 
 def _follow(text: str, last: deque[str], progress: Progress) -> None:
@@ -152,9 +177,13 @@ def _context_tar(files: dict[str, bytes]) -> io.BytesIO:
     """
     bundle = next((Path(os.environ[name]) for name in _CA_BUNDLES if os.environ.get(name)), None)
     certificates = bundle.read_bytes() if bundle is not None and bundle.is_file() else b""
+    return _tar({**files, "host-ca.crt": certificates})
+
+
+def _tar(files: Mapping[str, bytes]) -> io.BytesIO:
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        for path, content in {**files, "host-ca.crt": certificates}.items():
+        for path, content in files.items():
             entry = tarfile.TarInfo(path)
             entry.size = len(content)
             # Not the mode on disk: it changes with the umask, and a wheel does not keep it.
@@ -261,12 +290,10 @@ def prune(api: docker.APIClient | None = None) -> list[str]:
 
 @contextmanager
 def _client(api: docker.APIClient | None) -> Iterator[docker.APIClient]:
-    """The caller's client as it is, or one of our own for the length of the block; Docker's failures classified."""
-    try:
+    """The caller's client as it is, or one of our own for the length of the block; Docker's failures translated."""
+    with docker_errors():
         if api is not None:
             yield api
-            return
-        with closing(connect()) as client:
-            yield client.api
-    except (DockerException, requests.RequestException) as error:
-        raise DaemonError(f"the Docker daemon failed: {getattr(error, 'explanation', None) or error}") from error
+        else:
+            with closing(connect()) as client:
+                yield client.api

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from ..errors import SandboxError
 from .protocol import Sandbox, SandboxProvider, SandboxSpec
@@ -31,11 +32,25 @@ class _Shelf:
     """How many ask for one and wait for those that are starting."""
 
 
-class WaitingSandboxes:
-    """A `SandboxProvider` in front of another, with a few sandboxes of each spec that has been asked for in waiting.
+class _Lent:
+    """A `Sandbox` in use: the one behind it, but that closing it hands it back to the pool, which ends it."""
 
-    Owns the sandboxes in waiting until they are handed out; their users close them. Leaving the context closes what
-    still waits, but not the provider behind.
+    def __init__(self, sandbox: Sandbox, hand_back: Callable[[Sandbox], Awaitable[None]]) -> None:
+        self._sandbox, self._hand_back = sandbox, hand_back
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sandbox, name)
+
+    async def close(self) -> None:
+        """Hand it back; it may stand for a while if nothing runs in it."""
+        await self._hand_back(self._sandbox)
+
+
+class WaitingSandboxes(SandboxProvider):
+    """A provider in front of another, with a few sandboxes of each spec that has been asked for in waiting.
+
+    Owns its sandboxes, and ends each after its use: at once if something still runs in it or no other is in use,
+    when there is time otherwise. Leaving the context ends all of them, but not the provider behind.
 
     Args:
         provider: Where sandboxes come from.
@@ -45,7 +60,7 @@ class WaitingSandboxes:
     def __init__(self, provider: SandboxProvider, size: int = 2) -> None:
         self._provider, self._size = provider, size
         self._shelves: list[_Shelf] = []
-        self._working = 0
+        self._in_use: set[Sandbox] = set()
         self._served: deque[Sandbox] = deque()
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -53,31 +68,29 @@ class WaitingSandboxes:
     async def __aenter__(self) -> WaitingSandboxes:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def image(self) -> str:
+        """The image of the provider behind. See `SandboxProvider.image`."""
+        return await self._provider.image()
 
-    @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        """Around work that the processors should be left to; what was put off is done when none is under way."""
-        self._working += 1
-        try:
-            yield
-        finally:
-            self._working -= 1
-            self._end_served()
+    async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
+        """An image of the provider behind. See `SandboxProvider.build_image`."""
+        return await self._provider.build_image(files, dockerfile=dockerfile)
+
+    async def _hand_back(self, sandbox: Sandbox) -> None:
+        if sandbox not in self._in_use:
+            return
+        self._in_use.discard(sandbox)
+        if sandbox.idle:
+            self._served.append(sandbox)
+        self._end_served()
+        if not self._in_use:
             for shelf in self._shelves[-2:]:
                 self._refill(shelf)
-
-    def retire(self, sandbox: Sandbox) -> None:
-        """End a sandbox that has served: at once when nothing is under way, soon otherwise. Returns before it is gone.
-
-        Nothing of its use may still run in it.
-        """
-        self._served.append(sandbox)
-        self._end_served()
+        if not sandbox.idle:
+            await sandbox.close()
 
     def _end_served(self) -> None:
-        while len(self._served) > (self._size if self._working and not self._closed else 0):
+        while len(self._served) > (self._size if self._in_use and not self._closed else 0):
             task = asyncio.ensure_future(self._served.popleft().close())
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
@@ -102,9 +115,9 @@ class WaitingSandboxes:
                 while shelf.waiting:
                     candidate = shelf.waiting.popleft()
                     if await _answers(candidate):
-                        return candidate
+                        return self._lend(candidate)
                 if shelf.hoping >= len(shelf.starting):
-                    return await self._provider.create(shelf.spec)
+                    return self._lend(await self._provider.create(shelf.spec))
                 shelf.hoping += 1
                 try:
                     await asyncio.wait(shelf.starting, return_when=asyncio.FIRST_COMPLETED)
@@ -112,6 +125,10 @@ class WaitingSandboxes:
                     shelf.hoping -= 1
         finally:
             self._refill(shelf)
+
+    def _lend(self, sandbox: Sandbox) -> Sandbox:
+        self._in_use.add(sandbox)
+        return cast(Sandbox, _Lent(sandbox, self._hand_back))
 
     def _shelf(self, spec: SandboxSpec) -> _Shelf:
         """The shelf of a spec, from now on the one that was asked for last."""
@@ -124,7 +141,7 @@ class WaitingSandboxes:
         return shelf
 
     def _refill(self, shelf: _Shelf) -> None:
-        wanted = min(self._size, max(1, self._working // 2)) if self._working else self._size
+        wanted = min(self._size, max(1, len(self._in_use) // 2)) if self._in_use else self._size
         while not self._closed and len(shelf.waiting) + len(shelf.starting) < wanted + shelf.hoping:
             task = asyncio.ensure_future(self._start(shelf))
             shelf.starting.add(task)
@@ -136,7 +153,8 @@ class WaitingSandboxes:
         surplus = sum(len(shelf.waiting) for shelf in self._shelves) - 2 * self._size
         for shelf in self._shelves:
             while surplus > 0 and shelf.waiting and shelf is not current:
-                self.retire(shelf.waiting.popleft())
+                self._served.append(shelf.waiting.popleft())
+                self._end_served()
                 surplus -= 1
 
     async def _start(self, shelf: _Shelf) -> None:
@@ -149,8 +167,10 @@ class WaitingSandboxes:
                 shelf.waiting.append(sandbox)
 
     async def close(self) -> None:
-        """Close what waits and what has served. Idempotent."""
+        """End every sandbox. Idempotent."""
         self._closed = True
+        self._served.extend(self._in_use)
+        self._in_use.clear()
         self._end_served()
         for shelf in list(self._shelves):
             await asyncio.gather(*shelf.starting, return_exceptions=True)

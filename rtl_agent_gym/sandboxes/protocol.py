@@ -1,14 +1,23 @@
-"""What the rest of the package may ask of a sandbox.
+"""The contract of sandboxes: all that the rest of the package may ask of one.
 
-A `Sandbox` is one isolated machine with one persistent shell. `SandboxProvider` makes them. The Docker implementation
-is in `docker.py`; anything that keeps these two promises can take its place.
+A `Sandbox` is one isolated machine with one persistent shell, a `Process` is a program that runs beside the shell, and
+a `SandboxProvider` makes sandboxes and their images. Docker's implementation begins in `docker.py`; whatever keeps
+these promises can take its place. Methods with a body are the same for every implementation, which inherits them.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Literal, Protocol
+
+from ..errors import SandboxError
+from .observation import cut
+from .warden.output import Output
 
 WORK_DIR = "/code"
 """The work folder of a problem inside every sandbox; paths of problems are relative to it."""
@@ -40,7 +49,7 @@ class CommandResult:
     restarted: str | None = None
     """Why the shell had to be replaced by a new one, or None. Files last; variables, functions and jobs do not."""
     cwd: str = WORK_DIR
-    """The shell's working folder after the command (for a process: where it ran)."""
+    """The shell's working folder after the command; says nothing of a process."""
 
 
 class FoundFiles(dict[str, bytes]):
@@ -74,7 +83,7 @@ class SandboxSpec:
     """Image name or id; None for the package's own simulation image."""
     role: Literal["agent", "scoring"] = "agent"
     """``agent``: everything runs as one unprivileged user. ``scoring``: files can also be put in by a second user, the
-    keeper, whom the processes run by `Sandbox.exec` can neither signal nor write to."""
+    keeper, whose files no process of the sandbox can change and whose processes none can signal."""
     memory: int = 2 << 30
     """Of all processes and the work folder together."""
     cpus: float = 2.0
@@ -87,13 +96,105 @@ class SandboxSpec:
     """Size of the work folder, which lives in memory and counts against `memory`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Extra environment variables of the shell and of processes."""
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    """Files that are there from the start, by absolute path; in the scoring role they are the keeper's."""
+    keeper_folders: tuple[str, ...] = ("/src", f"{WORK_DIR}/src")
+    """Folders that only the keeper can write to (scoring role)."""
     standby: tuple[str, ...] = ()
-    """A process that is started with the sandbox, in the folder /, and waits for its stdin: an `exec` of the same words
-    there finds it running, once."""
+    """A process that is started with the sandbox, in the folder /; see `Sandbox.standby`."""
+
+
+class Process(Protocol):
+    """A program that runs in a sandbox beside the shell. It and what it started are gone when `wait` returns.
+
+    Methods raise `SandboxLost` or `SandboxBroken` as those of `Sandbox` do.
+    """
+
+    @property
+    def output(self) -> asyncio.StreamReader:
+        """stdout and stderr in the order they were written. Ends when the process has ended or is lost, which `wait`
+        tells. A process whose output is not read is held up once the buffers between are full.
+        """
+        ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit status (128 + n after signal n); None while it runs, and when it was lost."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Write to its stdin; return when the process's pipe has taken everything.
+
+        Raises:
+            BrokenPipeError: It has ended, or reads no more.
+        """
+        ...
+
+    async def close_stdin(self) -> None:
+        """End its stdin, behind all that was written. Idempotent."""
+        ...
+
+    async def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return the exit status. 127 for a program that cannot be run; `output` says why.
+
+        Raises:
+            TimeoutError: It has not ended within `timeout` seconds; it runs on.
+        """
+        ...
+
+    async def kill(self) -> None:
+        """Kill it and everything it started; return when it has ended. Idempotent."""
+        ...
+
+    async def communicate(
+        self, stdin: bytes = b"", *, timeout: float = 600.0, max_output: int = 1_000_000
+    ) -> CommandResult:
+        """Write all of its stdin, read all of its output, wait for it; kill it when the time is over.
+
+        Args:
+            stdin: All that it can still read; its stdin ends behind it.
+            timeout: Seconds from now.
+            max_output: Characters to keep of the output, half of them from the head and half from the tail.
+        """
+        begun = time.monotonic()
+        head = bytearray()
+        kept = Output(8 * max_output, head.extend)
+
+        async def feed() -> None:
+            with contextlib.suppress(BrokenPipeError, SandboxError):  # `wait` tells what happened to it
+                await self.write(stdin)
+                await self.close_stdin()
+
+        async def finish() -> int:
+            while data := await self.output.read(1 << 20):
+                kept.feed(data)
+            return await self.wait()
+
+        feeding = asyncio.ensure_future(feed())
+        code = None
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    code = await finish()
+            if code is None:
+                await self.kill()
+                await finish()
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+        text, truncated = cut(bytes(head) + kept.rest(), kept.size, kept.chars, max_output)
+        return CommandResult(
+            output=text,
+            exit_code=code,
+            timed_out=code is None,
+            truncated=truncated,
+            output_chars=kept.chars,
+            seconds=time.monotonic() - begun,
+        )
 
 
 class Sandbox(Protocol):
-    """One isolated machine. Not safe for two concurrent `run` calls; `exec` may run beside anything.
+    """One isolated machine. Not safe for two concurrent `run` calls; processes may run beside anything.
 
     Every method raises `SandboxLost` when the machine is gone, or `SandboxBroken` where the commands that were run in
     it have ended it, and nothing else on its account.
@@ -117,6 +218,16 @@ class Sandbox(Protocol):
         """
         ...
 
+    async def spawn(self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None) -> Process:
+        """Start a process beside the shell.
+
+        Args:
+            argv: The program, looked up in PATH, and its arguments.
+            cwd: Where it runs; / where that folder is missing.
+            env: Added to the sandbox's own environment.
+        """
+        ...
+
     async def exec(
         self,
         argv: Sequence[str],
@@ -125,12 +236,20 @@ class Sandbox(Protocol):
         env: Mapping[str, str] | None = None,
         timeout: float = 600.0,
         max_output: int = 1_000_000,
-        stdin: bytes | None = None,
+        stdin: bytes = b"",
     ) -> CommandResult:
-        """Run a process beside the shell and wait for it. On time-out it and its children are killed.
+        """Run a process to its end: `spawn`, then `Process.communicate`."""
+        process = await self.spawn(argv, cwd=cwd, env=env)
+        return await process.communicate(stdin, timeout=timeout, max_output=max_output)
 
-        `env` is added to the sandbox's own environment; `stdin` is all that the process can read there, None nothing.
-        """
+    @property
+    def standby(self) -> Process | None:
+        """The process of `SandboxSpec.standby`, running since the sandbox started; None where the spec names none."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether no command runs, and no process that was started through this object."""
         ...
 
     async def write_files(
@@ -172,7 +291,7 @@ class Sandbox(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Return when the sandbox answers. Raises `SandboxLost` when it is gone."""
+        """Return when the sandbox answers. Raises `SandboxLost` when it is gone, or its standby process has ended."""
         ...
 
     async def close(self) -> None:
@@ -183,10 +302,42 @@ class Sandbox(Protocol):
 class SandboxProvider(Protocol):
     """Makes sandboxes. An async context manager; leaving it closes every sandbox it made."""
 
+    async def __aenter__(self) -> SandboxProvider:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         """Start a sandbox. Raises `DaemonError` or `ImageError` when none can be had."""
         ...
 
+    async def prepare(self, spec: SandboxSpec) -> None:
+        """Have sandboxes of this spec ready for `create`, where the provider keeps any; return when they are.
+
+        Raises:
+            SandboxError: None can be started.
+        """
+        return None
+
+    async def image(self) -> str:
+        """The id of the image of specs that name none. Raises `ImageError` where it has not been built."""
+        ...
+
+    async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
+        """The id of an image built from a folder of files; built once for the same files, by whichever process.
+
+        Args:
+            files: The build context: contents by relative path.
+            dockerfile: Which of them says how to build it.
+
+        Raises:
+            ImageError: It cannot be built; the message ends with the last lines of the build.
+        """
+        ...
+
     async def close(self) -> None:
-        """Close everything this provider made."""
+        """Close everything this provider made. Idempotent."""
         ...

@@ -17,7 +17,6 @@ from typing import Any
 
 from ..errors import HarnessError
 from ..problems.model import Problem
-from ..sandboxes.pool import WaitingSandboxes
 from ..sandboxes.protocol import WORK_DIR, SandboxProvider, SandboxSpec
 from .blame import MemoryUse, check_report
 from .compose import RUN_DIR, Service
@@ -135,7 +134,7 @@ async def run_harness(
         SandboxError: The machine failed. What a design does never raises.
         ProblemError: The harness asks for a program that there is not.
     """
-    named = [(await images.image(submission.problem, service), service) for service in services]
+    named = [(await images.image(submission.problem, service, provider), service) for service in services]
     runs: list[ServiceRun] = []
     linted, memory, left = None, MemoryUse(), timeout
     for image, group in groupby(named, key=lambda pair: pair[0]):
@@ -169,20 +168,11 @@ async def _run_batch(
         }
         for folder in ("/src", f"{WORK_DIR}/src"):
             await sandbox.write_files(hidden, root=folder, keeper=True)
-        result = await sandbox.exec(
-            _supervisor(),
-            cwd="/",
-            timeout=request["seconds"] + _PATIENCE,
-            max_output=4_000_000,
-            stdin=json.dumps(request).encode(),
+        process = sandbox.standby or await sandbox.spawn(_supervisor(), cwd="/")
+        result = await process.communicate(
+            json.dumps(request).encode(), timeout=request["seconds"] + _PATIENCE, max_output=4_000_000
         )
-    except BaseException:
-        await sandbox.close()
-        raise
-    # With the supervisor everything ended that it had started, so that this one can be put away when there is time.
-    if isinstance(provider, WaitingSandboxes):
-        provider.retire(sandbox)
-    else:
+    finally:
         await sandbox.close()
     try:
         return decode(result.output)

@@ -1,30 +1,20 @@
 """The image that a service of a harness runs in: the simulation image, or one built from the row's Dockerfile.
 
 A Dockerfile that only asks for what the simulation image has already is not built at all. Another is built once per
-content: its tag is a digest of the harness's files and of the simulation image.
+content, the simulation image's id included.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import io
 import re
-import tarfile
-from collections import deque
 from collections.abc import Mapping
-from typing import Any
-
-import docker.errors
 
 from ..errors import ImageError
 from ..problems.model import Problem
-from ..sandboxes.daemon import connect
-from ..sandboxes.docker import classified
-from ..sandboxes.image import IMAGE_LABEL, find_image, pinned_versions
+from ..sandboxes.image import pinned_versions
+from ..sandboxes.protocol import SandboxProvider
 from .compose import SIM_IMAGES, Service
 
-REPOSITORY = "rtl-agent-gym/harness"
 _PIP = re.compile(r"(?:python3?\s+-m\s+)?pip3?\s+install\s+(.*)", re.DOTALL)
 
 
@@ -60,48 +50,36 @@ def _is_there(word: str, has: Mapping[str, str]) -> bool:
 
 
 class HarnessImages:
-    """Finds or builds the images of services. One build at a time; what was built is found again by every process."""
+    """Finds or builds the images of services.
+
+    Args:
+        base: The id of the simulation image; None for the provider's.
+    """
 
     def __init__(self, base: str | None = None) -> None:
         self._base = base
-        self._turn = asyncio.Lock()
 
-    async def base(self) -> str:
+    async def base(self, provider: SandboxProvider) -> str:
         """The id of the simulation image. Raises `ImageError` where it is missing."""
         if self._base is None:
-            self._base = await asyncio.to_thread(classified, find_image)
+            self._base = await provider.image()
         return self._base
 
-    async def image(self, problem: Problem, service: Service) -> str:
+    async def image(self, problem: Problem, service: Service, provider: SandboxProvider) -> str:
         """The id or name of a service's image, built when it is missing.
 
         Raises:
             ImageError: It cannot be built; the message ends with the build's last lines.
         """
-        base = await self.base()
+        base = await self.base(provider)
         if service.dockerfile is None or not needs_build(problem.harness[service.dockerfile]):
             return base
-        async with self._turn:
-            return await asyncio.to_thread(classified, lambda: _ensure(problem, str(service.dockerfile), base))
-
-
-def _ensure(problem: Problem, dockerfile: str, base: str) -> str:
-    text = _resolve(problem, dockerfile, base)
-    files = {**{path: text.encode() for path, text in problem.harness.items()}, dockerfile: text.encode()}
-    digest = hashlib.sha256(base.encode())
-    for path, content in sorted(files.items()):
-        digest.update(f"\0{path}\0{len(content)}\0".encode() + content)
-    tag = f"{REPOSITORY}:{digest.hexdigest()[:16]}"
-    client = connect()
-    api = client.api
-    try:
+        text = _resolve(problem, service.dockerfile, base)
+        files = {path: content.encode() for path, content in {**problem.harness, service.dockerfile: text}.items()}
         try:
-            return str(api.inspect_image(tag)["Id"])
-        except docker.errors.ImageNotFound:
-            _build(api, tag, files, dockerfile, problem.id)
-        return str(api.inspect_image(tag)["Id"])
-    finally:
-        client.close()
+            return await provider.build_image(files, dockerfile=service.dockerfile)
+        except ImageError as error:
+            raise ImageError(f"{problem.id}: building the image of {service.dockerfile} failed: {error}") from error
 
 
 def _resolve(problem: Problem, dockerfile: str, base: str) -> str:
@@ -116,32 +94,3 @@ def _resolve(problem: Problem, dockerfile: str, base: str) -> str:
     for name in SIM_IMAGES:
         text = text.replace(name, base)
     return text
-
-
-def _build(api: Any, tag: str, files: Mapping[str, bytes], dockerfile: str, problem_id: str) -> None:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for path, content in files.items():
-            entry = tarfile.TarInfo(path)
-            entry.size, entry.mode = len(content), 0o644
-            tar.addfile(entry, io.BytesIO(content))
-    archive.seek(0)
-    last: deque[str] = deque(maxlen=20)
-    events = api.build(
-        fileobj=archive,
-        custom_context=True,
-        dockerfile=dockerfile,
-        tag=tag,
-        rm=True,
-        forcerm=True,
-        decode=True,
-        timeout=600,
-        labels={IMAGE_LABEL: "harness"},
-    )
-    fault = ""
-    for event in events:  # to its end, or the connection would stay open
-        last.extend(str(event.get("stream", "")).splitlines())
-        fault = fault or str(event.get("error", ""))
-    if fault:
-        said = "\n".join(f"    {line}" for line in last if line.strip())
-        raise ImageError(f"{problem_id}: building the image of {dockerfile} failed: {fault}\n{said}")

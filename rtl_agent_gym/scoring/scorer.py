@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -161,7 +160,7 @@ class Scorer:
         parts = {
             "problem": self._digest(submission.problem),
             "files": submission.digest,
-            "image": await retrying(self._images.base, retries),
+            "image": await retrying(lambda: self._images.base(self._sandboxes()), retries),
             "timeout": timeout,
             "limits": scoring_limits(),
             "frontend": frontend_version(),
@@ -241,26 +240,23 @@ class Scorer:
             ProblemError: As in `score`.
             SandboxError: None starts.
         """
-        images = {await self._images.image(problem, service) for service in read_services(problem)}
         sandboxes = self._sandboxes()
-        if isinstance(sandboxes, WaitingSandboxes):
-            for image in images:
-                await sandboxes.prepare(scoring_sandbox(image))
+        images = {await self._images.image(problem, service, sandboxes) for service in read_services(problem)}
+        for image in images:
+            await sandboxes.prepare(scoring_sandbox(image))
 
     async def _run(
         self, submission: Submission, services: Sequence[Service], timeout: float, seed: int | None
     ) -> HarnessRun:
-        provider = self._sandboxes()
-        with self._pool.working() if self._pool is not None else contextlib.nullcontext():
-            return await run_harness(
-                submission,
-                services,
-                provider,
-                self._images,
-                timeout=timeout,
-                defences=self._defences,
-                seed=seed,
-            )
+        return await run_harness(
+            submission,
+            services,
+            self._sandboxes(),
+            self._images,
+            timeout=timeout,
+            defences=self._defences,
+            seed=seed,
+        )
 
 
 @dataclass

@@ -1,88 +1,63 @@
 """Adds to the transcripts of a step what the training knows of their tokens, for `rtl-agent-gym view` to show.
 
-A transcript is written as its episode happens; the student's log-probabilities are known with the tokens, and the
-teacher's only after the episode.
+A transcript is written as its episode happens; the teacher's log-probabilities are known only after the episode.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tinker_cookbook.rl.types import Trajectory
 
 from ..errors import TranscriptError, UsageError
 from ..transcripts import TokenRecord, add_tokens
-from .teachers import Judgement
+from .datums import Example
 
 logger = logging.getLogger(__name__)
 
-Spell = Callable[[int], bytes]
+TokenBytes = Callable[[int], bytes]
 """The bytes of a token."""
 
 
-@dataclass(frozen=True)
-class Judged:
-    """An episode and what its teacher said of it."""
-
-    trajectory: Trajectory
-    judgement: Judgement | None
-    """Of all its tokens, those that the student did not sample included; None where no teacher was asked."""
-    mask: Sequence[float]
-    """1 for the tokens that the student sampled; as long as the judgement's lists."""
-
-
-def annotate(episodes: Sequence[Judged], spell: Spell | None = None) -> int:
+def annotate(examples: Sequence[Example], token_bytes: TokenBytes | None = None) -> None:
     """Add tokens and log-probabilities to the episodes' transcripts. Doing it again changes nothing.
 
     A transcript that is missing or cannot be written is logged, and the others are still done: nothing of the training
     depends on it.
 
     Args:
-        episodes: With the path of their transcripts in the logs of their transitions, as `CVDPEnv` puts it there.
-        spell: The text of the tokens; without it they are shown by their ids.
-
-    Returns:
-        How many transcripts were added to.
+        examples: With the path of their transcripts in the logs of their transitions, as `CVDPEnv` puts it there.
+        token_bytes: The text of the tokens; without it they are shown by their ids.
     """
-    done = 0
-    for episode in episodes:
-        path = transcript_of(episode.trajectory)
-        if path is None:
+    for example in examples:
+        path = _transcript_of(example.episode) if example.episode is not None else None
+        if example.episode is None or path is None:
             continue
         try:
-            add_tokens(path, dict(enumerate(token_records(episode, spell), 1)))
+            add_tokens(path, dict(enumerate(_token_records(example, example.episode, token_bytes), 1)))
         except (TranscriptError, UsageError) as error:
             logger.warning("not annotated: %s", error)
-            continue
-        done += 1
-    return done
 
 
-def transcript_of(trajectory: Trajectory) -> Path | None:
-    """The path of an episode's transcript; None where none was written."""
-    found = next((logs["transcript"] for step in trajectory.transitions if "transcript" in (logs := step.logs)), None)
+def _transcript_of(episode: Trajectory) -> Path | None:
+    found = next((step.logs["transcript"] for step in episode.transitions if "transcript" in step.logs), None)
     return Path(str(found)) if found else None
 
 
-def token_records(episode: Judged, spell: Spell | None = None) -> list[TokenRecord]:
-    """What is known of the tokens of each turn."""
-    places = [place for place, sampled in enumerate(episode.mask) if sampled]
+def _token_records(example: Example, episode: Trajectory, token_bytes: TokenBytes | None) -> list[TokenRecord]:
+    """The tokens of each turn with their log-probabilities."""
+    places = [place for place, sampled in enumerate(example.sampled.mask) if sampled]
     records: list[TokenRecord] = []
-    at = 0
-    for transition in episode.trajectory.transitions:
+    for transition in episode.transitions:
         ids = list(transition.ac.tokens)
         own = list(transition.ac.maybe_logprobs or [])
-        here = places[at : at + len(ids)]
-        at += len(ids)
+        here, places = places[: len(ids)], places[len(ids) :]
         teacher = None
-        if episode.judgement is not None and len(here) == len(ids) == len(own):
-            told = zip(
-                own, (episode.judgement.kl[p] for p in here), (episode.judgement.covered[p] for p in here), strict=True
-            )
-            teacher = [logprob - kl if covered else None for logprob, kl, covered in told]
-        texts = [spell(id_).decode(errors="replace") for id_ in ids] if spell is not None else None
+        if example.judgement is not None and len(here) == len(ids) == len(own):
+            kl, covered = example.judgement.kl, example.judgement.covered
+            teacher = [o - kl[place] if covered[place] else None for o, place in zip(own, here, strict=True)]
+        texts = [token_bytes(id_).decode(errors="replace") for id_ in ids] if token_bytes is not None else None
         records.append(TokenRecord(ids, own if len(own) == len(ids) else None, texts, teacher))
     return records

@@ -1,6 +1,6 @@
-"""The options of a training run, as ``key=value`` on the command line, and all that can be wrong with them at once.
+"""The options of a training run, given as ``key=value`` on the command line.
 
-Nothing heavy is imported here, so a mistake is told before a model or a daemon is touched.
+Nothing heavy is imported here, so a wrong option is reported before a model or a daemon is touched.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from .. import strict_json
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES
+from ..renderers.turns import Kind
 from ..scoring import RewardWeights
-from .advantages import BaselineName, CreditConfig
-from .dialects import Kind
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
-TINY = "tiny"
-"""The name of the models that are made on the spot."""
+BaselineName = Literal["group", "batch", "running", "none"]
 
 
 def _list(value: object) -> object:
@@ -44,7 +42,7 @@ OptionalNumber = Annotated[float | None, BeforeValidator(_none)]
 
 
 class TrainOptions(BaseModel):
-    """Everything that decides a run. What stands below an option is its description on the command line."""
+    """All options of a run, passed whole to whatever needs one. Each docstring is the option's help text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -52,43 +50,46 @@ class TrainOptions(BaseModel):
     student_model: str = "Qwen/Qwen3-8B"
     """A model of the service, a folder or Hugging Face name for the local engine, or ``tiny``."""
     teacher_model: OptionalText = "Qwen/Qwen3-32B"
-    """Whose log-probabilities the student learns from, named as ``student_model`` is; None for no teacher."""
+    """The model whose log-probabilities the student learns from, named like ``student_model``; None for no teacher."""
     teachers: Table = Field(default_factory=dict)
     """Other teachers for some problems: ``{"problem id or category": "model"}`` as JSON."""
     teacher_renderer_name: OptionalText = None
-    """The teacher's dialect where it is another family's; None for the one that fits the model."""
+    """The teacher's dialect, if it is of another model family; None for the one that fits the model."""
     teacher_system_prompt: OptionalText = None
     """A system prompt for the teacher alone: a text, or ``@file``."""
     base_url: OptionalText = None
-    """A Tinker-compatible service; None for Tinker's own where there is a key, otherwise the local engine."""
+    """Address of a Tinker-compatible service; None for Tinker's own with an API key, and the local engine without."""
     engine: Literal["auto", "tinker", "local"] = "auto"
-    """Who samples and trains: Tinker's service, or this machine; ``auto`` takes the service where there is a key."""
+    """Where to sample and train: Tinker's service or this machine; ``auto`` takes the service if there is a key."""
     load_checkpoint_path: OptionalText = None
-    """Weights to start from, as a checkpoint's ``state_path`` names them."""
+    """Weights to start from: the ``state_path`` of a checkpoint."""
 
     # Problems and episodes
     cvdp_jsonl_path: str = "bundled"
-    """``bundled``, a JSONL file, or a Hugging Face data set id."""
+    """Problems to train on: ``bundled``, a JSONL file, or a Hugging Face data set id."""
     problem_ids: Names = ()
     """Only these problems, with commas between them; empty for all."""
     categories: Names = ()
     """Only these categories, as ``3`` or ``cid003``; empty for all."""
     difficulties: Names = ()
     """Only these of ``easy``, ``medium`` and ``hard``; empty for all."""
+    held_out: OptionalText = None
+    """Problems to test on and never train on: a share such as ``0.2``, ids with commas between them, or another source
+    of problems. They are evaluated before the first step, every ``eval_every`` steps and at the end."""
     env: Literal["agentic", "single_turn"] = "agentic"
     """``agentic``: many turns in a shell. ``single_turn``: one completion with the files in it."""
     renderer_name: OptionalText = None
-    """The student's dialect; None for the one that fits the model."""
+    """The student's chat format (dialect); None for the one that fits the model."""
     system_prompt: OptionalText = None
     """Replaces the agent's system message: a text, or ``@file``."""
     user_prompt: OptionalText = None
     """Replaces the problem's user message: a text, or ``@file``."""
     max_turns: int = Field(50, ge=1)
-    """Turns before an episode is cut off and graded as it stands."""
+    """Turns after which an episode is cut off and graded."""
     max_tokens: int = Field(4096, ge=1)
-    """Tokens sampled in one turn, at most."""
+    """Maximum number of tokens sampled in one turn."""
     max_trajectory_tokens: int = Field(32_768, ge=1)
-    """Tokens of a whole episode, prompt and results included."""
+    """Maximum number of tokens in an episode, including the prompt and the commands' output."""
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature of the student."""
     timeout_seconds: float = Field(30.0, gt=0, le=7 * 24 * 3600)
@@ -96,93 +97,96 @@ class TrainOptions(BaseModel):
     reward: str = "default"
     """A reward preset: default, staged, dense, compile or proxy."""
     reward_weights: Annotated[dict[str, Any], BeforeValidator(_json)] = Field(default_factory=dict)
-    """Single weights on top of the preset, as JSON: ``{"tests": 2.0}``."""
+    """Weights that replace some of the preset's, as JSON: ``{"tests": 2.0}``."""
     harness_feedback: int = Field(0, ge=0)
-    """How often the agent may submit within an episode; it is told which checks fail, and progress earns reward."""
+    """How often the agent may submit its files within an episode, to learn which checks fail; progress is rewarded."""
     progress_coef: float = Field(0.5, ge=0)
-    """Reward for the whole way to all tests passed, paid as submissions come nearer."""
+    """Total reward for progress between submissions, from no test passed to all."""
     constant_reward: OptionalNumber = None
-    """Gives every episode this reward. For the control that must not learn."""
+    """Gives every episode this reward, for a control run that must not learn."""
 
     # Credit
     kl_penalty_coef: float = Field(0.7, ge=0)
-    """Weight of the teacher KL in the advantages; 0 for none, and then no teacher is asked."""
+    """Weight of the KL to the teacher in the advantages; 0 uses no teacher."""
     kl_discount_factor: float = Field(0.0, ge=0, le=1)
-    """How much of the KL of later tokens counts for a token too; 0 for its own alone."""
+    """Discount with which a token is also charged for the KL of later tokens; 0 charges it for its own KL only."""
     kl_clip: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
-    """Bound on the advantage that the KL gives a token."""
+    """Bound on the advantage that a token gets from the KL; None for no bound."""
     kl_budget: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
-    """Nats of |KL| after which the rest of an episode is not judged any more."""
+    """Nats of |KL| after which the rest of an episode gets no KL; None for no limit."""
     kl_weight_thinking: float = Field(1.0, ge=0)
-    """What the KL of a token in the student's thinking counts for, whichever teacher it is from."""
+    """Weight of the KL of tokens in the student's thinking."""
     kl_weight_text: float = Field(1.0, ge=0)
-    """The same for what it says outside its thinking and its calls."""
+    """Weight of the KL of tokens outside thinking and calls."""
     kl_weight_call: float = Field(1.0, ge=0)
-    """The same for its calls. Control tokens and headers, which take the decisions, always count fully."""
+    """Weight of the KL of tokens in calls. Control tokens and headers always have weight 1."""
     reward_coef: float = Field(1.0, ge=0)
     """Weight of the episode's reward in the advantages."""
     baseline: BaselineName = "group"
-    """What the reward is compared with: ``group`` is the mean of the problem's episodes in the step."""
+    """What is subtracted from the reward: the mean of the problem's episodes in this step (group), of all its episodes
+    (batch), of the problem's earlier episodes (running), or nothing (none)."""
 
     # Steps
     num_steps: int = Field(100, ge=1)
-    """Steps of the whole run, those of earlier sittings included."""
+    """Steps in the whole run, including those done before it was resumed."""
     batch_size: int = Field(1, ge=1)
-    """Problems a step."""
+    """Problems in each step."""
     group_size: int = Field(1, ge=1)
     """Episodes of each problem in a step."""
     learning_rate: float = Field(1e-4, gt=0)
     """Learning rate of Adam, after the warm-up."""
     lr_schedule: Literal["constant", "linear"] = "constant"
-    """How the learning rate goes on: ``linear`` falls to ``lr_final`` of it at the last step."""
+    """Learning rate schedule: ``linear`` falls to ``lr_final`` of the learning rate at the last step."""
     lr_final: float = Field(0.05, ge=0, le=1)
-    """The share of the learning rate that the linear schedule ends at."""
+    """Share of the learning rate at which the linear schedule ends."""
     warmup_steps: int = Field(0, ge=0)
-    """Steps over which the learning rate comes up from nothing."""
+    """Steps over which the learning rate rises from 0."""
     lora_rank: int = Field(32, ge=0)
-    """0 trains all weights; the local engine alone can."""
+    """Rank of the LoRA adapters; 0 trains all weights, on the local engine only."""
     loss_fn: Literal["importance_sampling", "ppo"] = "importance_sampling"
     """The policy-gradient loss: importance-weighted, or clipped as in PPO."""
     loss_reduction: Literal["sum", "mean"] = "sum"
-    """Whether the loss is summed over sampled tokens, or averaged; then ``grad_clip_norm`` bounds outliers alone."""
+    """Whether the loss is the sum or the mean over sampled tokens."""
     num_substeps: int = Field(1, ge=1)
-    """Optimizer steps that a batch is divided into."""
+    """Optimizer steps into which a batch is divided."""
     adam_beta2: float = Field(0.95, ge=0, lt=1)
     """Decay of Adam's mean of squared gradients."""
     grad_clip_norm: float = Field(0.0, ge=0)
     """Bound on the gradient's norm; 0 for none."""
     pipeline: bool = False
-    """Sample the next batch while this one is trained on; its episodes are then one step off the policy."""
+    """Sample the next batch while this one is trained on; the same as ``max_lag=1``."""
+    max_lag: int = Field(0, ge=0)
+    """How many steps the weights that sample may be behind the trained ones, so that batches are sampled ahead."""
     curriculum: Literal["none", "difficulty", "pass_rate"] = "none"
-    """Order of the problems: as they come, easy ones first, or more of those that pass sometimes."""
+    """How problems are chosen: shuffled in each epoch, easy ones first, or preferring those solved only sometimes."""
     seed: int = Field(0, ge=0)
-    """What the order of problems, the samples and new weights are drawn from."""
+    """Seed of the order of problems, the held-out share, the samples and new weights."""
     rollout_retries: int = Field(3, ge=0)
-    """How often an episode is played anew after a machine's fault."""
+    """How often an episode is played again after a fault of the machine or the service."""
     min_survivors: int = Field(1, ge=1)
-    """Episodes a group must keep, or it is dropped and counted."""
+    """Episodes that must survive such faults, or the group is dropped and counted."""
     max_concurrent: int = Field(64, ge=1)
-    """Episodes under way at once."""
+    """Maximum number of episodes at the same time."""
     service_wait_seconds: float = Field(60.0, gt=0)
-    """How long a Tinker service that does not answer is waited for at the start; ten times as long later on."""
+    """How long to wait for a Tinker service that does not answer when the run starts; later ten times as long."""
 
     # The run
     log_path: str = "runs/train"
     """The run's folder."""
     behavior_if_log_dir_exists: LogDirBehavior = "resume"
-    """What to do where that folder holds a run already: go on, remove it, ask, or refuse."""
+    """What to do if that folder already holds a run: resume it, delete it, ask, or refuse."""
     eval_every: int = Field(20, ge=0)
     """Steps between evaluations; 0 for none."""
     eval_episodes: int = Field(0, ge=0)
-    """Fresh episodes an evaluation plays; 0 for none."""
+    """Fresh episodes in each evaluation, split over its problems; 0 for none, but one of each held-out problem."""
     save_every: int = Field(20, ge=0)
-    """Steps between checkpoints that are kept; 0 for the last alone."""
+    """Steps between checkpoints that are kept; 0 keeps only the last."""
     annotate_transcripts: bool = True
-    """Add each sampled token and its log-probabilities, the teacher's too, to the transcripts, for the viewer."""
+    """Add the sampled tokens, with the student's and the teacher's log-probabilities, to the transcripts."""
     resume_every: int = Field(1, ge=1)
-    """Steps between the checkpoints that only a resumed run needs; the last two are kept."""
+    """Steps between the checkpoints for resuming a run, of which the last two are kept."""
     wandb_project: OptionalText = None
-    """Weights & Biases project to log to; None for none."""
+    """Weights & Biases project to log to; None for no logging there."""
     wandb_name: OptionalText = None
     """Name of the run there."""
 
@@ -200,23 +204,17 @@ class TrainOptions(BaseModel):
         return self
 
     @property
+    def lag(self) -> int:
+        """How many steps the weights that sample may be behind."""
+        return max(self.max_lag, int(self.pipeline))
+
+    @property
     def distils(self) -> bool:
-        """Whether a teacher is asked."""
+        """Whether there is a teacher."""
         return self.kl_penalty_coef > 0 and (self.teacher_model is not None or bool(self.teachers))
 
-    def credit(self) -> CreditConfig:
-        """The part that decides on advantages."""
-        return CreditConfig(
-            reward_coef=self.reward_coef,
-            kl_penalty_coef=self.kl_penalty_coef if self.distils else 0.0,
-            kl_discount_factor=self.kl_discount_factor,
-            kl_clip=self.kl_clip,
-            kl_budget=self.kl_budget,
-            baseline=self.baseline,
-        )
-
     def kl_weights(self) -> dict[Kind, float]:
-        """What the KL counts for by the kind of token."""
+        """The weight of the KL, by the kind of token."""
         return {"thinking": self.kl_weight_thinking, "text": self.kl_weight_text, "call": self.kl_weight_call}
 
     def reward_config(self) -> RewardWeights:
@@ -231,7 +229,7 @@ class TrainOptions(BaseModel):
             raise UsageError(f"reward_weights: {_first(error)}") from error
 
     def learning_rate_at(self, step: int) -> float:
-        """The learning rate of a step, counted from 0."""
+        """The learning rate of a step; the first step is 0."""
         rate = self.learning_rate * min(1.0, (step + 1) / (self.warmup_steps + 1))
         if self.lr_schedule == "constant":
             return rate
@@ -277,7 +275,7 @@ def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def build_options(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> TrainOptions:
-    """The same of a table of values. Raises `UsageError`."""
+    """The options from a table of values; otherwise like `parse_options`."""
     unknown = [name for name in given if name not in TrainOptions.model_fields]
     if unknown:
         import difflib

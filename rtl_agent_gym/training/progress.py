@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
+from rich.status import Status
 from rich.text import Text
 
 BAR = "▁▂▃▄▅▆▇█"
@@ -26,24 +26,21 @@ class Progress:
     def __init__(self, total: int, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self._total = total
-        self._live: Live | None = None
+        self._status = Status("", console=self.console)
         self._episodes, self._asked, self._step = 0, 0, 0
-        self._doing, self._tail = "", ""
+        self._doing = ""
         self._recent: deque[float] = deque(maxlen=10)
         self._rates: deque[float] = deque(maxlen=40)
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
-            self._live = Live(self._line(), console=self.console, refresh_per_second=4, transient=True)
-            self._live.start()
+            self._status.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._status.stop()
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -89,10 +86,6 @@ class Progress:
     def _spark(self) -> str:
         return "".join(BAR[min(len(BAR) - 1, int(rate * len(BAR)))] for rate in self._rates)
 
-    def _line(self) -> Text:
-        played = f"  {self._episodes}/{self._asked} episodes" if self._asked else ""
-        return Text(f"  step {self._step + 1}/{self._total}: {self._doing}{played}", style="dim")
-
     def _show(self) -> None:
-        if self._live is not None:
-            self._live.update(self._line())
+        played = f"  {self._episodes}/{self._asked} episodes" if self._asked else ""
+        self._status.update(Text(f"step {self._step + 1}/{self._total}: {self._doing}{played}", style="dim"))

@@ -1,8 +1,13 @@
-"""Episodes sampled for a step: seeded, retried when the machine fails, never played twice.
+"""The episodes of each step: sampled ahead within the allowed lag, retried, and never played twice.
 
-Built on tinker-cookbook's rollouts: a `SeededCompleter` is the policy of one episode, and `SeededRetries` the strategy
-of a group. The seed of each turn follows from the run's seed, the episode's name and the turn alone, so an episode
-that is played anew, after a fault or a crash, samples the same tokens from the same weights.
+A fault of the machine or the service is retried in this order:
+
+- a request, by `engines.guarded`;
+- an episode, in a new environment, ``rollout_retries`` times. A refused request is not retried: it costs the episode;
+- a step of which no group survived, after each of `PAUSES`.
+
+`ServiceDown` ends the run at once. The seed of each turn follows from the run's seed, the episode's name and the turn
+alone, so an episode that is played again samples the same tokens from the same weights.
 """
 
 from __future__ import annotations
@@ -10,46 +15,31 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import tinker
 from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
-from tinker_cookbook.rl.rollout_strategy import RolloutResult, RolloutStrategy
-from tinker_cookbook.rl.rollouts import do_group_rollout, do_single_rollout
-from tinker_cookbook.rl.types import Env, EnvGroupBuilder, RolloutError, Trajectory, TrajectoryGroup
+from tinker_cookbook.rl.metric_util import compute_trajectory_metrics
+from tinker_cookbook.rl.rollouts import do_single_rollout
+from tinker_cookbook.rl.types import Env, Trajectory, TrajectoryGroup
 
 from ..engines.guarded import context_of
 from ..engines.protocol import Sampler
+from ..envs.tinker_data import CVDPDataset
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown
-from .episodes import EpisodeStore
+from ..problems import Problem
+from .options import TrainOptions
+from .progress import Progress
+from .rollout_store import RolloutStore, rollout_name
 
 logger = logging.getLogger(__name__)
 
-
-class GroupDropped(SandboxError):
-    """Too few of a group's episodes survived the faults of the machine and the service.
-
-    Args:
-        message: How many, and the last fault.
-        refused: What the service said, if it refused a request of each episode that is missing: a retry is useless.
-    """
-
-    def __init__(self, message: str, refused: RequestRefused | None = None) -> None:
-        super().__init__(message)
-        self.refused = refused
-
-
-@dataclass(frozen=True)
-class SamplingConfig:
-    """How completions are drawn."""
-
-    max_tokens: int
-    """In one turn."""
-    max_trajectory_tokens: int
-    """In an episode: prompt, results and completions."""
-    temperature: float = 1.0
-    seed: int = 0
+PAUSES = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
+"""Seconds to wait before a step is sampled again of which no group survived."""
 
 
 class SeededCompleter(TokenCompleter):
@@ -57,39 +47,32 @@ class SeededCompleter(TokenCompleter):
 
     Args:
         sampler: The weights.
-        config: Limits and temperature.
+        options: Limits, temperature and seed.
         name: The episode's name; with the run's seed it decides what is drawn.
     """
 
-    def __init__(self, sampler: Sampler, config: SamplingConfig, name: str) -> None:
-        self._sampler, self._config, self._name = sampler, config, name
-        self._turn = 0
-        context = context_of(sampler, None)
-        self._limit = min(config.max_trajectory_tokens, context) if context else config.max_trajectory_tokens
+    def __init__(self, sampler: Sampler, options: TrainOptions, name: str) -> None:
+        self._sampler, self._options, self._name = sampler, options, name
+        self._turn, self._limit = 0, token_limit(sampler, options)
 
     async def __call__(
         self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
     ) -> TokensWithLogprobs:
         """The next turn. An episode without room for another token gets an empty one, cut off by length."""
-        config = self._config
-        room = min(config.max_tokens, self._limit - model_input.length)
-        if max_tokens is not None:
-            room = min(room, max_tokens)
+        options = self._options
+        room = min(options.max_tokens, self._limit - model_input.length, max_tokens or options.max_tokens)
         self._turn += 1
         if room < 1:
             return TokensWithLogprobs([], [], "length")
-        response = await self._sampler.sample(
-            model_input,
-            1,
-            tinker.SamplingParams(
-                max_tokens=room,
-                temperature=config.temperature,
-                stop=stop,
-                seed=turn_seed(config.seed, self._name, self._turn),
-            ),
-        )
-        sequence = response.sequences[0]
+        seed = turn_seed(options.seed, self._name, self._turn)
+        parameters = tinker.SamplingParams(max_tokens=room, temperature=options.temperature, stop=stop, seed=seed)
+        sequence = (await self._sampler.sample(model_input, 1, parameters)).sequences[0]
         return TokensWithLogprobs(list(sequence.tokens), list(sequence.logprobs or []), sequence.stop_reason)
+
+
+def token_limit(sampler: Sampler, options: TrainOptions) -> int:
+    """Tokens that an episode may have: as the options say, and no more than the model's context holds."""
+    return min(options.max_trajectory_tokens, context_of(sampler, None) or options.max_trajectory_tokens)
 
 
 def turn_seed(seed: int, name: str, turn: int) -> int:
@@ -98,81 +81,221 @@ def turn_seed(seed: int, name: str, turn: int) -> int:
 
 
 @dataclass(frozen=True)
-class GroupPlan:
-    """One group of a step."""
+class PlayedGroup:
+    """The graded episodes of one problem."""
 
-    name: Callable[[int], str]
-    """The name of a member."""
-    retries: int = 3
-    min_survivors: int = 1
-    gate: asyncio.Semaphore | None = None
-    """Bounds the episodes under way."""
-    on_done: Callable[[Trajectory], None] | None = None
-    """Told of each episode as it ends."""
+    problem: str
+    tags: list[str]
+    """By which the cookbook groups metrics."""
+    trajectories: TrajectoryGroup
+
+    @property
+    def passed(self) -> list[float]:
+        """For each episode, 1 if it passed the hidden tests and 0 if not."""
+        return [
+            max((float(step.metrics.get("tests_passed", 0.0)) for step in trajectory.transitions), default=0.0)
+            for trajectory in self.trajectories.trajectories_G
+        ]
 
 
 @dataclass
-class SeededRetries(RolloutStrategy):
-    """Each member has its own completer; a machine's fault has it played anew; kept episodes are taken as they are."""
+class Batch:
+    """The episodes of a step."""
 
-    sampler: Sampler
-    config: SamplingConfig
-    plan: GroupPlan
-    store: EpisodeStore | None = None
-    errors: list[RolloutError] = field(default_factory=list)
-    refusals: list[RequestRefused] = field(default_factory=list)
-    """What the service refused; each cost an episode."""
+    groups: list[PlayedGroup] = field(default_factory=list)
+    faults: list[SandboxError] = field(default_factory=list)
+    """Those that the machine or the service caused, one for each time that an episode was lost."""
+    dropped: int = 0
+    """Groups with too few survivors."""
+    lag: int = 0
+    """Steps that the weights were behind."""
+    seconds: float = 0.0
 
-    async def execute(self, env_group_builder: EnvGroupBuilder, policy: TokenCompleter) -> RolloutResult:
-        """Play the group. Raises `GroupDropped` when too few survive."""
-        envs = list(await env_group_builder.make_envs())
-
-        async def member(number: int) -> Trajectory | None:
-            name = self.plan.name(number)
-            found = self.store.get(name) if self.store is not None else None
-            if found is None:
-                found = await self._play(env_group_builder, number, name, envs)
-            if found is not None and self.plan.on_done is not None:
-                self.plan.on_done(found)
-            return found
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(member(number)) for number in range(len(envs))]
-        played = [(task.result(), env) for task, env in zip(tasks, envs, strict=True)]
-        survivors = [(trajectory, env) for trajectory, env in played if trajectory is not None]
-        if len(survivors) < self.plan.min_survivors:
-            all_refused = len(self.refusals) == len(envs) - len(survivors)
-            raise GroupDropped(
-                f"{len(survivors)} of {len(envs)} episodes survived; the last fault: {self.errors[-1].error_message}",
-                self.refusals[-1] if all_refused else None,
-            )
-        return RolloutResult([trajectory for trajectory, _ in survivors], [env for _, env in survivors], self.errors)
-
-    async def _play(self, builder: EnvGroupBuilder, number: int, name: str, envs: list[Env]) -> Trajectory | None:
-        for attempt in range(self.plan.retries + 1):
-            try:
-                async with self.plan.gate or asyncio.Semaphore():
-                    env = envs[number]
-                    trajectory = await _rollout(SeededCompleter(self.sampler, self.config, name), env)
-            except ServiceDown:
-                raise
-            except SandboxError as error:
-                self.errors.append(RolloutError(type(error).__name__, str(error)))
-                logger.warning("episode %s, attempt %d: %s", name, attempt + 1, error)
-                if isinstance(error, RequestRefused):
-                    self.refusals.append(error)
-                    return None
-                if attempt < self.plan.retries:
-                    envs[number] = (await builder.make_envs())[number]
-                continue
-            if self.store is not None:
-                self.store.put(name, trajectory)
-            return trajectory
-        return None
+    def metrics(self) -> dict[str, Any]:
+        """What the episodes achieved, and how long it took."""
+        found: dict[str, Any] = compute_trajectory_metrics(
+            [group.trajectories for group in self.groups], [group.tags for group in self.groups]
+        )
+        found |= {
+            "pass_rate": mean([one for group in self.groups for one in group.passed]),
+            "time/sample": self.seconds,
+            "tokens_per_second": found["env/all/total_ac_tokens"] / max(1e-9, self.seconds),
+            "rollouts/groups_dropped": self.dropped,
+            "rollouts/faults": len(self.faults),
+            "progress/lag": self.lag,
+        }
+        if len({group.problem for group in self.groups}) > 1:
+            found |= {f"pass_rate/{group.problem}": mean(group.passed) for group in self.groups}
+        return found
 
 
-async def _rollout(policy: TokenCompleter, env: Env) -> Trajectory:
-    """A rollout. A cancellation that nobody asked this task for is a connection that broke below, not the run's end."""
+def mean(values: Sequence[float]) -> float:
+    """The mean; 0 of nothing."""
+    return sum(values) / max(1, len(values))
+
+
+@dataclass(frozen=True)
+class PendingBatch:
+    """A step whose episodes are being played, or wait to be."""
+
+    problems: list[Problem]
+    version: int
+    """Steps that the sampling weights had seen."""
+    weights: str | None
+    """Where a resumed run finds those weights; None where no checkpoint is written before the batch is collected."""
+    task: asyncio.Task[Batch]
+
+
+class RolloutProducer:
+    """Plays the episodes of the next steps, each with the newest weights that there are when it begins.
+
+    It owns a task for each pending step; `stop` ends them.
+
+    Args:
+        options: The run's.
+        dataset: Chooses the problems and makes their environments.
+        folder: Where graded episodes are kept until a checkpoint holds their step.
+        progress: Where to show episodes and pauses.
+    """
+
+    def __init__(self, options: TrainOptions, dataset: CVDPDataset, folder: Path, progress: Progress) -> None:
+        self._options, self._dataset, self._progress = options, dataset, progress
+        self.store = RolloutStore(folder)
+        self._slots = asyncio.Semaphore(options.max_concurrent)
+        self._pending: dict[int, PendingBatch] = {}
+
+    def due(self, step: int) -> list[int]:
+        """The steps whose episodes may begin at the beginning of `step`, and have not."""
+        ahead = range(step, min(step + self._options.lag + 1, self._options.num_steps))
+        return [one for one in ahead if one not in self._pending]
+
+    def start(
+        self, step: int, sampler: Sampler, version: int, weights: str | None, problems: Sequence[Problem] = ()
+    ) -> None:
+        """Begin a step's episodes.
+
+        Args:
+            step: Which step, counted from 0.
+            sampler: The weights.
+            version: Steps that they have seen.
+            weights: See `PendingBatch`.
+            problems: Those that were chosen before the run was interrupted; none to choose now.
+        """
+        chosen = list(problems) or self._dataset.choose(step)
+        task = asyncio.create_task(self._play_step(step, chosen, sampler))
+        self._pending[step] = PendingBatch(chosen, version, weights, task)
+
+    async def collect(self, step: int) -> Batch:
+        """The episodes of a step that was started.
+
+        Raises:
+            SandboxError: None survived, and not for a while.
+            RequestRefused: The service refused every one.
+            ServiceDown: It cannot be used any more.
+        """
+        pending = self._pending[step]
+        self._progress.begin(step, "playing", len(pending.problems) * self._options.group_size)
+        batch = await pending.task
+        del self._pending[step]
+        batch.lag = step - pending.version
+        return batch
+
+    def pending(self) -> list[dict[str, Any]]:
+        """For a checkpoint: what to start again in a resumed run, in the order of the steps."""
+        return [
+            {"problems": [problem.id for problem in one.problems], "version": one.version, "weights": one.weights}
+            for one in self._pending.values()
+        ]
+
+    async def stop(self) -> None:
+        """End the episodes that are under way. Idempotent."""
+        tasks = [one.task for one in self._pending.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _play_step(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
+        begun, faults, dropped = time.monotonic(), list[SandboxError](), 0
+        for pause in (*PAUSES, None):
+            batch = await self._play_groups(step, problems, sampler)
+            refused = bool(batch.faults) and all(isinstance(fault, RequestRefused) for fault in batch.faults)
+            faults, dropped = faults + batch.faults, dropped + batch.dropped
+            if batch.groups:
+                return Batch(batch.groups, faults, dropped, seconds=time.monotonic() - begun)
+            if refused:
+                text = f"the service refused every episode of step {step + 1}: {faults[-1]}"
+                raise RequestRefused(text) from faults[-1]
+            if pause is not None:
+                text = f"step {step + 1}: every episode was lost to faults (see logs.log); again in {pause:g} s"
+                logger.warning("%s", text)
+                self._progress.say(text)
+                await asyncio.sleep(pause)
+        raise SandboxError(
+            f"every group of step {step + 1} was lost to faults of the machine or the service, {len(PAUSES) + 1} times "
+            f"over {sum(PAUSES):g} s; see logs.log, repair the machine (rtl-agent-gym doctor), "
+            "and start the same command again to go on from here"
+        )
+
+    async def _play_groups(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
+        """The step's groups, all at once. A group that is lost is counted, and the others go on."""
+        faults: list[SandboxError] = []
+        async with asyncio.TaskGroup() as tasks:
+            groups = [
+                tasks.create_task(self._play_group(step, number, problem, sampler, faults))
+                for number, problem in enumerate(problems)
+            ]
+        played = [group for task in groups if (group := task.result()) is not None]
+        return Batch(played, faults, dropped=len(groups) - len(played))
+
+    async def _play_group(
+        self, step: int, number: int, problem: Problem, sampler: Sampler, faults: list[SandboxError]
+    ) -> PlayedGroup | None:
+        """The graded episodes of a group; None if too few survived. Adds to `faults`."""
+        o = self._options
+        builder = self._dataset.group(problem, o.group_size)
+
+        async def play(member: int, env: Env) -> tuple[Trajectory, Env] | None:
+            name = rollout_name(step, number, member)
+            if (kept := self.store.get(name)) is not None:
+                return kept, env
+            for attempt in range(o.rollout_retries + 1):
+                try:
+                    if attempt:
+                        env = (await builder.make_envs())[member]
+                    async with self._slots:
+                        trajectory = await _roll_out(SeededCompleter(sampler, o, name), env)
+                    self.store.put(name, trajectory)
+                    self._progress.episode_done()
+                    return trajectory, env
+                except ServiceDown:
+                    raise
+                except SandboxError as error:
+                    faults.append(error)
+                    logger.warning("episode %s, attempt %d: %s", name, attempt + 1, error)
+                    if isinstance(error, RequestRefused):
+                        break
+            return None
+
+        try:
+            envs = await builder.make_envs()
+            async with asyncio.TaskGroup() as tasks:
+                members = [tasks.create_task(play(*one)) for one in enumerate(envs)]
+            survivors = [one for task in members if (one := task.result()) is not None]
+            if len(survivors) < o.min_survivors:
+                raise SandboxError(f"{len(survivors)} of {len(envs)} episodes survived; the last fault: {faults[-1]}")
+            trajectories, envs = zip(*survivors, strict=True)
+            rewards, metrics = zip(*await builder.compute_group_rewards(list(trajectories), envs), strict=True)
+            group = TrajectoryGroup(list(trajectories), list(rewards), list(metrics))
+            return PlayedGroup(problem.id, builder.logging_tags(), group)
+        except SandboxError as error:
+            logger.warning("a group of %s was dropped: %s", problem.id, error)
+            return None
+        finally:
+            await builder.cleanup()
+
+
+async def _roll_out(policy: TokenCompleter, env: Env) -> Trajectory:
+    """A rollout. A cancellation that nobody asked this task for is a connection that broke, not the end of the run."""
     try:
         return await do_single_rollout(policy, env)
     except asyncio.CancelledError as error:
@@ -181,53 +304,3 @@ async def _rollout(policy: TokenCompleter, env: Env) -> Trajectory:
             raise
         logger.warning("a rollout was cancelled from below", exc_info=True)
         raise SandboxLost("the rollout's work was cancelled from below") from error
-
-
-@dataclass
-class Batch:
-    """The episodes of a step."""
-
-    groups: list[TrajectoryGroup] = field(default_factory=list)
-    builders: list[EnvGroupBuilder] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    """The problem of each group."""
-    dropped: int = 0
-    """Groups with too few survivors."""
-    faults: int = 0
-    """Episodes that the machine or the service broke."""
-    refused: RequestRefused | None = None
-    """What the service said, if it refused all the episodes of each group that was dropped."""
-
-
-async def collect(
-    builders: Sequence[EnvGroupBuilder],
-    problems: Sequence[str],
-    strategies: Sequence[SeededRetries],
-) -> Batch:
-    """Play the groups of a step, all at once. A group that is lost is counted, and the others go on."""
-
-    async def one(builder: EnvGroupBuilder, strategy: SeededRetries) -> TrajectoryGroup | SandboxError:
-        try:
-            return await do_group_rollout(builder, TokenCompleter(), strategy)
-        except ServiceDown:
-            raise
-        except SandboxError as error:
-            logger.warning("a group was dropped: %s", error)
-            return error
-
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(*pair)) for pair in zip(builders, strategies, strict=True)]
-    batch = Batch(faults=sum(len(strategy.errors) for strategy in strategies))
-    lost: list[SandboxError] = []
-    for task, builder, problem in zip(tasks, builders, problems, strict=True):
-        found = task.result()
-        if isinstance(found, SandboxError):
-            batch.dropped += 1
-            lost.append(found)
-            continue
-        batch.groups.append(found)
-        batch.builders.append(builder)
-        batch.problems.append(problem)
-    refusals = [error.refused if isinstance(error, GroupDropped) else None for error in lost]
-    batch.refused = refusals[-1] if refusals and all(refusals) else None
-    return batch

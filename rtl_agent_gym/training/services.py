@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -17,7 +18,7 @@ from ..engines.guarded import GuardedSampler, GuardedTrainer, Requests, context_
 from ..engines.protocol import Pending, Sampler, Service, Trainer
 from ..engines.translation import Request
 from ..engines.watch import Tell, in_thread
-from ..errors import RTLGymError, UsageError
+from ..errors import RTLGymError
 
 logger = logging.getLogger(__name__)
 
@@ -75,23 +76,21 @@ class Engine:
             ServiceError: The service does not make it.
             ServiceDown: The service cannot be used.
         """
-        service = self.service
-        asked = Request(
-            "making the trainer", "student_model" if state is None else "load_checkpoint_path", state or model
-        )
+        service, option = self.service, "student_model" if state is None else "load_checkpoint_path"
         if state is None:
-            self._check(asked)
-            client = await self._made(asked, lambda: service.create_lora_training_client(model, rank, seed))
+            self._check_model(option, model)
+            make = partial(service.create_lora_training_client, model, rank, seed)
         elif optimizer:
-            client = await self._made(asked, lambda: service.create_training_client_from_state_with_optimizer(state))
+            make = partial(service.create_training_client_from_state_with_optimizer, state)
         else:
-            client = await self._made(asked, lambda: service.create_training_client_from_state(state))
+            make = partial(service.create_training_client_from_state, state)
+        client = await self._make(Request("making the trainer", option, state or model), make)
         return GuardedTrainer(client, self.requests, self._context(client, model))
 
     async def sampler(self, path: str) -> Sampler:
         """A sampler of saved weights. Raises as `trainer` does."""
         asked = Request("making a sampler", "checkpoint", path)
-        client = await self._made(asked, lambda: self.service.create_sampling_client(model_path=path))
+        client = await self._make(asked, partial(self.service.create_sampling_client, model_path=path))
         return GuardedSampler(client, self.requests, self._context(client, None))
 
     async def published(self, option: str, model: str) -> Sampler:
@@ -101,12 +100,12 @@ class Engine:
             option: The option that names it, for the error.
             model: Its name.
         """
-        asked, service = Request(f"making a sampler of {model}", option, model), self.service
         if model.startswith("tinker://"):
-            client = await self._made(asked, lambda: service.create_sampling_client(model_path=model))
+            make = partial(self.service.create_sampling_client, model_path=model)
         else:
-            self._check(asked)
-            client = await self._made(asked, lambda: service.create_sampling_client(base_model=model))
+            self._check_model(option, model)
+            make = partial(self.service.create_sampling_client, base_model=model)
+        client = await self._make(Request(f"making a sampler of {model}", option, model), make)
         return GuardedSampler(client, self.requests, self._context(client, model))
 
     async def delete(self, path: str) -> None:
@@ -123,9 +122,9 @@ class Engine:
         except (RTLGymError, TimeoutError) as error:
             logger.warning("%s was not deleted: %s", path, error)
 
-    def _check(self, asked: Request) -> None:
+    def _check_model(self, option: str, model: str) -> None:
         if self.connection is not None:
-            self.connection.check_model(asked.option or "", asked.value)
+            self.connection.check_model(option, model)
 
     def _context(self, client: Any, model: str | None) -> int | None:
         """Tokens that a client's model takes."""
@@ -135,25 +134,20 @@ class Engine:
         name = client.get_base_model() if hasattr(client, "get_base_model") else model
         return contexts.get(name or "")
 
-    async def _made(self, asked: Request, make: Callable[[], Pending[T]]) -> T:
+    async def _make(self, asked: Request, make: Callable[[], Pending[T]]) -> T:
         """What a service makes; its methods block until it is connected."""
 
         async def made() -> T:
-            pending: Awaitable[T] = make() if self.connection is None else await in_thread(make)
-            return await pending
+            return await (make() if self.connection is None else await in_thread(make))
 
         return await self.requests.ask(asked, made)
 
 
-def local_engine(checkpoints: Path, seed: int, **config: Any) -> Engine:
+def local_engine(checkpoints: Path, seed: int) -> Engine:
     """The engine in this process, which saves below `checkpoints`."""
-    try:
-        from ..engines.local import LocalEngineConfig, LocalServiceClient
-    except ImportError as error:
-        raise UsageError(
-            f"the local engine needs packages that are missing ({error.name}); pip install 'rtl-agent-gym[local]'"
-        ) from error
-    made: Any = LocalServiceClient(LocalEngineConfig(checkpoint_dir=checkpoints, seed=seed, **config))
+    from ..engines.local import LocalEngineConfig, LocalServiceClient  # needs torch
+
+    made: Any = LocalServiceClient(LocalEngineConfig(checkpoint_dir=checkpoints, seed=seed))
     return Engine(made, "local")
 
 

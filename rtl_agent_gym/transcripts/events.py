@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ..renderers.protocol import NativeTurn
+from ..renderers import ModelTurn
 
 SCHEMA_VERSION = 1
 """Raised with every change that an older reader cannot take."""
@@ -76,6 +76,8 @@ class CommandRecord(BaseModel):
     """Why the shell had to be replaced, or None."""
     seconds: float = 0.0
     """Wall time."""
+    output: str | None = None
+    """What the model read for it; older versions' transcripts have it in the turn's observation only, and None here."""
     submission: SubmissionRecord | None = None
     """Set where the command was ``submit`` and the files were graded."""
 
@@ -88,7 +90,7 @@ class TurnRecord(_Event):
     """1-based."""
     completion: str
     """What the model said, as text."""
-    native: NativeTurn | None = None
+    native: ModelTurn | None = None
     """The same as a chat service with tool calls of its own reported it; the turn was then read from this."""
     token_ids: list[int] | None = None
     """The sampled ids; None for a policy that does not sample tokens."""
@@ -110,6 +112,19 @@ class TurnRecord(_Event):
     """Files that are not followed as they are too large or too many, ``path: reason`` each; the first few."""
     seconds: float = 0.0
     """Wall time of the turn's commands, without the waiting for the model."""
+
+    @property
+    def words(self) -> str:
+        """What the model said, for people to read."""
+        return self.completion if self.native is None else str(self.native)
+
+    @field_validator("native", mode="before")
+    @classmethod
+    def _older_name(cls, native: Any) -> Any:
+        """Older versions wrote ``content`` for ``text``."""
+        if isinstance(native, dict) and "content" in native:
+            return {"text": native["content"], **{key: value for key, value in native.items() if key != "content"}}
+        return native
 
 
 class ScoreRecord(_Event):

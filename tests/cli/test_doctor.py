@@ -64,10 +64,10 @@ class TestDoctor:
 
     def test_vocabularies_where_the_variables_say(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
-        states = {check.part: check for check in checks.run_checks() if check.room == "vocabularies"}
+        states = {check.part: check for check in checks.run_checks() if check.group == "vocabularies"}
         assert states["Harmony vocabulary"].state == "optional"
         (tmp_path / "o200k_base.tiktoken").touch()
-        states = {check.part: check for check in checks.run_checks() if check.room == "vocabularies"}
+        states = {check.part: check for check in checks.run_checks() if check.group == "vocabularies"}
         assert states["Harmony vocabulary"].found == "offline, from $TIKTOKEN_ENCODINGS_BASE"
 
     @pytest.mark.docker

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ import pytest
 from rich.console import Console
 
 from rtl_agent_gym.cli import main
-from rtl_agent_gym.cli.eval import _sampling, prompts_digest
-from rtl_agent_gym.cli.eval_views import EvaluationProgress
+from rtl_agent_gym.cli.eval_show import EvaluationProgress
 from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.episodes.prompt import open_prompt
 from rtl_agent_gym.errors import DaemonError
 from rtl_agent_gym.evaluation import EpisodeResult, read_config, read_results, rules_for
+from rtl_agent_gym.evaluation.config import prompts_digest, sampling
 from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
@@ -156,15 +158,13 @@ def test_a_person_plays(tmp_path: Path) -> None:
 
 
 def test_progress_says_how_it_goes() -> None:
-    progress = EvaluationProgress(Console(file=io.StringIO()), 10)
+    progress = EvaluationProgress(Console(file=io.StringIO()), shown=False)
     plain: dict[str, Any] = {"problem_id": "a", "category": 3, "difficulty": "easy", "seed": 1}
-    progress.known([EpisodeResult(sample=0, score=Score(passed=True), **plain)])
+    progress.observer.started(None, 10, [EpisodeResult(sample=0, score=Score(passed=True), **plain)])
     assert progress.state().startswith("1 passed · 0 machine faults · 0.0/min · ?:?? left")
     observer = progress.observer
-    assert observer.finished is not None
-    assert observer.faulted is not None
     observer.faulted(load_problems("bundled")[0], 1, DaemonError("gone"))
-    progress._started -= 60.0  # a minute later
+    progress._begun -= 60.0  # a minute later
     observer.finished(EpisodeResult(sample=1, score=Score(passed=True), **plain))
     observer.finished(EpisodeResult(sample=2, score=Score(passed=False), **plain))
     assert progress.state() == "2 passed · 1 machine fault · 2.0/min · 3:30 left"
@@ -193,21 +193,24 @@ class Native:
 
     name = "native"
 
-    def __init__(self, native: bool) -> None:
-        self.native_tools = native
+    def __init__(self, native: bool, options: ModelOptions | None = None) -> None:
+        self.native_tools, self.options = native, options
 
 
 def test_a_chat_model_with_tools_of_its_own_is_told_of_submissions_too() -> None:
     [problem] = load_problems("bundled", ids=[ARBITER])
     asked = EpisodeConfig(max_turns=5, command_timeout=9.0, harness_feedback=4)
     for native in (True, False):
-        rules = rules_for(Native(native), problem, asked)  # type: ignore[arg-type]
+        rules = rules_for(Native(native), asked)  # type: ignore[arg-type]
         assert (rules.max_turns, rules.command_timeout, rules.harness_feedback) == (5, 9.0, 4)
-        # None leaves the words to the episode, which adds the dialect's own.
-        assert (rules.system_prompt is not None) == native
-        assert ("You may submit 4 times." in str(rules.system_prompt)) == native
-    own = EpisodeConfig(system_prompt="mine")
-    assert rules_for(Native(True), problem, own) is own  # type: ignore[arg-type]
+        system = open_prompt(problem, rules, get_renderer("qwen3")).system
+        # A service with tools teaches its own form of calls.
+        assert (
+            system == open_prompt(problem, replace(asked, teach_dialect=False), get_renderer("qwen3")).system
+        ) == native
+        assert "You may submit 4 times." in system
+    own = rules_for(Native(True), EpisodeConfig(system_prompt="mine"))  # type: ignore[arg-type]
+    assert open_prompt(problem, own, get_renderer("qwen3")).system == "mine"
 
 
 def test_the_configuration_knows_the_prompts_and_no_port() -> None:
@@ -220,7 +223,7 @@ def test_the_configuration_knows_the_prompts_and_no_port() -> None:
     }
     assert len(digests) == 5  # a prompt of the caller's own is the same for both
     places = [f"http://user:key@host:{port}/v1/" for port in (8000, 8001)]
-    kept = [_sampling("chat:x", Native(True), ModelOptions(base_url=place)) for place in places]  # type: ignore[arg-type]
+    kept = [sampling(Native(True, ModelOptions(base_url=place))) for place in places]  # type: ignore[arg-type]
     assert kept[0] == kept[1]
     assert kept[0]["base_url"] == "http://host/v1"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.evaluation.results import episode_seed
+from rtl_agent_gym.evaluation.outcome import episode_seed
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli.in_process import call as run
@@ -138,3 +138,23 @@ def test_what_cannot_be_scored_is_not_played(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     assert "cannot be scored here" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_single_turn_episode(tmp_path: Path) -> None:
+    where = ["--transcript-dir", str(tmp_path / "t"), "--json"]
+    done = run("run", "--problem", ARBITER, "--env", "single-turn", *where)
+    assert done.returncode == 0, done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert (last["turns"], last["stop_reason"], last["score"]["passed"]) == (1, "completed", True)
+    assert read_transcript(Path(last["transcript"])).header.options["single_turn"] is True
+    refused = run("run", "--problem", ARBITER, "--env", "single-turn", "--harness-feedback", "1")
+    assert refused.returncode == 2
+    assert "harness_feedback must be 0" in refused.stderr
+
+
+def test_what_was_left_out_is_said(tmp_path: Path) -> None:
+    script = tmp_path / "links.yaml"
+    script.write_text("- {run: 'echo x > rtl/conftest.py; ls rtl'}\n")
+    done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", "--transcript-dir", str(tmp_path / "t"))
+    assert done.returncode == 1, done.stderr
+    assert "not counted: " in done.stdout

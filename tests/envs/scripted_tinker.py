@@ -14,7 +14,7 @@ import tinker
 from tinker import types
 from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
 
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer

@@ -17,7 +17,7 @@ from gymnasium.utils.env_checker import check_env
 import rtl_agent_gym  # noqa: F401 - registers the environment
 from rtl_agent_gym.envs import CVDPAgenticEnv, UnicodeText
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.scoring import RewardWeights

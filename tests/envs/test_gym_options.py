@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from rtl_agent_gym.envs import EpisodeConfig
 from rtl_agent_gym.envs.gym_options import read_problems
 from rtl_agent_gym.episodes.rewards import FunctionGrader, read_reward
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -92,6 +94,49 @@ def test_numbers_of_numpys_are_numbers() -> None:
 def test_a_problem_alone_is_no_list(arbiter: Problem) -> None:
     with pytest.raises(UsageError, match="put the one problem into a list"):
         gym.make(AGENTIC, problems=arbiter)
+
+
+# Rules
+
+
+@pytest.mark.parametrize("name", [AGENTIC, SINGLE])
+def test_all_rules_can_be_given_at_once_and_options_replace_them(name: str, tmp_path: Path) -> None:
+    rules = EpisodeConfig(
+        system_prompt="Be brief.", user_prompt="Do it.", scoring_timeout=77.0, sandbox=SandboxSpec(cpus=1.0)
+    )
+    made: Any = gym.make(name, config=rules, transcript_dir=str(tmp_path), max_turns=7).unwrapped
+    workspace: Any = "shell" if name == AGENTIC else "answer"
+    assert made.config == replace(rules, workspace=workspace, transcript_dir=tmp_path, max_turns=7)
+    assert gym.make(gym.make(name, config=rules).spec).unwrapped.config.scoring_timeout == 77.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_steps": 3}, "unknown option 'max_steps'; the rules of an episode are workspace, max_turns, "),
+        ({"config": {"max_turns": 3}}, "config must be an EpisodeConfig or None"),
+        ({"workspace": "desk"}, "workspace must be 'shell' or 'answer', got 'desk'"),
+        ({"workspace": "answer"}, "CVDPSingleTurn-v0 for answers"),
+        ({"max_prompt_tokens": 0}, "max_prompt_tokens must be greater than 0, or None for no limit, got 0"),
+        ({"max_tokens": 1.5}, "max_tokens must be a whole number, or None for no limit, got 1.5"),
+    ],
+)
+def test_rules_that_there_are_not_are_refused_at_make(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        gym.make(AGENTIC, **options)
+    with pytest.raises(UsageError, match="harness_feedback must be 0 in an episode of one answer"):
+        gym.make(SINGLE, harness_feedback=1)
+
+
+@pytest.mark.docker
+def test_prompts_and_sandbox_are_those_of_the_rules(arbiter: Problem) -> None:
+    rules = EpisodeConfig(system_prompt="", user_prompt="Look around.", sandbox=SandboxSpec(env={"COLOUR": "blue"}))
+    env = gym.make(AGENTIC, problems=[arbiter], config=rules, reward="proxy")
+    prompt, info = env.reset(seed=0)
+    assert info["messages"][-1]["content"] == "Look around."
+    assert "You are a digital design engineer" not in prompt
+    assert "blue" in env.step(write_turn(get_renderer("qwen3"), "", ["echo $COLOUR"]))[0]
+    env.close()
 
 
 # Limits on steps

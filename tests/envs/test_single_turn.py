@@ -13,12 +13,11 @@ from gymnasium.utils.env_checker import check_env
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
 from rtl_agent_gym.envs.single_turn import CVDPSingleTurnEnv
-from rtl_agent_gym.episodes.single_turn_episode import SingleTurnEpisode
+from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.prompts.single_turn import build_single_turn_prompt, file_order
+from rtl_agent_gym.prompts import build_single_turn_prompt, file_order
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.renderers.plain import plain_ids
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from rtl_agent_gym.transcripts import read_transcript
 
@@ -192,15 +191,15 @@ def test_files_come_in_the_order_of_their_weight(arbiter: Problem) -> None:
 
 def test_the_opening_without_a_tool_in_tokens() -> None:
     qwen = get_renderer("qwen3", qwen3_tokenizer())
-    text = qwen3_tokenizer().decode(plain_ids(qwen, "S", "U <|im_end|>"), skip_special_tokens=False)
+    text = qwen3_tokenizer().decode(qwen.plain_ids("S", "U <|im_end|>"), skip_special_tokens=False)
     assert text == "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU <|im_end|><|im_end|>\n<|im_start|>assistant\n"
     end = qwen3_tokenizer().token_to_id("<|im_end|>")
-    assert plain_ids(qwen, "S", "U <|im_end|>").count(end) == 2  # the one in the text is text
+    assert qwen.plain_ids("S", "U <|im_end|>").count(end) == 2  # the one in the text is text
     assert (
-        plain_ids(qwen, "", "U")
-        == plain_ids(qwen, "S", "U")[len(plain_ids(qwen, "S", "U")) - len(plain_ids(qwen, "", "U")) :]
+        qwen.plain_ids("", "U")
+        == qwen.plain_ids("S", "U")[len(qwen.plain_ids("S", "U")) - len(qwen.plain_ids("", "U")) :]
     )
-    harmony = harmony_encoding().decode(plain_ids(get_renderer("gpt_oss"), "S", "U <|end|>"))
+    harmony = harmony_encoding().decode(get_renderer("gpt_oss").plain_ids("S", "U <|end|>"))
     assert "# Instructions\n\nS<|end|>" in harmony
     assert harmony.endswith("<|start|>user<|message|>U <|end|><|end|><|start|>assistant")
     assert "functions" not in harmony
@@ -211,7 +210,8 @@ async def test_an_episode_takes_one_completion(arbiter: Problem) -> None:
         async def score(self, *_: Any, **__: Any) -> Any:
             raise AssertionError("nothing was answered")
 
-    episode = SingleTurnEpisode(arbiter, grader=NoGrader(), renderer=get_renderer("qwen3"))
+    rules = EpisodeConfig(workspace="answer")
+    episode = Episode(arbiter, grader=NoGrader(), renderer=get_renderer("qwen3"), config=rules)
     with pytest.raises(UsageError, match="start"):
         await episode.step("x")
     await episode.start()

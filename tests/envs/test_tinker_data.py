@@ -137,7 +137,11 @@ async def test_options_reach_the_environments() -> None:
     assert isinstance(group, CVDPEnvGroupBuilder)
     config = group.config
     assert (config.episode.max_turns, config.episode.command_timeout) == (7, 3.0)
-    assert (config.max_tokens, config.max_trajectory_tokens, config.max_prompt_tokens) == (99, 9_000, 4_000)
+    assert (config.episode.max_tokens, config.episode.max_trajectory_tokens, config.episode.max_prompt_tokens) == (
+        99,
+        9_000,
+        4_000,
+    )
     assert config.reward == RewardWeights.preset("dense")
     assert (config.episode.transcript_dir, config.score_cache) == (Path("/tmp/t"), Path("/tmp/c"))
     assert (config.single_turn, config.renderer_name) == (True, "qwen3_instruct")

@@ -27,7 +27,7 @@ from rtl_agent_gym.envs import tinker_env as face  # noqa: E402
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig  # noqa: E402
 from rtl_agent_gym.envs.tinker_env import CVDPEnv, CVDPEnvGroupBuilder  # noqa: E402
 from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError  # noqa: E402
-from rtl_agent_gym.policies.wording import heredoc, write_turn  # noqa: E402
+from rtl_agent_gym.policies import heredoc, write_turn  # noqa: E402
 from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
 from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.renderers import get_renderer  # noqa: E402
@@ -202,7 +202,7 @@ async def test_a_group_starts_together_and_shares_one_provider(arbiter: Problem,
     builders = [CVDPEnvGroupBuilder(arbiter, quick, group_size=3) for _ in range(2)]
     envs = list(itertools.chain(*await asyncio.gather(*(builder.make_envs() for builder in builders))))
     try:
-        assert len({id(env._provider) for env in envs}) == 1
+        assert len({id(builder._lease.runtime.provider) for builder in builders if builder._lease}) == 1
         assert containers() == set()  # an environment that nobody rolls out costs nothing
         openings: list[Any] = await asyncio.gather(*(env.initial_observation() for env in envs))
         assert len(containers()) == 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rtl_agent_gym.policies.wording import write_turn
+from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.scoring.score import Score, TestOutcome
 from rtl_agent_gym.transcripts import CommandRecord, End, Header, ScoreRecord, TranscriptWriter, TurnRecord

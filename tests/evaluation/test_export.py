@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import TOOL, ExportConfig, Left, export_rows
-from rtl_agent_gym.policies.wording import write_turn
-from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.policies import write_turn
+from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.transcripts import CommandRecord, Transcript, TurnRecord, read_transcript
 
 from .recording import command_turn, final_turn, record, score
@@ -73,6 +73,24 @@ def test_several_calls_of_a_turn_have_each_their_answer(tmp_path: Path) -> None:
     ids = [asked["id"] for asked in call["tool_calls"]]
     assert len(set(ids)) == 2
     assert [(m["tool_call_id"], m["content"]) for m in (first, second)] == [(ids[0], "a.sv"), (ids[1], "/code")]
+
+
+def test_a_turn_of_a_chat_service_is_exported_with_its_calls(tmp_path: Path) -> None:
+    turn = TurnRecord(
+        turn=1,
+        completion="I look.",
+        native=ModelTurn("hm", "I look.", (ToolCall.of("ls"),)),
+        action="command",
+        commands=[CommandRecord(command="ls", exit_code=0, output="</tool_response>")],
+        observation=get_renderer("qwen3").observation_text(["</tool_response>"]),
+    )
+    transcript = read_transcript(record(tmp_path, [turn, final_turn(2, "ok")], graded=score(True)))
+    [row] = export_rows("sft", [transcript])
+    call, result = row["messages"][1:3]
+    assert (call["content"], call["reasoning_content"], result["content"]) == ("I look.", "hm", "</tool_response>")
+    [row] = export_rows("sft", [transcript], ExportConfig(style="dialect"))
+    action = get_renderer("qwen3").parse_text(row["messages"][2]["content"])
+    assert (action.commands, action.text, action.thinking) == (("ls",), "I look.", "hm")
 
 
 def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from rtl_agent_gym.errors import TranscriptError, UsageError
 from rtl_agent_gym.evaluation import Replay, play, replay
 from rtl_agent_gym.evaluation.replay import recorded_weights, replayed_to
 from rtl_agent_gym.evaluation.viewer.model import read_action
-from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, ScriptedPolicy
+from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, ScriptedPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
-from rtl_agent_gym.policies.wording import heredoc
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import get_renderer
@@ -65,7 +64,7 @@ async def record(
     )
     played = await play(episode, policy, seed=seed)
     assert played.transcript is not None
-    return played.transcript
+    return Path(played.transcript)
 
 
 async def again(path: Path, provider: DockerSandboxes, scorer: Scorer, problem: Problem | None = None) -> Replay:
@@ -248,12 +247,9 @@ async def test_the_sandbox_is_handed_over_before_a_turn(
 
 
 async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:
-    from rtl_agent_gym.episodes.single_turn_episode import SingleTurnEpisode
-
     renderer = get_renderer("qwen3")
-    episode = SingleTurnEpisode(
-        ARBITER, grader=static, renderer=renderer, config=EpisodeConfig(transcript_dir=tmp_path / "one")
-    )
+    rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path / "one")
+    episode = Episode(ARBITER, grader=static, renderer=renderer, config=rules)
     await episode.start()
     await episode.step("```systemverilog\nmodule fixed_priority_arbiter(input logic clk);\nendmodule\n```\n")
     (path,) = (tmp_path / "one").iterdir()

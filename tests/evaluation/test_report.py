@@ -15,12 +15,11 @@ from typer.testing import CliRunner
 
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.evaluation.report import side_by_side, write_report
-from rtl_agent_gym.evaluation.report_data import changes, flips, paired, parts, read_run, telling_failures
-from rtl_agent_gym.evaluation.results import EpisodeResult
+from rtl_agent_gym.evaluation.report.figures import changes, flips, paired, parts, telling_failures
+from rtl_agent_gym.evaluation.report.runs import read_run
 from rtl_agent_gym.scoring.score import Score
-from rtl_agent_gym.training.folder import RunFolder
-from rtl_agent_gym.training.report import write_report as write_trainers_report
 
 from .recording import command_turn, final_turn, record, score
 
@@ -188,14 +187,18 @@ def test_the_command(tmp_path: Path) -> None:
     assert "data:image/svg+xml" in (run / "full_report.html").read_text()
 
 
+def write_trainers_report(folder: Path) -> None:
+    write_report([folder], folder / "report.html", episodes=False)
+
+
 def test_a_trainers_own_report_is_left_alone(tmp_path: Path) -> None:
     folder = training_run(tmp_path / "run")
-    write_trainers_report(RunFolder(folder))
+    write_trainers_report(folder)
     own = (folder / "report.html").read_bytes()
     for out in (None, folder):
         assert write_report([folder], out) == folder / "full_report.html"
     assert (folder / "report.html").read_bytes() == own
-    write_trainers_report(RunFolder(folder))
+    write_trainers_report(folder)
     assert (
         "Rates" in (folder / "full_report.html").read_text()
         or "Before and after" in (folder / "full_report.html").read_text()

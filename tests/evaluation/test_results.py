@@ -11,19 +11,14 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.errors import SandboxError, TranscriptError, UsageError
+from rtl_agent_gym.evaluation.config import EvaluationRecord
 from rtl_agent_gym.evaluation.official import raw_result, report, write_official
-from rtl_agent_gym.evaluation.results import (
-    EpisodeResult,
-    EvaluationConfig,
-    episode_seed,
-    read_config,
-    read_results,
-    results_file,
-)
+from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
+from rtl_agent_gym.evaluation.results import ResultsFile, read_config, read_results
 from rtl_agent_gym.evaluation.summary import summarise
 from rtl_agent_gym.scoring.score import Score
 
-CONFIG = EvaluationConfig(
+CONFIG = EvaluationRecord(
     problems="bundled",
     digests={"a": "1", "b": "2"},
     policy="golden",
@@ -45,20 +40,33 @@ def result(problem: str = "a", sample: int = 0, passed: bool = True, **values: A
 
 
 def test_results_are_kept_and_a_cut_off_line_is_dropped(tmp_path: Path) -> None:
-    with results_file(tmp_path, CONFIG) as file:
+    with ResultsFile(tmp_path, CONFIG) as file:
         file.append(result("a"))
         file.append(result("b"))
     path = tmp_path / "results.jsonl"
     path.write_bytes(path.read_bytes() + b'{"problem_id": "a", "sam')
     assert [found.key for found in read_results(tmp_path)] == [("a", 0), ("b", 0)]
-    with results_file(tmp_path, CONFIG) as file:
+    with ResultsFile(tmp_path, CONFIG) as file:
         assert set(file.done) == {("a", 0), ("b", 0)}
         file.append(result("a", 1))
     assert [found.key for found in read_results(tmp_path)] == [("a", 0), ("b", 0), ("a", 1)]
 
 
+def test_the_folder_of_an_older_version_is_read_and_resumed(tmp_path: Path) -> None:
+    older = CONFIG.model_dump(exclude={"rules"})
+    (tmp_path / "config.json").write_text(json.dumps(older))
+    (tmp_path / "results.jsonl").write_text(result("a").model_dump_json() + "\n")
+    with ResultsFile(tmp_path, CONFIG) as file:
+        assert set(file.done) == {("a", 0)}
+    assert CONFIG.digest == "9dabae969410"  # in the names of folders below runs/eval/
+    single_turn = CONFIG.model_copy(update={"rules": {"single_turn": True}})
+    assert single_turn.digest != CONFIG.digest
+    with pytest.raises(UsageError, match="rules"):
+        ResultsFile(tmp_path, single_turn)
+
+
 def test_a_later_result_replaces_a_fault(tmp_path: Path) -> None:
-    with results_file(tmp_path, CONFIG) as file:
+    with ResultsFile(tmp_path, CONFIG) as file:
         file.append(result("a", score=None, fault="SandboxLost: gone"))
         file.append(result("a"))
     assert [found.passed for found in read_results(tmp_path)] == [True]
@@ -71,41 +79,41 @@ def test_a_broken_line_in_the_middle_is_said(tmp_path: Path) -> None:
 
 
 def test_another_evaluation_is_refused(tmp_path: Path) -> None:
-    with results_file(tmp_path, CONFIG):
+    with ResultsFile(tmp_path, CONFIG):
         pass
     other = CONFIG.model_copy(update={"policy": "random", "digests": {"a": "3"}})
     refused = pytest.raises(UsageError, match=r"problems \(their content\), policy \('golden', now 'random'\)")
-    with refused, results_file(tmp_path, other):
+    with refused, ResultsFile(tmp_path, other):
         pass
 
 
 def test_more_samples_go_into_the_same_folder(tmp_path: Path) -> None:
-    with results_file(tmp_path, CONFIG) as file:
+    with ResultsFile(tmp_path, CONFIG) as file:
         file.append(result("a"))
-    with results_file(tmp_path, CONFIG.model_copy(update={"samples": 5})) as file:
-        assert (file.config.samples, set(file.done)) == (5, {("a", 0)})
+    with ResultsFile(tmp_path, CONFIG.model_copy(update={"samples": 5})) as file:
+        assert (file.record.samples, set(file.done)) == (5, {("a", 0)})
     assert read_config(tmp_path).samples == 5
-    with results_file(tmp_path, CONFIG.model_copy(update={"samples": 1})) as file:
-        assert file.config.samples == 5  # what was asked for once stays asked for
+    with ResultsFile(tmp_path, CONFIG.model_copy(update={"samples": 1})) as file:
+        assert file.record.samples == 5  # what was asked for once stays asked for
     assert CONFIG.digest == CONFIG.model_copy(update={"samples": 7}).digest
 
 
 @pytest.mark.parametrize("name", ["image", "prompts", "version"])
 def test_what_the_results_depend_on_is_compared_where_it_is_known(tmp_path: Path, name: str) -> None:
-    with results_file(tmp_path, CONFIG):
+    with ResultsFile(tmp_path, CONFIG):
         pass
-    with results_file(tmp_path, CONFIG.model_copy(update={name: "one"})):  # the folder of an older version
+    with ResultsFile(tmp_path, CONFIG.model_copy(update={name: "one"})):  # the folder of an older version
         pass
-    with results_file(tmp_path / "known", CONFIG.model_copy(update={name: "one"})):
+    with ResultsFile(tmp_path / "known", CONFIG.model_copy(update={name: "one"})):
         pass
     other = CONFIG.model_copy(update={name: "two"})
-    with pytest.raises(UsageError, match=f"{name} \\('one', now 'two'\\)"), results_file(tmp_path / "known", other):
+    with pytest.raises(UsageError, match=f"{name} \\('one', now 'two'\\)"), ResultsFile(tmp_path / "known", other):
         pass
 
 
 def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"student_model": "Qwen/Qwen3-8B"}')
-    with pytest.raises(UsageError, match="holds something else than an evaluation"), results_file(tmp_path, CONFIG):
+    with pytest.raises(UsageError, match="holds something else than an evaluation"), ResultsFile(tmp_path, CONFIG):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
@@ -114,13 +122,13 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (Path("/proc/evaluation"), tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
         refused = pytest.raises(UsageError, match=r"--out: .* cannot be written: .*; choose another place")
-        with refused, results_file(folder, CONFIG):
+        with refused, ResultsFile(folder, CONFIG):
             pass
 
 
 def test_a_full_disk_is_the_machines_fault(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG.model_dump_json())
-    with results_file(tmp_path, CONFIG) as file:
+    with ResultsFile(tmp_path, CONFIG) as file:
         file._file.close()
         file._file = open("/dev/full", "a+b")  # noqa: SIM115 - closed with the results
         with pytest.raises(SandboxError, match=r"results\.jsonl cannot be written: No space left"):
@@ -138,10 +146,10 @@ def test_two_processes_at_one_folder_are_refused(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"locked\n"
-        with pytest.raises(UsageError, match="another process"), results_file(tmp_path, CONFIG):
+        with pytest.raises(UsageError, match="another process"), ResultsFile(tmp_path, CONFIG):
             pass
         other.kill()
-    with results_file(tmp_path, CONFIG):  # the lock ends with the process
+    with ResultsFile(tmp_path, CONFIG):  # the lock ends with the process
         pass
 
 
@@ -159,6 +167,7 @@ def test_seeds_are_of_the_episode_alone() -> None:
         ("malformed", {"passed": False, "stop_reason": "parse_error"}),
         ("out of turns or tokens", {"passed": False, "stop_reason": "max_turns", "syntax": 0.0}),
         ("out of turns or tokens", {"passed": False, "stop_reason": "max_tokens"}),
+        ("broken sandbox", {"passed": False, "stop_reason": "sandbox_broken", "format": 0.0}),
         ("violation", {"passed": False, "violations": ["$system at rtl/a.sv:1"]}),
         ("missing", {"passed": False, "format": 0.5, "syntax": 0.5}),
         ("syntax", {"passed": False, "syntax": 0.0, "interface": 0.0}),

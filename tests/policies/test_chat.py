@@ -14,11 +14,10 @@ import pytest
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import Completion, ModelOptions
 from rtl_agent_gym.policies.chat import ChatPlayer, ChatPolicy
-from rtl_agent_gym.policies.chat_calls import ToolCall, in_dialect
 from rtl_agent_gym.policies.chat_errors import read_failure
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.renderers import Action, get_renderer
-from rtl_agent_gym.renderers.native import read_native
+from rtl_agent_gym.renderers import Action, ModelTurn, ToolCall, get_renderer
+from rtl_agent_gym.renderers.actions import native_action
 from tests.policies.chat_server import ChatServer, call
 
 MakePolicy = Callable[..., ChatPolicy]
@@ -45,7 +44,7 @@ def opened(policy: ChatPolicy, renderer: str = "qwen3", seed: int | None = 7) ->
 
 def native(completion: Completion) -> Action:
     assert completion.native is not None
-    return read_native(completion.native, truncated=completion.cut_off)
+    return native_action(completion.native, truncated=completion.cut_off)
 
 
 async def said(player: ChatPlayer) -> Completion:
@@ -54,7 +53,7 @@ async def said(player: ChatPlayer) -> Completion:
     return completion
 
 
-async def test_tool_calls_become_the_dialect_and_their_results_go_back(policies: MakePolicy) -> None:
+async def test_tool_calls_are_acted_on_and_their_results_go_back(policies: MakePolicy) -> None:
     renderer = get_renderer("qwen3")
     script = [{"content": "Look.", "calls": call("ls", "pwd")["calls"]}, {"content": "All done."}]
     with ChatServer(script) as server:
@@ -62,7 +61,9 @@ async def test_tool_calls_become_the_dialect_and_their_results_go_back(policies:
         first = await said(player)
         action = native(first)
         assert (action.kind, action.commands, action.text) == ("command", ("ls", "pwd"), "Look.")
-        assert renderer.parse_text(first.text).commands == action.commands  # as a reader of the record sees it
+        assert first.text == "Look."
+        assert first.native is not None
+        assert renderer.parse_text(renderer.turn_text(first.native)).commands == action.commands  # as it is exported
         assert (first.prompt_tokens, first.output_tokens, first.cut_off) == (100, 20, False)
         player.answered(action, ["docs", "/code"])
         last = await said(player)
@@ -113,8 +114,7 @@ async def test_a_refusal_of_one_conversation_is_a_fault_of_that_one(policies: Ma
     error = {"message": "this text offends", "type": "invalid_request_error"}
     with ChatServer([call("ls"), {"status": 400, "error": error}]) as server:
         player = opened(policies(server))
-        action = get_renderer("qwen3").parse_text((await said(player)).text)
-        player.answered(action, ["x"])
+        player.answered(native(await said(player)), ["x"])
         with pytest.raises(ModelError, match="this text offends"):
             await said(player)
 
@@ -432,7 +432,9 @@ async def test_thinking_and_cut_off_turns_are_kept(policies: MakePolicy) -> None
         completion = await said(opened(policies(server)))
     assert completion.cut_off
     assert (native(completion).kind, native(completion).thinking) == ("malformed", "hm </think> hm")
-    action = get_renderer("qwen3").parse_text(completion.text, truncated=True)
+    renderer = get_renderer("qwen3")
+    assert completion.native is not None
+    action = renderer.parse_text(renderer.turn_text(completion.native), truncated=True)
     assert (action.kind, action.thinking) == ("malformed", "hm </ think> hm")
 
 
@@ -456,7 +458,7 @@ async def test_the_key_goes_to_the_service(policies: MakePolicy) -> None:
 
 
 def test_harmony_holds_several_calls_as_one() -> None:
-    calls = [ToolCall(str(n), "execute_bash", json.dumps({"command": text})) for n, text in enumerate(("cd rtl", "ls"))]
+    calls = tuple(ToolCall("execute_bash", json.dumps({"command": text})) for text in ("cd rtl", "ls"))
     renderer = get_renderer("gpt_oss")
-    action = renderer.parse_text(in_dialect(renderer, "Two steps.", "thinking", calls))
+    action = renderer.parse_text(renderer.turn_text(ModelTurn("thinking", "Two steps.", calls)))
     assert (action.kind, action.commands, action.thinking) == ("command", ("cd rtl\nls",), "thinking")

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.policies import GoldenPolicy, ScriptedPolicy, make_policy
-from rtl_agent_gym.policies.wording import heredoc, write_turn
+from rtl_agent_gym.policies import GoldenPolicy, ScriptedPolicy, heredoc, make_policy, write_turn
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 

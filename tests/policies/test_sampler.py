@@ -11,10 +11,8 @@ import pytest
 import tinker
 
 from rtl_agent_gym.errors import ModelError, UsageError
-from rtl_agent_gym.policies import ModelOptions
-from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy
-from rtl_agent_gym.policies.samplers import local_policy, tinker_policy
-from rtl_agent_gym.policies.wording import write_turn
+from rtl_agent_gym.policies import ModelOptions, write_turn
+from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy, tinker_policy
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer

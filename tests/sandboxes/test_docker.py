@@ -15,7 +15,8 @@ import pytest
 
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec
-from rtl_agent_gym.sandboxes.hosting import MAPPED_UIDS, MAX_INODES, UIDS, draw_uid, uid_range
+from rtl_agent_gym.sandboxes.client import DockerClient
+from rtl_agent_gym.sandboxes.hosting import MAPPED_UIDS, MAX_INODES, UIDS, uid_range
 
 pytestmark = pytest.mark.docker
 
@@ -210,29 +211,30 @@ async def test_a_process_on_standby_is_found_running_once(provider: DockerSandbo
     await asyncio.sleep(0.5)
     found = (await sandbox.exec(["pgrep", "-f", "^python3 -c .*sys.stdin.buffer"])).output
     assert found.strip().isdigit()
-    first = await sandbox.exec(ECHO, cwd="/", stdin=b"x" * 3_000_000)
+    assert sandbox.standby is not None
+    first = await sandbox.standby.communicate(b"x" * 3_000_000)
     assert first.output == f"{found.strip()} 3000000\n"
-    second = await sandbox.exec(ECHO, cwd="/", stdin=b"")
+    second = await sandbox.exec(ECHO, cwd="/")
     pid, size = second.output.split()
-    assert (pid == found.strip(), size) == (False, "0")
-    assert (await sandbox.exec(ECHO, cwd="/")).output.endswith(" 0\n"), "without stdin there is nothing to read"
+    assert (pid == found.strip(), size) == (False, "0"), "without stdin there is nothing to read"
 
 
 async def test_a_process_on_standby_has_its_time_from_when_it_got_its_stdin(provider: DockerSandboxes) -> None:
     words = ("sh", "-c", "cat > /dev/null; sleep 60")
     sandbox = await provider.create(SandboxSpec(role="scoring", standby=words))
     await asyncio.sleep(1)
-    result = await sandbox.exec(words, cwd="/", stdin=b"x", timeout=0.5)
+    assert sandbox.standby is not None
+    result = await sandbox.standby.communicate(b"x", timeout=0.5)
     assert result.timed_out
     assert result.seconds < 1.5
     assert (await sandbox.exec(["pgrep", "-c", "sleep"])).output == "0\n"
 
 
 async def test_a_process_on_standby_that_ended_says_how(provider: DockerSandboxes) -> None:
-    words = ("sh", "-c", "echo early; exit 3")
-    sandbox = await provider.create(SandboxSpec(standby=words))
+    sandbox = await provider.create(SandboxSpec(standby=("sh", "-c", "echo early; exit 3")))
     await asyncio.sleep(0.5)
-    result = await sandbox.exec(words, cwd="/", stdin=b"x" * 1_000_000)
+    assert sandbox.standby is not None
+    result = await sandbox.standby.communicate(b"x" * 1_000_000)
     assert (result.output, result.exit_code) == ("early\n", 3)
 
 
@@ -325,7 +327,12 @@ def test_user_ids_are_drawn_from_what_the_daemon_can_give() -> None:
     for option in ("name=rootless", "name=userns"):
         assert uid_range({"SecurityOptions": [option]}) == MAPPED_UIDS
     assert max(MAPPED_UIDS) + 1 < 65_536
-    assert draw_uid(range(2, 8, 2), {2, 6}) == 4
+    client = DockerClient()
+    client._uid_range = range(2, 8, 2)
+    assert {client.take_uid() for _ in range(3)} == {2, 4, 6}
+    client.return_uid(4)
+    assert client.take_uid() == 4
+    client.close()
 
 
 async def test_a_paused_container_is_a_machine_fault(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:

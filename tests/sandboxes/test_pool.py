@@ -9,8 +9,7 @@ import docker
 import pytest
 
 from rtl_agent_gym.errors import ImageError
-from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec, WaitingSandboxes
-from rtl_agent_gym.sandboxes.container import DockerSandbox
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, WaitingSandboxes
 
 pytestmark = pytest.mark.docker
 SCORING = SandboxSpec(role="scoring")
@@ -85,26 +84,39 @@ async def test_while_work_is_under_way_few_are_started_and_few_that_served_stand
     async with WaitingSandboxes(provider, size=3) as pool:
         await pool.prepare(SCORING)
         assert len(names() - before) == 3
-        with pool.working():
-            taken = [await pool.create(SCORING) for _ in range(3)]
-            await asyncio.sleep(1.5)
-            assert len(names() - before) == 3 + 1, "the next one, and no more"
-            for sandbox in taken:
-                pool.retire(sandbox)
-            await asyncio.sleep(1.5)
-            assert {sandbox.id for sandbox in taken} <= names()
-            pool.retire(await pool.create(SCORING))
-            await asyncio.sleep(1.5)
-            assert taken[0].id not in names(), "more than wait are not left standing"
-            assert taken[1].id in names()
+        taken = [await pool.create(SCORING) for _ in range(3)]
+        await asyncio.sleep(1.5)
+        assert len(names() - before) == 3 + 1, "the next one, and no more"
+        busy = await pool.create(SCORING)
+        for sandbox in taken:
+            await sandbox.close()
+        await asyncio.sleep(1.5)
+        assert {sandbox.id for sandbox in taken} <= names()
+        await (await pool.create(SCORING)).close()
+        await asyncio.sleep(1.5)
+        assert taken[0].id not in names(), "more than wait are not left standing"
+        assert taken[1].id in names()
+        await busy.close()
         await asyncio.sleep(3)
         assert not {sandbox.id for sandbox in taken} & names()
         assert len(names() - before) == 3
         idle = await pool.create(SCORING)
-        pool.retire(idle)
+        await idle.close()
         await asyncio.sleep(1)
         assert idle.id not in names()
     assert not names() - before
+
+
+async def test_one_in_which_something_still_runs_is_ended_at_once(provider: DockerSandboxes) -> None:
+    async with WaitingSandboxes(provider, size=2) as pool:
+        _, idle, running = [await pool.create(SCORING) for _ in range(3)]
+        await running.spawn(["sleep", "60"])
+        assert (idle.idle, running.idle) == (True, False)
+        await idle.close()
+        await running.close()
+        await running.close()
+        assert running.id not in names()
+        assert idle.id in names()
 
 
 async def test_who_comes_while_one_is_starting_waits_for_that_one(provider: DockerSandboxes) -> None:
@@ -118,11 +130,10 @@ async def test_who_comes_while_one_is_starting_waits_for_that_one(provider: Dock
 
     provider.create = counted  # type: ignore[method-assign]
     async with WaitingSandboxes(provider, size=1) as pool:
-        with pool.working():
-            await pool.create(SCORING)  # and one more begins to start
-            await asyncio.sleep(0)
-            second, third = await asyncio.gather(pool.create(SCORING), pool.create(SCORING))
-            assert second.id != third.id
+        await pool.create(SCORING)  # and one more begins to start
+        await asyncio.sleep(0)
+        second, third = await asyncio.gather(pool.create(SCORING), pool.create(SCORING))
+        assert second.id != third.id
         await asyncio.sleep(1.5)
     assert made <= 5
 
@@ -130,11 +141,10 @@ async def test_who_comes_while_one_is_starting_waits_for_that_one(provider: Dock
 async def test_those_that_served_are_gone_when_the_pool_has_closed(provider: DockerSandboxes) -> None:
     before = names()
     async with WaitingSandboxes(provider, size=2) as pool:
-        with pool.working():
-            pool.retire(await pool.create(SCORING))
-            pool.retire(await pool.create(SCORING))
-            await pool.close()
-            assert not names() - before
+        await pool.create(SCORING)
+        await (await pool.create(SCORING)).close()
+        await pool.close()
+        assert not names() - before
 
 
 async def test_who_is_cancelled_leaves_nothing(provider: DockerSandboxes) -> None:
@@ -147,7 +157,7 @@ async def test_who_is_cancelled_leaves_nothing(provider: DockerSandboxes) -> Non
                 await asyncio.sleep(0)
             task.cancel()
             (found,) = await asyncio.gather(task, return_exceptions=True)
-            if isinstance(found, DockerSandbox):
+            if not isinstance(found, BaseException):
                 await found.close()
         await asyncio.sleep(4)
         assert len(names() - before) == 2

@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rtl_agent_gym.scoring import Scorer, blame
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, start_fault
 from rtl_agent_gym.scoring.evidence import memory
+from tests.sandboxes.providers import ProviderAround, act_beside
 
 from .conftest import COMPOSE, GOLDEN, HEADER, TARGET, make_problem
 
@@ -127,28 +128,20 @@ def test_a_program_that_is_not_there(program: str, cwd: str, number: int, expect
 Act = Callable[[DockerSandboxes, Sandbox], Awaitable[None]]
 
 
-class Meddling:
+class Meddling(ProviderAround):
     """A provider; something happens to each of its first sandboxes while the harness runs in it."""
 
     def __init__(self, provider: DockerSandboxes, act: Act, times: int = 1, **changes: Any) -> None:
-        self.provider, self.act, self.left, self.changes = provider, act, times, changes
+        super().__init__(provider)
+        self.act, self.left, self.changes = act, times, changes
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         assert spec is not None
         sandbox = await self.provider.create(SandboxSpec(**{**vars(spec), **self.changes}))
         if self.left > 0:
             self.left -= 1
-            inner = sandbox.exec
-
-            async def meddled(argv: Sequence[str], **options: Any) -> Any:
-                running = asyncio.ensure_future(inner(argv, **options))
-                await self.act(self.provider, sandbox)
-                return await running
-
-            sandbox.exec = meddled  # type: ignore[method-assign]
+            act_beside(sandbox, lambda: self.act(self.provider, sandbox))
         return sandbox
-
-    async def close(self) -> None: ...
 
 
 def after(script: str) -> Problem:

@@ -19,6 +19,7 @@ from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.images import HarnessImages
+from tests.sandboxes.providers import ProviderAround
 
 from .conftest import GOLDEN, TARGET
 
@@ -128,16 +129,14 @@ async def test_an_image_that_is_gone(provider: DockerSandboxes, adder: Problem) 
 
 
 async def test_a_full_disk(provider: DockerSandboxes, adder: Problem) -> None:
-    class Full:
+    class Full(ProviderAround):
         """The provider, with a work folder that the files do not fit in."""
 
         async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
             assert spec is not None
             return await provider.create(replace(spec, disk=4096))
 
-        async def close(self) -> None: ...
-
-    async with Scorer(Full()) as scorer:
+    async with Scorer(Full(provider)) as scorer:
         with pytest.raises(SandboxError, match="space") as caught:
             await scorer.score(adder, {TARGET: GOLDEN, "rtl/more.sv": "// x\n" * 5000})
     assert caught.value.retries == scorer_module.ATTEMPTS - 1

@@ -3,9 +3,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
@@ -15,6 +14,7 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
 from rtl_agent_gym.scoring import scorer as scorer_module
+from tests.sandboxes.providers import ProviderAround, act_beside
 
 from .conftest import COMPOSE, EMPTY, GOLDEN, HEADER, TARGET, make_problem
 
@@ -90,17 +90,15 @@ async def test_an_endless_simulation_ends_with_its_time(scorer: Scorer, adder: P
 
 
 async def test_a_design_that_eats_memory_fails_by_its_own_fault(provider: DockerSandboxes, adder: Problem) -> None:
-    class Small:
+    class Small(ProviderAround):
         """The provider, with little memory."""
 
         async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
             assert spec is not None
             return await provider.create(SandboxSpec(image=spec.image, role=spec.role, memory=256 << 20))
 
-        async def close(self) -> None: ...
-
     hungry = GOLDEN.replace("endmodule", "reg [31:0] m [0:(1 << 28)]; initial m[1] = 2;\nendmodule")
-    async with Scorer(Small()) as scorer:
+    async with Scorer(Small(provider)) as scorer:
         score = await scorer.score(adder, {TARGET: hungry}, timeout=60)
         assert "needed more memory" in score.reason
         assert score.retries == 0
@@ -264,29 +262,25 @@ async def test_a_dockerfile_that_fails_is_the_machines_fault(
             await scorer.score(make_problem(harness=harness), {TARGET: GOLDEN})
 
 
-class Failing:
+class Failing(ProviderAround):
     """A provider whose sandboxes are lost a number of times."""
 
     def __init__(self, provider: DockerSandboxes, times: int, fail: Callable[[Sandbox], Awaitable[None]]) -> None:
-        self.provider, self.left, self.fail, self.made = provider, times, fail, 0
+        super().__init__(provider)
+        self.left, self.fail, self.made = times, fail, 0
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         self.made += 1
         sandbox = await self.provider.create(spec)
         if self.left > 0:
             self.left -= 1
-            inner = sandbox.exec
 
-            async def lost(argv: Sequence[str], **options: Any) -> Any:
-                running = asyncio.ensure_future(inner(argv, **options))
+            async def fail() -> None:
                 await asyncio.sleep(0.1)
                 await self.fail(sandbox)
-                return await running
 
-            sandbox.exec = lost  # type: ignore[method-assign,assignment]
+            act_beside(sandbox, fail)
         return sandbox
-
-    async def close(self) -> None: ...
 
 
 async def kill_container(sandbox: Sandbox) -> None:

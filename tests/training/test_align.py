@@ -8,49 +8,47 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
-from rtl_agent_gym.training.align import Passage, align, spread_kl
-from rtl_agent_gym.training.cross import CrossTokens
-from rtl_agent_gym.training.dialects import Dialect, dialect_of
 from rtl_agent_gym.training.teachers import Sampled
+from rtl_agent_gym.training.teachers.align import Passage, align, spread_kl
+from rtl_agent_gym.training.teachers.cross import CrossTokens
 
 TEXT = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(list(" \n\t{}[]:;<=module")))).filter(bool)
 RTL = "module top (\n    input  wire [7:0] req,\n    output reg  valid  // größer → 字\n);\nendmodule\n"
 
 
 @pytest.fixture(scope="module")
-def qwen() -> Dialect:
-    return dialect_of(get_renderer("qwen3", qwen3_tokenizer()))
+def qwen() -> Renderer:
+    return get_renderer("qwen3", qwen3_tokenizer())
 
 
 @pytest.fixture(scope="module")
-def harmony() -> Dialect:
-    return dialect_of(get_renderer("gpt_oss"))
+def harmony() -> Renderer:
+    return get_renderer("gpt_oss")
 
 
-def _ids(dialect: Dialect, text: str) -> list[int]:
-    if dialect.renderer.name == "gpt_oss":
+def _ids(dialect: Renderer, text: str) -> list[int]:
+    if dialect.name == "gpt_oss":
         return list(harmony_encoding().encode(text, disallowed_special=()))
-    codec: Any = dialect.renderer
-    return list(codec.codec.encode([text]))
+    return dialect.codec.encode([text])
 
 
-def _lengths(dialect: Dialect, ids: list[int]) -> list[int]:
-    return [len(dialect.token_bytes(id_)) for id_ in ids]
+def _lengths(dialect: Renderer, ids: list[int]) -> list[int]:
+    return [len(dialect.codec.token_bytes(id_)) for id_ in ids]
 
 
 @settings(max_examples=150, deadline=None)
 @given(text=TEXT, data=st.data())
 def test_groups_spell_the_same_bytes_and_conserve_the_total(
-    qwen: Dialect, harmony: Dialect, text: str, data: st.DataObject
+    qwen: Renderer, harmony: Renderer, text: str, data: st.DataObject
 ) -> None:
     student, teacher = _ids(harmony, text), _ids(qwen, text)
     size = len(text.encode())
     groups = align(_lengths(harmony, student), _lengths(qwen, teacher), [Passage(0, 0, size)])
     for group in groups:
-        assert b"".join(map(harmony.token_bytes, student[slice(*group.student)])) == b"".join(
-            map(qwen.token_bytes, teacher[slice(*group.teacher)])
+        assert b"".join(map(harmony.codec.token_bytes, student[slice(*group.student)])) == b"".join(
+            map(qwen.codec.token_bytes, teacher[slice(*group.teacher)])
         )
     assert [g.student[0] for g in groups] == [0, *(g.student[1] for g in groups)][: len(groups)]  # no gap, no overlap
     assert groups[-1].student[1] == len(student)
@@ -65,7 +63,7 @@ def test_groups_spell_the_same_bytes_and_conserve_the_total(
 
 @settings(max_examples=80, deadline=None)
 @given(text=TEXT)
-def test_exact_for_identical_tokenizers(qwen: Dialect, text: str) -> None:
+def test_exact_for_identical_tokenizers(qwen: Renderer, text: str) -> None:
     ids = _ids(qwen, text)
     lengths = _lengths(qwen, ids)
     groups = align(lengths, lengths, [Passage(0, 0, sum(lengths))])
@@ -87,16 +85,16 @@ def test_kl_of_a_group_is_shared_evenly() -> None:
     assert spread_kl(groups, [-1.0, -2.0], [-1.0], 2) == ([-1.0, -1.0], [1.0, 1.0])
 
 
-def _episode(dialect: Dialect, turns: list[str], outputs: list[str]) -> Sampled:
+def _episode(dialect: Renderer, turns: list[str], outputs: list[str]) -> Sampled:
     encode = {
         "gpt_oss": lambda text: list(harmony_encoding().encode(text, allowed_special="all")),
         "qwen3": lambda text: list(qwen3_tokenizer().encode(text, add_special_tokens=False).ids),
-    }[dialect.renderer.name]
-    tokens, mask = dialect.renderer.initial_ids("Be careful.", "Write it."), []
+    }[dialect.name]
+    tokens, mask = dialect.initial_ids("Be careful.", "Write it."), []
     mask = [0.0] * len(tokens)
     for number, turn in enumerate(turns):
         action = encode(turn)
-        answer = dialect.renderer.observation_ids([outputs[number]], action) if number < len(outputs) else []
+        answer = dialect.observation_ids([outputs[number]], action) if number < len(outputs) else []
         tokens = [*tokens, *action, *answer]
         mask = [*mask, *[1.0] * len(action), *[0.0] * len(answer)]
     logprobs = [-(n % 7) * 0.3 * m for n, m in enumerate(mask)]
@@ -129,22 +127,22 @@ class Recorder:
 
 
 @pytest.mark.parametrize("way", ["harmony to qwen", "qwen to harmony"])
-async def test_an_episode_in_the_other_dialect(way: str, qwen: Dialect, harmony: Dialect) -> None:
+async def test_an_episode_in_the_other_dialect(way: str, qwen: Renderer, harmony: Renderer) -> None:
     if way == "harmony to qwen":
         student, teacher, turns = harmony, qwen, HARMONY_TURNS
     else:
         student, teacher, turns = qwen, harmony, QWEN_TURNS
     sampled = _episode(student, turns, ["[no output, exit code 0]"])
     recorder: Any = Recorder()
-    opening = teacher.renderer.initial_ids("Be careful.", "Write it.")
+    opening = teacher.initial_ids("Be careful.", "Write it.")
     judge = CrossTokens(recorder, student, teacher, {"p": opening})
     found = await judge.judge(sampled)
     [asked] = recorder.asked  # one call an episode
     assert asked[: len(opening)] == opening
-    text = b"".join(map(teacher.token_bytes, asked)).decode()
+    text = b"".join(map(teacher.codec.token_bytes, asked)).decode()
     for part in ("Let me write größer.", COMMAND, "[no output, exit code 0]", "It is written and compiles."):
         assert part in text
-    assert teacher.renderer.parse_ids(asked[len(opening) :]).commands  # the teacher reads a turn of its own kind
+    assert teacher.parse_ids(asked[len(opening) :]).commands  # the teacher reads a turn of its own kind
 
     translated = judge.translate(sampled)
     logprobs = [-0.01 * (id_ % 50) for id_ in asked]

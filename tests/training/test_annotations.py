@@ -15,18 +15,14 @@ from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder  # noqa: E402
 from rtl_agent_gym.errors import TranscriptError  # noqa: E402
 from rtl_agent_gym.evaluation.viewer.model import mean_kl, token_kl, token_texts  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
-from rtl_agent_gym.training.checks import Plan  # noqa: E402
-from rtl_agent_gym.training.folder import RunFolder  # noqa: E402
-from rtl_agent_gym.training.loop import Loop, Parts  # noqa: E402
-from rtl_agent_gym.training.options import parse_options  # noqa: E402
-from rtl_agent_gym.training.progress import Progress  # noqa: E402
-from rtl_agent_gym.training.run import Models, env_config, spelling  # noqa: E402
+from rtl_agent_gym.training.run_folder import RunFolder  # noqa: E402
 from rtl_agent_gym.training.teachers import SameTokens, Teacher  # noqa: E402
 from rtl_agent_gym.transcripts import Transcript, read_transcript  # noqa: E402
 from tests.envs.scripted_tinker import END, LOGPROB, call, encode  # noqa: E402
-from tests.training.test_feedback import ARBITER, STEPS, Scripted  # noqa: E402
+from tests.training.scripted_run import STEPS, Scripted, make_plan, run  # noqa: E402
 
 pytestmark = pytest.mark.docker
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 TURNS = [call("echo 'ä' > rtl/a.sv; ls"), f"Done.{END}"]
 
 
@@ -41,30 +37,23 @@ class Certain:
         return [None, *[-1.25] * (prompt.length - 1)]
 
 
-async def run(folder_path: Path, teacher: Teacher | None, *more: str) -> list[Transcript]:
+async def episodes(folder_path: Path, teacher: Teacher | None, *more: str) -> list[Transcript]:
     [problem] = load_problems("bundled", ids=[ARBITER])
-    service: Any = Scripted([TURNS, TURNS])
-    options = parse_options(
-        [f"teacher_model={'none' if teacher is None else 't'}", f"kl_penalty_coef={int(teacher is not None)}",
-         "group_size=2", f"num_steps={STEPS}", f"log_path={folder_path}", "eval_every=0", *more]
+    plan = make_plan(
+        folder_path, [problem], f"teacher_model={'none' if teacher is None else 't'}",
+        f"kl_penalty_coef={int(teacher is not None)}", "group_size=2", f"num_steps={STEPS}", *more,
     )  # fmt: skip
-    folder = RunFolder(folder_path)
-    folder.open(options.model_dump(mode="json"), "resume")
-    plan = Plan(options, "local", [problem], "qwen3")
-    config = env_config(plan, folder, Models("s", "t", "Qwen/Qwen3-8B", "qwen3", None, None))
-    try:
-        with Progress(STEPS) as progress:
-            make_group = lambda problem, size: CVDPEnvGroupBuilder(problem, config, size, 0)  # noqa: E731
-            parts = Parts(service, service, teacher, [problem], make_group, folder, progress, spell=spelling(config))
-            await Loop(options, parts).run()
-    finally:
-        folder.close()
+
+    async def made(_: Any) -> Teacher | None:
+        return teacher
+
+    folder = await run(plan, Scripted([TURNS, TURNS]), made)
     return [read_transcript(path) for path in sorted(folder.transcripts.glob("*.jsonl"))]
 
 
 async def test_tokens_and_the_teachers_opinion_are_in_every_transcript(tmp_path: Path) -> None:
     teacher = Certain()
-    made = await run(tmp_path, SameTokens(teacher))  # type: ignore[arg-type]
+    made = await episodes(tmp_path, SameTokens(teacher))  # type: ignore[arg-type]
     assert len(made) == len(teacher.asked) == 2 * STEPS  # one call an episode
     for transcript in made:
         assert [len(turn.token_ids or ()) for turn in transcript.turns] == [len(encode(text)) for text in TURNS]
@@ -76,13 +65,13 @@ async def test_tokens_and_the_teachers_opinion_are_in_every_transcript(tmp_path:
 
 
 async def test_without_a_teacher_the_students_own_are_there(tmp_path: Path) -> None:
-    for transcript in await run(tmp_path, None):
+    for transcript in await episodes(tmp_path, None):
         assert [turn.teacher_logprobs for turn in transcript.turns] == [None, None]
         assert all(set(turn.logprobs or ()) == {LOGPROB} for turn in transcript.turns)
 
 
 async def test_it_can_be_left_out(tmp_path: Path) -> None:
-    made = await run(tmp_path, SameTokens(Certain()), "annotate_transcripts=false")  # type: ignore[arg-type]
+    made = await episodes(tmp_path, SameTokens(Certain()), "annotate_transcripts=false")  # type: ignore[arg-type]
     assert [turn.teacher_logprobs for transcript in made for turn in transcript.turns] == [None] * 4 * STEPS
 
 
@@ -100,7 +89,7 @@ async def test_a_transcript_that_cannot_be_added_to_does_not_end_the_run(
 
     monkeypatch.setattr(CVDPEnvGroupBuilder, "cleanup", spoil)
     with caplog.at_level("WARNING"), pytest.raises(TranscriptError):  # reading them back, when the run is over
-        await run(tmp_path, SameTokens(Certain()))  # type: ignore[arg-type]
+        await episodes(tmp_path, SameTokens(Certain()))  # type: ignore[arg-type]
     assert len(RunFolder(tmp_path).metrics()) == STEPS
     assert "not annotated" in caplog.text
     assert broken

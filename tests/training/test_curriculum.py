@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+pytest.importorskip("tinker_cookbook")
+
+from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
+from rtl_agent_gym.envs.tinker_data import ALL_BY, CVDPDataset
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.training.curriculum import ALL_BY, Curriculum
+from rtl_agent_gym.training.dataset import schedule
+from rtl_agent_gym.training.options import TrainOptions
 
 RANKS = {"easy": 0, "medium": 1, "hard": 2}
 
@@ -19,52 +26,57 @@ def problems() -> list[Problem]:
     return load_problems("bundled")
 
 
+def made(problems: Sequence[Problem], curriculum: Any, num_steps: int = 1000, **options: Any) -> CVDPDataset:
+    """The problems of a run with these options."""
+    chosen = TrainOptions(curriculum=curriculum, num_steps=num_steps, **options)
+    return CVDPDataset(problems, TinkerEnvConfig(), schedule(chosen))
+
+
 def test_every_problem_comes_once_an_epoch(problems: list[Problem]) -> None:
-    curriculum = Curriculum(problems, "none", batch_size=7, seed=3)
-    epochs = [[one.id for step in (2 * epoch, 2 * epoch + 1) for one in curriculum.choose(step)] for epoch in range(3)]
+    dataset = made(problems, "none", batch_size=7, seed=3)
+    epochs = [[one.id for step in (2 * epoch, 2 * epoch + 1) for one in dataset.choose(step)] for epoch in range(3)]
     assert all(sorted(epoch) == sorted(one.id for one in problems) for epoch in epochs)
     assert epochs[0] != epochs[1]
-    assert [one.id for one in Curriculum(problems, "none", batch_size=7, seed=3).choose(4)] == epochs[2][:7]
-    assert [one.id for one in Curriculum(problems, "none", batch_size=7, seed=4).choose(4)] != epochs[2][:7]
+    assert [one.id for one in made(problems, "none", batch_size=7, seed=3).choose(4)] == epochs[2][:7]
+    assert [one.id for one in made(problems, "none", batch_size=7, seed=4).choose(4)] != epochs[2][:7]
 
 
 def test_the_easy_ones_come_first(problems: list[Problem]) -> None:
-    curriculum = Curriculum(problems, "difficulty", batch_size=2, num_steps=30)
-    ranks = [[RANKS[one.difficulty] for one in curriculum.pool(step)] for step in range(30)]
-    assert max(ranks[0]) <= min(RANKS[one.difficulty] for one in problems if one not in curriculum.pool(0))
+    dataset = made(problems, "difficulty", batch_size=2, num_steps=30)
+    ranks = [[RANKS[one.difficulty] for one in dataset.pool(step)] for step in range(30)]
+    assert max(ranks[0]) <= min(RANKS[one.difficulty] for one in problems if one not in dataset.pool(0))
     assert all(len(before) <= len(after) for before, after in pairwise(ranks))
     assert len(ranks[0]) < len(problems) == len(ranks[int(ALL_BY * 30)])
-    assert {one.id for step in range(10) for one in curriculum.choose(step)} <= {one.id for one in curriculum.pool(9)}
+    assert {one.id for step in range(10) for one in dataset.choose(step)} <= {one.id for one in dataset.pool(9)}
 
 
 def test_what_is_sometimes_solved_comes_most(problems: list[Problem]) -> None:
     always, sometimes, never = (one.id for one in problems[:3])
-    curriculum = Curriculum(problems[:3], "pass_rate", batch_size=1)
+    dataset = made(problems[:3], "pass_rate", batch_size=1)
     for _ in range(20):
-        curriculum.learn(always, [1, 1])
-        curriculum.learn(sometimes, [1, 0])
-        curriculum.learn(never, [0, 0])
-    chosen = Counter(curriculum.choose(step)[0].id for step in range(400))
+        dataset.learn(always, [1, 1])
+        dataset.learn(sometimes, [1, 0])
+        dataset.learn(never, [0, 0])
+    chosen = Counter(dataset.choose(step)[0].id for step in range(400))
     assert chosen[sometimes] > 3 * max(chosen[always], chosen[never])
     assert min(chosen.values()) > 10  # none is forgotten
 
 
 def test_a_restored_curriculum_chooses_as_it_would_have(problems: list[Problem]) -> None:
-    first = Curriculum(problems, "pass_rate", batch_size=4)
+    first = made(problems, "pass_rate", batch_size=4)
     for number, one in enumerate(problems):
         first.learn(one.id, [number % 2, 1])
-    second = Curriculum(problems, "pass_rate", batch_size=4)
+    second = made(problems, "pass_rate", batch_size=4)
     untaught = [second.choose(step) for step in range(8)]
-    second.load(first.pass_rates)
+    second.pass_rates = dict(first.pass_rates)
     assert [second.choose(step) for step in range(8)] == [first.choose(step) for step in range(8)] != untaught
 
 
 def test_more_are_asked_for_than_there_are(problems: list[Problem]) -> None:
     for kind in ("none", "difficulty", "pass_rate"):
-        chosen = Curriculum(problems[:3], kind, batch_size=7, num_steps=1).choose(0)  # type: ignore[arg-type]
-        assert len(chosen) == 7
+        assert len(made(problems[:3], kind, batch_size=7, num_steps=1).choose(0)) == 7
 
 
 def test_none_at_all_is_refused() -> None:
-    with pytest.raises(UsageError, match="no problem"):
-        Curriculum([])
+    with pytest.raises(UsageError, match="needs a problem"):
+        made([], "none")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.training.checks import plan_run
 from rtl_agent_gym.training.options import split_arguments
+from rtl_agent_gym.training.plan import plan_run
 
 RUNS = sorted((Path(__file__).parents[2] / "examples" / "runs").glob("*.sh"))
 

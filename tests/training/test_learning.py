@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.training.folder import RunFolder
+from rtl_agent_gym.training.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "train_distillation_agentic.py"

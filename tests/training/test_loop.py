@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems import load_problems
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tinker_cookbook")
@@ -64,10 +67,10 @@ async def test_distillation_brings_the_kl_down(toy: Any, home: Path) -> None:
 
 
 async def test_the_folder_of_a_run(toy: Any, home: Path) -> None:
-    from rtl_agent_gym.training.report import write_report
+    from rtl_agent_gym.evaluation.report import write_report
 
     ran = await toy.run(home, "num_steps=3", "save_every=2", "eval_episodes=4")
-    write_report(ran.folder)
+    write_report([ran.folder.path], ran.folder.path / "report.html", episodes=False)
     names = {path.name for path in ran.folder.path.iterdir()}
     assert {"config.json", "metrics.jsonl", "checkpoints.jsonl", "logs.log", "code.diff", "report.html"} <= names
     rows = ran.folder.metrics()
@@ -144,6 +147,56 @@ async def test_work_cancelled_under_a_rollout_does_not_end_the_run(toy: Any, hom
 async def test_a_pipelined_run_reports_its_lag(toy: Any, home: Path) -> None:
     ran = await toy.run(home, "num_steps=4", "pipeline=true")
     assert [row["progress/lag"] for row in ran.folder.metrics()] == [0, 1, 1, 1]
+
+
+async def test_the_lag_is_bounded_and_a_resumed_run_keeps_it(toy: Any, start_toy: Any, home: Path) -> None:
+    arguments = ("num_steps=6", "baseline=running", "reward_coef=1", "max_lag=2")
+    whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
+    rows = whole.folder.metrics()
+    assert [row["progress/lag"] for row in rows] == [0, 1, 2, 2, 2, 2]
+    last = whole.folder.checkpoints()[2]["loop"]["pending"]  # behind step 3
+    assert [one["version"] for one in last] == [1, 2]
+    assert all(Path(one["weights"]).name.startswith("behind-") for one in last)
+    log, folder = home / "played.log", home / "killed"
+    process = start_toy(home, *arguments, f"log_path={folder}")
+    while process.is_alive() and (not log.exists() or log.read_text().count("\n") < 18):
+        time.sleep(0.002)
+    process.kill()
+    process.join()
+    again = await toy.run(home, *arguments, f"log_path={folder}")
+    assert differs(again.weights, whole.weights) < 1e-6
+    assert [row["progress/lag"] for row in again.folder.metrics()] == [0, 1, 2, 2, 2, 2]
+    left = {path.name for path in (folder / "checkpoints").rglob("*") if path.name.startswith("behind-")}
+    assert len(left) <= 3  # weights that no checkpoint needs any more are deleted
+
+
+async def test_a_pipelined_run_of_an_earlier_version_goes_on(toy: Any, home: Path) -> None:
+    arguments = ("num_steps=4", "pipeline=true", "baseline=running", "reward_coef=1")
+    whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
+    old = home / "old"
+    shutil.copytree(home / "whole", old)
+    record = json.loads((old / "checkpoints.jsonl").read_text().splitlines()[2])  # the next ones are not deleted yet
+    [pending] = record["loop"].pop("pending")
+    record["loop"] |= {"next": pending["problems"], "behind": pending["weights"], "totals": {"episode_faults": 0}}
+    (old / "checkpoints.jsonl").write_text(json.dumps(record) + "\n")
+    shutil.rmtree(old / "episodes")
+    again = await toy.run(home, *arguments, f"log_path={old}")
+    assert differs(again.weights, whole.weights) < 1e-6
+    assert [row["progress/lag"] for row in again.folder.metrics()] == [0, 1, 1, 1]
+
+
+async def test_held_out_problems_are_evaluated_and_never_trained_on(toy: Any, home: Path) -> None:
+    ran = await toy.run(home, "num_steps=5", "eval_every=2", "batch_size=2", problems=2, held_out=2)
+    trained, held_out = (
+        {problem.id for problem in found} for found in (load_problems("bundled")[:2], load_problems("bundled")[2:4])
+    )
+    assert set(ran.faults.groups) == trained
+    assert [(set(ids), samples) for ids, samples, _ in toy.ToyEvaluator.played] == [(held_out, 1)] * 4
+    assert [folder for *_, folder in toy.ToyEvaluator.played] == [f"{version:06d}-held_out" for version in (0, 2, 4, 5)]
+    rows = ran.folder.metrics()
+    assert rows[0]["held_out_before/pass_rate"] == 1.0
+    assert [row["step"] for row in rows if "held_out/pass_rate" in row] == [1, 3, 4]
+    assert not any(name.startswith("test") for row in rows for name in row)
 
 
 async def test_a_finished_run_is_not_begun_with_other_options(toy: Any, home: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
-from rtl_agent_gym.training.optimize import StepConfig, optimize  # noqa: E402
+from rtl_agent_gym.training.options import TrainOptions  # noqa: E402
+from rtl_agent_gym.training.step import optimize  # noqa: E402
 
 
 @dataclass
@@ -42,12 +43,14 @@ def datum(sampled: int) -> Any:
 @pytest.mark.parametrize("substeps", [1, 2, 4])
 async def test_each_optimizer_step_averages_over_its_own_tokens(substeps: int) -> None:
     trainer: Any = Trainer()
-    await optimize(trainer, [datum(n) for n in (1, 3, 10, 30)], 1e-3, StepConfig("ppo", substeps, "mean"))
+    options = TrainOptions(loss_fn="ppo", num_substeps=substeps, loss_reduction="mean")
+    await optimize(trainer, [datum(n) for n in (1, 3, 10, 30)], 1e-3, options)
     assert len(trainer.steps) == substeps
     assert [sum(step) for step in trainer.steps] == pytest.approx([1.0] * substeps)
 
 
 async def test_a_sum_is_left_as_it_is() -> None:
     trainer: Any = Trainer()
-    await optimize(trainer, [datum(2), datum(4)], 1e-3, StepConfig("ppo", 2, "sum"))
+    options = TrainOptions(loss_fn="ppo", num_substeps=2, loss_reduction="sum")
+    await optimize(trainer, [datum(2), datum(4)], 1e-3, options)
     assert trainer.steps == [[1.0] * 2, [1.0] * 4]

@@ -11,17 +11,25 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym.demo.recipe import TINY
+from rtl_agent_gym.demo.tiny_episode import PROBLEM_ID
 from rtl_agent_gym.engines.credentials import STORED, has_key
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.training.checks import TINY_PROBLEM, plan_run
+from rtl_agent_gym.training import plan
 from rtl_agent_gym.training.options import TrainOptions, parse_options
 from rtl_agent_gym.training.options_help import describe_options
+from rtl_agent_gym.training.plan import Plan
 
 CONTRACT = {
     "max_turns": 50, "kl_penalty_coef": 0.7, "kl_discount_factor": 0.0, "batch_size": 1, "group_size": 1,
     "learning_rate": 1e-4, "lora_rank": 32, "timeout_seconds": 30.0, "student_model": "Qwen/Qwen3-8B",
     "teacher_model": "Qwen/Qwen3-32B",
 }  # fmt: skip
+
+
+def plan_run(given: dict[str, Any], *, rl: bool = False) -> Plan:
+    """The plan of a command line, where the tiny models can be made."""
+    return plan.plan_run(given, rl=rl, recipe=TINY)
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +73,7 @@ def test_values_are_read_from_text() -> None:
 
 
 def test_zero_coefficients_are_legal() -> None:
-    assert parse_options(["kl_penalty_coef=0", "reward_coef=0"]).credit().reward_coef == 0
+    assert parse_options(["kl_penalty_coef=0", "reward_coef=0"]).reward_coef == 0
 
 
 def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
@@ -130,15 +138,15 @@ def test_an_unknown_model_of_the_service(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_with_a_key_the_plan_is_qwen_on_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "k")
-    plan = plan_run({"problem_ids": TINY_PROBLEM})
-    assert (plan.engine, plan.renderer) == ("tinker", "qwen3")
-    assert (plan.options.student_model, plan.options.teacher_model) == ("Qwen/Qwen3-8B", "Qwen/Qwen3-32B")
+    made = plan_run({"problem_ids": PROBLEM_ID})
+    assert (made.engine, made.models.renderer) == ("tinker", "qwen3")
+    assert (made.options.student_model, made.options.teacher_model) == ("Qwen/Qwen3-8B", "Qwen/Qwen3-32B")
 
 
 def test_without_one_it_is_the_tiny_model_on_this_machine() -> None:
-    plan = plan_run({})
-    assert (plan.engine, plan.options.student_model, plan.options.group_size) == ("local", "tiny", 16)
-    assert [problem.id for problem in plan.problems] == [TINY_PROBLEM]
+    made = plan_run({})
+    assert (made.engine, made.options.student_model, made.options.group_size) == ("local", "tiny", 16)
+    assert [problem.id for problem in made.problems] == [PROBLEM_ID]
 
 
 def test_rl_has_no_teacher() -> None:
@@ -148,7 +156,7 @@ def test_rl_has_no_teacher() -> None:
 def test_a_mistake_takes_no_more_than_a_moment() -> None:
     code = (
         "import sys\n"
-        "from rtl_agent_gym.training.run import main\n"
+        "from rtl_agent_gym.demo.recipe import main\n"
         "assert main(['learning_rate=fast']) == 2\n"
         "assert 'torch' not in sys.modules and 'tinker_cookbook' not in sys.modules\n"
     )
@@ -159,7 +167,7 @@ def test_a_mistake_takes_no_more_than_a_moment() -> None:
     assert time.monotonic() - begun < 15  # a second on a quiet machine
 
 
-RL = {"problem_ids": TINY_PROBLEM}
+RL = {"problem_ids": PROBLEM_ID}
 
 
 def test_a_reward_that_is_its_own_baseline_is_refused_without_a_teacher_and_told_of_with_one() -> None:
@@ -199,9 +207,9 @@ def test_other_temperatures_and_a_kl_without_a_teacher_are_told_of(monkeypatch: 
 
 def test_a_base_model_that_was_taught_a_dialect_can_be_named_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-k")
-    plan = plan_run({"student_model": "Qwen/Qwen3-8B-Base", "renderer_name": "qwen3_instruct"})
-    assert plan.renderer == "qwen3_instruct"
-    assert plan_run({"student_model": "Qwen/Qwen3-30B-A3B-Instruct-2507"}).renderer == "qwen3_instruct"
+    made = plan_run({"student_model": "Qwen/Qwen3-8B-Base", "renderer_name": "qwen3_instruct"})
+    assert made.models.renderer == "qwen3_instruct"
+    assert plan_run({"student_model": "Qwen/Qwen3-30B-A3B-Instruct-2507"}).models.renderer == "qwen3_instruct"
 
 
 def test_credentials_are_found_where_the_sdk_finds_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

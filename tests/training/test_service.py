@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.training.run import main
+from rtl_agent_gym.training.launch import main
 from tests.training.tinker_stub import Stub, serving
 
 pytestmark = pytest.mark.filterwarnings(  # the SDK's own: old calls of pydantic, connections that it leaves open

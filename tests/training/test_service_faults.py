@@ -11,6 +11,7 @@ import pytest
 import tinker
 from tinker.types import RequestErrorCategory
 
+from rtl_agent_gym.demo.recipe import TINY
 from rtl_agent_gym.engines import guarded
 from rtl_agent_gym.engines.guarded import GuardedSampler, Requests
 from rtl_agent_gym.engines.translation import Request, translate
@@ -18,11 +19,10 @@ from rtl_agent_gym.engines.watch import Notices, Watch
 from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
-from rtl_agent_gym.training import recovery, run
-from rtl_agent_gym.training.cross import CrossTokens
-from rtl_agent_gym.training.dialects import dialect_of
+from rtl_agent_gym.training import checkpointer, launch
 from rtl_agent_gym.training.endings import cause_of, clean_up
 from rtl_agent_gym.training.teachers import Judgement, Sampled
+from rtl_agent_gym.training.teachers.cross import CrossTokens
 from tests.training.faulty_service import Fault, Faulty, failed, no_connection, status_error
 
 BUSY = status_error(tinker.RateLimitError, 429)
@@ -36,7 +36,7 @@ USERS = failed(RequestErrorCategory.User)
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(checkpointer, "PAUSES", (0.0, 0.0, 0.0))
     monkeypatch.setattr(guarded, "wait_exponential_jitter", lambda **_: lambda _: 0.0)
 
 
@@ -255,26 +255,30 @@ def test_a_runs_own_error_is_told_before_those_of_its_end(tmp_path: Path, monkey
     async def engine(*_: Any) -> Any:
         return Engine()
 
+    async def models(*_: Any) -> None:
+        """None are made."""
+
     async def steps(*_: Any) -> None:
         raise ExceptionGroup("tasks", [ServiceError("one"), ExceptionGroup("more", [UsageError("the reason")])])
 
     reports: list[Any] = []
-    monkeypatch.setattr(run, "_engine", engine)
-    monkeypatch.setattr(run, "_steps", steps)
-    monkeypatch.setattr("rtl_agent_gym.training.report.write_report", reports.append)
+    monkeypatch.setattr(launch, "_make_models", models)
+    monkeypatch.setattr(launch, "_make_engine", engine)
+    monkeypatch.setattr(launch, "_train", steps)
+    monkeypatch.setattr("rtl_agent_gym.evaluation.report.write_report", lambda *given, **_: reports.append(given))
     with pytest.raises(UsageError, match="the reason"):
-        run.train({"engine": "local", "log_path": str(tmp_path / "run")})
+        launch.train({"engine": "local", "log_path": str(tmp_path / "run")}, recipe=TINY)
     assert Engine.closed == ["errored"]
     assert len(reports) == 1
 
 
 async def test_a_translation_longer_than_the_teachers_context_is_judged_as_far_as_it_goes() -> None:
-    qwen, harmony = dialect_of(get_renderer("qwen3", qwen3_tokenizer())), dialect_of(get_renderer("gpt_oss"))
-    prompt = qwen.renderer.initial_ids("Be careful.", "Write it.")
+    qwen, harmony = get_renderer("qwen3", qwen3_tokenizer()), get_renderer("gpt_oss")
+    prompt = qwen.initial_ids("Be careful.", "Write it.")
     said = qwen3_tokenizer().encode("module top; wire a; endmodule " * 12 + "<|im_end|>", add_special_tokens=False).ids
     size = len(prompt) + len(said)
     sampled = Sampled("p", [*prompt, *said], [0.0] * len(prompt) + [1.0] * len(said), [-3.0] * size)
-    opening = harmony.renderer.initial_ids("Be careful.", "Write it.")
+    opening = harmony.initial_ids("Be careful.", "Write it.")
 
     async def judged(context: int | None) -> Judgement:
         below: Any = Scores()

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
-from rtl_agent_gym.training.advantages import CreditConfig, token_advantages
-from rtl_agent_gym.training.cross import CrossTokens, Translated
-from rtl_agent_gym.training.dialects import Dialect, dialect_of
+from rtl_agent_gym.training.advantages import token_advantages
+from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.teachers import Judgement, Sampled
+from rtl_agent_gym.training.teachers.cross import CrossTokens, Translated
 
-KL_ALONE = CreditConfig(reward_coef=0.0, kl_penalty_coef=1.0)
+KL_ALONE = TrainOptions(reward_coef=0.0, kl_penalty_coef=1.0)
 CALLS = "<|start|>assistant<|channel|>commentary to=functions.execute_bash <|constrain|>json<|message|>"
 ARGUMENTS = '{"command": "ls rtl"}'
 HARMONY = {
@@ -33,24 +33,24 @@ QWEN = {
 }
 
 
-def encode(dialect: Dialect, text: str) -> list[int]:
-    if dialect.renderer.name == "gpt_oss":
+def encode(dialect: Renderer, text: str) -> list[int]:
+    if dialect.name == "gpt_oss":
         return list(harmony_encoding().encode(text, allowed_special="all"))
     return list(qwen3_tokenizer().encode(text, add_special_tokens=False).ids)
 
 
 @pytest.fixture(scope="module")
-def qwen() -> Dialect:
-    return dialect_of(get_renderer("qwen3", qwen3_tokenizer()))
+def qwen() -> Renderer:
+    return get_renderer("qwen3", qwen3_tokenizer())
 
 
 @pytest.fixture(scope="module")
-def harmony() -> Dialect:
-    return dialect_of(get_renderer("gpt_oss"))
+def harmony() -> Renderer:
+    return get_renderer("gpt_oss")
 
 
-def spelled(dialect: Dialect, ids: list[int]) -> list[str]:
-    return [dialect.token_bytes(id_).decode(errors="replace") for id_ in ids]
+def spelled(dialect: Renderer, ids: list[int]) -> list[str]:
+    return [dialect.codec.token_bytes(id_).decode(errors="replace") for id_ in ids]
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Model:
     Elsewhere each token has a probability of 0.9.
     """
 
-    dialect: Dialect
+    dialect: Renderer
     choices: dict[str, dict[str, float]]
     asked: list[list[int]] = field(default_factory=list)
     context: int | None = None
@@ -79,9 +79,9 @@ class Model:
         return [value if self.context is None or place < self.context else None for place, value in enumerate(found)]
 
 
-def episode(dialect: Dialect, turn: str, likely: dict[str, float] | None = None) -> Sampled:
+def episode(dialect: Renderer, turn: str, likely: dict[str, float] | None = None) -> Sampled:
     """One turn; a token of that text has that probability, the others have 0.9."""
-    opening, action = dialect.renderer.initial_ids("Be careful.", "Write it."), encode(dialect, turn)
+    opening, action = dialect.initial_ids("Be careful.", "Write it."), encode(dialect, turn)
     own = [math.log((likely or {}).get(text, 0.9)) for text in spelled(dialect, action)]
     return Sampled(
         "p", [*opening, *action], [0.0] * len(opening) + [1.0] * len(action), [0.0] * len(opening) + own
@@ -107,15 +107,15 @@ class Judged:
         return found[len(self.texts) - 1 - self.texts[::-1].index(token)]
 
 
-async def judge(student: Dialect, teacher: Dialect, sampled: Sampled, choices: dict[str, dict[str, float]]) -> Judged:
+async def judge(student: Renderer, teacher: Renderer, sampled: Sampled, choices: dict[str, dict[str, float]]) -> Judged:
     model: Any = Model(teacher, choices)
-    cross = CrossTokens(model, student, teacher, {"p": teacher.renderer.initial_ids("Be careful.", "Write it.")})
+    cross = CrossTokens(model, student, teacher, {"p": teacher.initial_ids("Be careful.", "Write it.")})
     texts = spelled(student, list(sampled.tokens))
     return Judged(sampled, await cross.judge(sampled), model, cross.translate(sampled), texts)
 
 
 async def test_a_student_that_answers_where_the_teacher_calls_is_charged_for_the_decision(
-    qwen: Dialect, harmony: Dialect
+    qwen: Renderer, harmony: Renderer
 ) -> None:
     sampled = episode(harmony, HARMONY["answers"], {"final": 0.6})
     calls = await judge(harmony, qwen, sampled, {"</think>\n\n": {"<tool_call>": 0.95}})
@@ -131,8 +131,8 @@ async def test_a_student_that_answers_where_the_teacher_calls_is_charged_for_the
 
 @pytest.mark.parametrize("thought", ["It is done.", ""])
 @pytest.mark.parametrize("name", ["qwen3_instruct", "qwen3_disable_thinking"])
-async def test_nor_is_it_let_off_by_a_teacher_that_does_not_think(name: str, thought: str, harmony: Dialect) -> None:
-    teacher = dialect_of(get_renderer(name, qwen3_tokenizer()))
+async def test_nor_is_it_let_off_by_a_teacher_that_does_not_think(name: str, thought: str, harmony: Renderer) -> None:
+    teacher = get_renderer(name, qwen3_tokenizer())
     answer = HARMONY["answers"] if thought else "<|channel|>final<|message|>Everything works.<|return|>"
     before = f"{thought}\n" if thought else "assistant\n" if name == "qwen3_instruct" else "</think>\n\n"
     judged = await judge(harmony, teacher, episode(harmony, answer, {"final": 0.6}), {before: {"<tool_call>": 0.95}})
@@ -141,7 +141,7 @@ async def test_nor_is_it_let_off_by_a_teacher_that_does_not_think(name: str, tho
 
 
 async def test_it_is_asked_for_the_alternative_only_where_the_answers_first_word_leaves_a_doubt(
-    qwen: Dialect, harmony: Dialect
+    qwen: Renderer, harmony: Renderer
 ) -> None:
     sampled = episode(harmony, HARMONY["answers"])
     sure = await judge(harmony, qwen, sampled, {"</think>\n\n": {"Everything": 0.8, "<tool_call>": 0.1}})
@@ -156,7 +156,7 @@ async def test_it_is_asked_for_the_alternative_only_where_the_answers_first_word
     assert thinks.kl("final") == pytest.approx(math.log(0.9 / 0.01), abs=1e-6)
 
 
-async def test_a_student_that_calls_where_the_teacher_answers(qwen: Dialect, harmony: Dialect) -> None:
+async def test_a_student_that_calls_where_the_teacher_answers(qwen: Renderer, harmony: Renderer) -> None:
     sampled = episode(harmony, HARMONY["calls"])
     judged = await judge(harmony, qwen, sampled, {"</think>\n\n": {"<tool_call>": 0.01}})
     decision = sum(judged.kl(text) for text in ("comment", "ary", " to"))
@@ -165,7 +165,7 @@ async def test_a_student_that_calls_where_the_teacher_answers(qwen: Dialect, har
     assert agreed.kl(" to") < 0 < judged.kl(" to")
 
 
-async def test_a_qwen_student_is_charged_by_a_gpt_oss_teacher(qwen: Dialect, harmony: Dialect) -> None:
+async def test_a_qwen_student_is_charged_by_a_gpt_oss_teacher(qwen: Renderer, harmony: Renderer) -> None:
     channel = {"assistant<|channel|>": {"final": 0.02, "comment": 0.95}}
     answered = await judge(qwen, harmony, episode(qwen, QWEN["answers"]), channel)
     assert answered.kl("Everything") > 3  # the first word is the decision
@@ -176,7 +176,7 @@ async def test_a_qwen_student_is_charged_by_a_gpt_oss_teacher(qwen: Dialect, har
 
 
 @pytest.mark.parametrize("way", ["harmony to qwen", "qwen to harmony"])
-async def test_stopping_and_ending_the_thinking_are_compared(way: str, qwen: Dialect, harmony: Dialect) -> None:
+async def test_stopping_and_ending_the_thinking_are_compared(way: str, qwen: Renderer, harmony: Renderer) -> None:
     if way == "harmony to qwen":
         student, teacher, turn, stop, ended = harmony, qwen, HARMONY["answers"], "<|return|>", "<|end|>"
         ends = {"Everything works.": {"<|im_end|>": 0.01}, "It is done.\n": {"</think>": 0.02}}
@@ -190,9 +190,9 @@ async def test_stopping_and_ending_the_thinking_are_compared(way: str, qwen: Dia
     assert content.kl(stop) == pytest.approx(0.0, abs=1e-9)
 
 
-async def test_what_lies_behind_the_teachers_context_is_not_judged(qwen: Dialect, harmony: Dialect) -> None:
+async def test_what_lies_behind_the_teachers_context_is_not_judged(qwen: Renderer, harmony: Renderer) -> None:
     sampled = episode(harmony, HARMONY["answers"])
-    opening = qwen.renderer.initial_ids("Be careful.", "Write it.")
+    opening = qwen.initial_ids("Be careful.", "Write it.")
     model: Any = Model(qwen, {}, context=len(opening) + 3)
     found = await CrossTokens(model, harmony, qwen, {"p": opening}).judge(sampled)
     texts = spelled(harmony, list(sampled.tokens))
@@ -200,7 +200,7 @@ async def test_what_lies_behind_the_teachers_context_is_not_judged(qwen: Dialect
     assert len(model.asked) == 1
 
 
-async def test_a_turn_that_was_cut_off_ends_nothing(qwen: Dialect, harmony: Dialect) -> None:
+async def test_a_turn_that_was_cut_off_ends_nothing(qwen: Renderer, harmony: Renderer) -> None:
     cut = HARMONY["answers"].removesuffix(".<|return|>")
     judged = await judge(harmony, qwen, episode(harmony, cut), {"Everything works": {"<|im_end|>": 0.001}})
     assert judged.kl(" works") == pytest.approx(0.0, abs=1e-9)
@@ -208,15 +208,15 @@ async def test_a_turn_that_was_cut_off_ends_nothing(qwen: Dialect, harmony: Dial
 
 
 @pytest.mark.parametrize("turn", ["answers", "calls"])
-async def test_a_student_that_cannot_think_is_not_charged_for_not_thinking(turn: str, harmony: Dialect) -> None:
-    instruct = dialect_of(get_renderer("qwen3_instruct", qwen3_tokenizer()))
+async def test_a_student_that_cannot_think_is_not_charged_for_not_thinking(turn: str, harmony: Renderer) -> None:
+    instruct = get_renderer("qwen3_instruct", qwen3_tokenizer())
     sampled = episode(instruct, QWEN[turn].partition("</think>\n\n")[2])
     judged = await judge(instruct, harmony, sampled, {"assistant<|channel|>": {"analysis": 0.999}})
     assert max(judged.judgement.kl) < 0.5
     assert judged.kl("<|im_end|>") is not None  # stopping is the same to both
 
 
-async def test_what_follows_a_call_in_the_same_turn_is_no_common_decision(qwen: Dialect, harmony: Dialect) -> None:
+async def test_what_follows_a_call_in_the_same_turn_is_no_common_decision(qwen: Renderer, harmony: Renderer) -> None:
     call = QWEN["calls"].partition("</think>\n\n")[2].removesuffix("<|im_end|>")
     judged = await judge(qwen, harmony, episode(qwen, f"{call}\n{call}<|im_end|>"), {})
     places = [at for at, text in enumerate(judged.texts) if text == "<tool_call>" and judged.sampled.mask[at]]
@@ -224,7 +224,7 @@ async def test_what_follows_a_call_in_the_same_turn_is_no_common_decision(qwen: 
     assert judged.kl("<|im_end|>") is not None
 
 
-def test_a_thinking_whose_opening_was_in_the_prompt_is_thinking(qwen: Dialect) -> None:
+def test_a_thinking_whose_opening_was_in_the_prompt_is_thinking(qwen: Renderer) -> None:
     turn = QWEN["calls"].removeprefix("<think>\n")
     contents = qwen.contents(encode(qwen, turn))
     assert [content.kind for content in contents] == ["thinking", "call"]
@@ -242,7 +242,7 @@ SAID = st.text(
 @settings(max_examples=60, deadline=None)
 @given(thought=SAID, words=SAID, command=SAID, way=st.booleans(), data=st.data())
 async def test_groups_never_overlap_and_conserve_what_they_compare(
-    qwen: Dialect, harmony: Dialect, thought: str, words: str, command: str, way: bool, data: st.DataObject
+    qwen: Renderer, harmony: Renderer, thought: str, words: str, command: str, way: bool, data: st.DataObject
 ) -> None:
     import json
 
@@ -292,14 +292,14 @@ class _Ids:
 DECOMPOSED = "50 k\u2126 for cafe\u0301 and \u1112\u1161\u11ab, then plain text again."
 
 
-async def test_only_equal_bytes_are_paired_where_a_vocabulary_normalises(qwen: Dialect, harmony: Dialect) -> None:
+async def test_only_equal_bytes_are_paired_where_a_vocabulary_normalises(qwen: Renderer, harmony: Renderer) -> None:
     assert not unicodedata.is_normalized("NFC", DECOMPOSED)
     turn = f"<|channel|>analysis<|message|>{DECOMPOSED}<|end|>{CALLS}{ARGUMENTS}<|call|>"
     judged = await judge(harmony, qwen, episode(harmony, turn), {})
     paired = ""
     for group in judged.translated.groups:
         own, other = (
-            b"".join(map(dialect.token_bytes, ids[slice(*at)])).decode()
+            b"".join(map(dialect.codec.token_bytes, ids[slice(*at)])).decode()
             for dialect, ids, at in (
                 (harmony, list(judged.sampled.tokens), group.student),
                 (qwen, judged.translated.tokens, group.teacher),
@@ -327,7 +327,7 @@ async def test_only_equal_bytes_are_paired_where_a_vocabulary_normalises(qwen: D
     ],
 )
 def test_passages_where_the_bytes_are_the_same(student: str, teacher: str, left: str) -> None:
-    from rtl_agent_gym.training.align import common_passages
+    from rtl_agent_gym.training.teachers.align import common_passages
 
     own, other = student.encode(), teacher.encode()
     found = common_passages(own, other, 10, 20)

@@ -14,22 +14,15 @@ import pytest
 torch = pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
-from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder  # noqa: E402
-from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
+from rtl_agent_gym.problems import load_problems  # noqa: E402
 from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
-from rtl_agent_gym.training.checks import Plan  # noqa: E402
-from rtl_agent_gym.training.episodes import step_key  # noqa: E402
-from rtl_agent_gym.training.folder import RunFolder  # noqa: E402
-from rtl_agent_gym.training.loop import Loop, Parts  # noqa: E402
-from rtl_agent_gym.training.options import parse_options  # noqa: E402
-from rtl_agent_gym.training.progress import Progress  # noqa: E402
+from rtl_agent_gym.training.rollout_store import rollout_name  # noqa: E402
 from rtl_agent_gym.training.rollouts import turn_seed  # noqa: E402
-from rtl_agent_gym.training.run import Models, env_config  # noqa: E402
-from rtl_agent_gym.training.teacher_setup import make_teacher  # noqa: E402
+from rtl_agent_gym.training.teachers.setup import make_teacher  # noqa: E402
 from tests.envs.scripted_tinker import END, LOGPROB, call, decode  # noqa: E402
+from tests.training.scripted_run import Scripted, make_plan, run  # noqa: E402
 from tests.training.test_annotations import Certain  # noqa: E402
-from tests.training.test_feedback import Scripted  # noqa: E402
 
 pytestmark = pytest.mark.docker
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -65,38 +58,33 @@ class Ran:
     models: dict[str, Remembering]
 
 
-async def run(folder_path: Path, ids: list[str], scripts: dict[str, list[str]], *arguments: str, size: int = 1) -> Ran:
+async def played(
+    folder_path: Path, ids: list[str], scripts: dict[str, list[str]], *arguments: str, size: int = 1
+) -> Ran:
     """One step over these problems; `scripts` are by group and member."""
-    problems: list[Problem] = load_problems("bundled", ids=ids)
-    service: Any = Scripted([])
-    options = parse_options(
-        ["student_model=Qwen/Qwen3-8B", f"batch_size={len(ids)}", f"group_size={size}", "num_steps=1", "eval_every=0",
-         f"log_path={folder_path}", *arguments]
+    service, engine = Scripted([]), Published()
+    plan = make_plan(
+        folder_path, load_problems("bundled", ids=ids), "student_model=Qwen/Qwen3-8B", f"batch_size={len(ids)}",
+        f"group_size={size}", "num_steps=1", *arguments,
     )  # fmt: skip
-    folder = RunFolder(folder_path)
-    folder.open(options.model_dump(mode="json"), "resume")
-    plan = Plan(options, "tinker", problems, "qwen3")
-    config = env_config(plan, folder, Models("s", options.teacher_model, "Qwen/Qwen3-8B", "qwen3", None, None))
-    engine: Any = Published()
-    teacher = await make_teacher(plan, options.teacher_model, engine, config)
-    try:
-        with Progress(1) as progress:
-            make_group = lambda problem, size: CVDPEnvGroupBuilder(problem, config, size, 0)  # noqa: E731
-            loop = Loop(options, Parts(service, service, teacher, problems, make_group, folder, progress))
-            for group, problem in enumerate(loop.curriculum.choose(0)):
-                for member in range(size):
-                    said = scripts.get(f"{problem.id}/{member}") or scripts[problem.id]
-                    for turn, text in enumerate(said, 1):
-                        service.texts[turn_seed(0, step_key(0, group, member), turn)] = text
-            await loop.run()
-    finally:
-        folder.close()
+
+    async def teacher(dataset: Any) -> Any:
+        return await make_teacher(plan, plan.models.teacher, engine, dataset.config)  # type: ignore[arg-type]
+
+    def prepare(dataset: Any) -> None:
+        for group, problem in enumerate(dataset.choose(0)):
+            for member in range(size):
+                said = scripts.get(f"{problem.id}/{member}") or scripts[problem.id]
+                for turn, text in enumerate(said, 1):
+                    service.texts[turn_seed(0, rollout_name(0, group, member), turn)] = text
+
+    folder = await run(plan, service, teacher, prepare)
     return Ran(folder.metrics(), service.data, engine.models)
 
 
 async def test_each_problem_has_its_teacher_and_one_of_another_family_reads_its_own_dialect(tmp_path: Path) -> None:
     said = [call("ls rtl  # what is there?"), f"Nothing to be done here.{END}"]
-    ran = await run(
+    ran = await played(
         tmp_path, [ARBITER, COUNTER], {ARBITER: said, COUNTER: said}, "teacher_model=Qwen/Qwen3-32B",
         f'teachers={{"{COUNTER}": "openai/gpt-oss-20b"}}', "kl_penalty_coef=1", "reward_coef=0",
     )  # fmt: skip
@@ -115,7 +103,7 @@ async def test_each_problem_has_its_teacher_and_one_of_another_family_reads_its_
 
 
 async def test_a_teacher_may_read_another_system_prompt(tmp_path: Path) -> None:
-    ran = await run(
+    ran = await played(
         tmp_path, [ARBITER], {ARBITER: [f"Done.{END}"]}, "teacher_model=Qwen/Qwen3-32B", "kl_penalty_coef=1",
         "teacher_system_prompt=You have solved this a thousand times.",
     )  # fmt: skip
@@ -132,7 +120,7 @@ async def test_the_single_turn_job_is_graded_and_tells_right_from_wrong(tmp_path
     assert problem.golden
     answers = (problem.golden, wrong_designs(ARBITER)["rst_n_for_reset"])
     right, wrong = (f"Here it is.\n```systemverilog\n{next(iter(files.values()))}```{END}" for files in answers)
-    ran = await run(
+    ran = await played(
         tmp_path, [ARBITER], {f"{ARBITER}/0": [right], f"{ARBITER}/1": [wrong]}, "env=single_turn", "baseline=group",
         "kl_penalty_coef=0", "teacher_model=none", "reward_coef=1", size=2,
     )  # fmt: skip

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
-from rtl_agent_gym.training.dialects import dialect_of
 
 CALL = '<tool_call>\n{"name": "execute_bash", "arguments": {"command": "ls"}}\n</tool_call>'
 RENDERER: Any = get_renderer("qwen3", qwen3_tokenizer())
-DIALECT = dialect_of(RENDERER)
 
 
 def ids_of(text: str) -> list[int]:
@@ -33,11 +31,11 @@ def ids_of(text: str) -> list[int]:
 )
 def test_an_opening_in_the_prompt_counts(said: str, thinking: list[str], text: list[str], calls: int) -> None:
     ids = ids_of(said + "<|im_end|>")
-    contents = DIALECT.contents(ids)
+    contents = RENDERER.contents(ids)
     assert [one.data.decode() for one in contents if one.kind == "thinking"] == thinking
     assert [one.data.decode() for one in contents if one.kind == "text"] == text
     assert sum(one.kind == "call" for one in contents) == calls
-    data = b"".join(map(DIALECT.token_bytes, ids))
+    data = b"".join(map(RENDERER.codec.token_bytes, ids))
     assert all(data[one.place :].startswith(one.data) for one in contents)
     assert RENDERER.parse_ids(ids).thinking == "\n".join(thinking)
 
@@ -48,5 +46,5 @@ def test_an_opening_in_the_prompt_counts(said: str, thinking: list[str], text: l
 @settings(deadline=None)
 def test_both_find_the_same_thinking(said: str) -> None:
     ids = ids_of(said + "<|im_end|>")
-    found = [one.data.decode() for one in DIALECT.contents(ids) if one.kind == "thinking"]
+    found = [one.data.decode() for one in RENDERER.contents(ids) if one.kind == "thinking"]
     assert "".join("".join(found).split()) == "".join(RENDERER.parse_ids(ids).thinking.split())

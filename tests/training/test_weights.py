@@ -10,18 +10,17 @@ import pytest
 
 pytest.importorskip("tinker_cookbook")
 
+
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
-from rtl_agent_gym.training.checks import Plan
-from rtl_agent_gym.training.dialects import Dialect, dialect_of
-from rtl_agent_gym.training.folder import RunFolder
-from rtl_agent_gym.training.options import TrainOptions, parse_options
-from rtl_agent_gym.training.run import Models, env_config
-from rtl_agent_gym.training.teacher_setup import make_teacher
-from rtl_agent_gym.training.teachers import SameTokens, Sampled
-from rtl_agent_gym.training.weights import WeightedKinds
+from rtl_agent_gym.training.dataset import env_config
+from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.run_folder import RunFolder
+from rtl_agent_gym.training.teachers import SameTokens, Sampled, WeightedKinds
+from rtl_agent_gym.training.teachers.setup import make_teacher
+from tests.training.scripted_run import make_plan
 
 QWEN = '<think>\nHm.\n</think>\n\nSo: <tool_call>\n{"name": "execute_bash"}\n</tool_call><|im_end|>'
 HARMONY = (
@@ -30,14 +29,14 @@ HARMONY = (
 )
 
 
-def qwen() -> Dialect:
-    return dialect_of(get_renderer("qwen3", qwen3_tokenizer()))
+def qwen() -> Renderer:
+    return get_renderer("qwen3", qwen3_tokenizer())
 
 
-def by_kind(dialect: Dialect, ids: list[int]) -> dict[str | None, str]:
+def by_kind(dialect: Renderer, ids: list[int]) -> dict[str | None, str]:
     found: dict[str | None, str] = {}
     for id_, kind in zip(ids, dialect.kinds(ids), strict=True):
-        found[kind] = found.get(kind, "") + dialect.token_bytes(id_).decode()
+        found[kind] = found.get(kind, "") + dialect.codec.token_bytes(id_).decode()
     return found
 
 
@@ -49,7 +48,7 @@ def test_the_kind_of_each_token() -> None:
         "text": "\n\nSo: ",
         "call": '\n{"name": "execute_bash"}\n',
     }
-    harmony = dialect_of(get_renderer("gpt_oss"))
+    harmony = get_renderer("gpt_oss")
     ids = list(harmony_encoding().encode(HARMONY, allowed_special="all"))
     found = by_kind(harmony, ids)
     assert (found["thinking"], found["call"], set(found)) == ("Hm.", "{}", {"thinking", "call", None})
@@ -82,9 +81,8 @@ async def test_the_options_weigh_any_teacher_and_by_default_none(tmp_path: Path,
     engine: Any = Published()
 
     async def made(*arguments: str) -> Any:
-        options = parse_options([f"teacher_model={teacher}", f"log_path={tmp_path}", *arguments])
-        plan = Plan(options, "tinker", problems, "qwen3")
-        config = env_config(plan, RunFolder(tmp_path), Models("s", teacher, "Qwen/Qwen3-8B", "qwen3", None, None))
+        plan = make_plan(tmp_path, problems, f"teacher_model={teacher}", *arguments)
+        config = env_config(plan, RunFolder(tmp_path), plan.models)
         return await make_teacher(plan, teacher, engine, config)
 
     assert not isinstance(await made(), WeightedKinds)

@@ -12,17 +12,24 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tinker
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder, StepResult
 
+from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
+from rtl_agent_gym.envs.tinker_data import CVDPDataset
 from rtl_agent_gym.errors import SandboxLost
+from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.training.folder import RunFolder
-from rtl_agent_gym.training.loop import Loop, Parts
+from rtl_agent_gym.scoring.score import Score
+from rtl_agent_gym.training.checkpointer import Checkpointer
+from rtl_agent_gym.training.dataset import schedule
+from rtl_agent_gym.training.evaluator import Evaluator
+from rtl_agent_gym.training.loop import TrainingLoop
 from rtl_agent_gym.training.options import TrainOptions, parse_options
 from rtl_agent_gym.training.progress import Progress
+from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.services import Engine, local_engine
 from rtl_agent_gym.training.teachers import SameTokens
 
@@ -41,6 +48,8 @@ class Faults:
     made: int = 0
     played: int = 0
     log: Path | None = None
+    groups: list[str] = field(default_factory=list)
+    """The problem of each group that was made."""
 
 
 class ToyEnv(Env):
@@ -91,6 +100,45 @@ class ToyGroup(EnvGroupBuilder):
         return ["toy"]
 
 
+class ToyDataset(CVDPDataset):
+    """CVDP's problems by name, toy environments in their place."""
+
+    def __init__(self, problems: list[Problem], options: TrainOptions, faults: Faults) -> None:
+        super().__init__(problems, TinkerEnvConfig(), schedule(options))
+        self._faults = faults
+
+    def group(self, problem: Problem, size: int) -> EnvGroupBuilder:
+        self._faults.groups.append(problem.id)
+        return ToyGroup(size, self._faults)
+
+
+class ToyEvaluator(Evaluator):
+    """Notes what is to be evaluated; half of it passes."""
+
+    played: ClassVar[list[tuple[list[str], int, str]]] = []
+    """Problems, samples and folder of each evaluation of the last run."""
+
+    async def play(
+        self, problems: Sequence[Problem], sampler: Any, samples: int, folder: Path
+    ) -> Sequence[EpisodeResult]:
+        self.played.append(([problem.id for problem in problems], samples, folder.name))
+        return [
+            EpisodeResult(
+                problem_id=problem.id,
+                sample=sample,
+                category=problem.category,
+                difficulty=problem.difficulty,
+                seed=0,
+                score=Score(
+                    passed=sample % 2 == 0, tests_passed=1, tests_total=2, format=1, syntax=1, interface=1, compile=1,
+                    reward=1.0,
+                ),
+            )
+            for problem in problems
+            for sample in range(samples)
+        ]  # fmt: skip
+
+
 def make_models(folder: Path) -> tuple[Path, Path]:
     """A student and a teacher with random weights."""
     import torch
@@ -138,6 +186,7 @@ async def run(
     *arguments: str,
     faults: Faults | None = None,
     problems: int = 1,
+    held_out: int = 0,
     service: Callable[[Any], Any] | None = None,
 ) -> Ran:
     """Do a toy run, or go on with one; `service` may put something in front of the engine's."""
@@ -148,32 +197,36 @@ async def run(
     engine = local_engine(run_folder.path / "checkpoints", made.seed)
     engine.service = service(engine.service) if service is not None else engine.service
     try:
-        return await _run(folder, made, faults, run_folder, engine, load_problems("bundled")[:problems])
+        found = load_problems("bundled")[: problems + held_out]
+        return await _run(folder, made, faults, run_folder, engine, found[:problems], found[problems:])
     finally:
         await engine.close("success")
         run_folder.close()
 
 
 async def _run(
-    folder: Path, made: TrainOptions, faults: Faults, run_folder: RunFolder, engine: Engine, problems: list[Problem]
+    folder: Path,
+    made: TrainOptions,
+    faults: Faults,
+    run_folder: RunFolder,
+    engine: Engine,
+    problems: list[Problem],
+    held_out: list[Problem],
 ) -> Ran:
-    last = run_folder.mend()
-    state = last["state_path"] if last else None
+    run_folder.repair()
 
     async def make_trainer(state: str | None) -> Any:
         return await engine.trainer(str(folder / "student"), 0, 0, state, optimizer=state is not None)
 
-    trainer = await make_trainer(state)
     teacher = SameTokens(await engine.published("teacher_model", str(folder / "teacher"))) if made.distils else None
     with Progress(made.num_steps) as progress:
-        parts = Parts(
-            engine, trainer, teacher, problems, lambda problem, size: ToyGroup(size, faults), run_folder, progress,
-            make_trainer=make_trainer,
-        )  # fmt: skip
-        loop = Loop(made, parts)
-        if last is not None:
-            loop.restore(last)
-        await loop.run()
+        checkpointer = Checkpointer(made, run_folder, engine, make_trainer, progress)
+        await checkpointer.open()
+        dataset = ToyDataset(problems, made, faults)
+        evaluated = {"test": problems if made.eval_episodes else [], "held_out": held_out}
+        evaluator = ToyEvaluator(made, evaluated, dataset.config, run_folder.path / "evaluations", progress)
+        evaluator.played.clear()
+        await TrainingLoop(made, dataset, checkpointer, teacher, evaluator, run_folder, progress).run()
     from safetensors.torch import load_file
 
     final = run_folder.checkpoints()[-1]["state_path"]

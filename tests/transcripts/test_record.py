@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.errors import SandboxError, TranscriptError, UsageError
+from rtl_agent_gym.renderers import ModelTurn, ToolCall
 from rtl_agent_gym.transcripts import (
     CommandRecord,
     End,
@@ -148,3 +149,22 @@ def test_a_submission_stays_with_its_command_and_older_files_have_none(tmp_path:
         del command["submission"]
     writer.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [command.submission for command in read_transcript(writer.path).turns[0].commands] == [None, None]
+
+
+def test_a_command_holds_its_output_and_transcripts_of_older_versions_are_read(tmp_path: Path) -> None:
+    writer = TranscriptWriter.in_folder(tmp_path, "problem_1")
+    writer.write(Header(problem_id="problem_1", problem_digest="d", renderer="qwen3"))
+    native = ModelTurn("hm", "I look.", (ToolCall.of("ls"),))
+    ran = CommandRecord(command="ls", exit_code=0, output="rtl\n")
+    writer.write(TurnRecord(turn=1, completion="I look.", native=native, action="command", commands=[ran]))
+    writer.close()
+    [turn] = read_transcript(writer.path).turns
+    assert (turn.native, turn.commands) == (native, [ran])
+    lines = [json.loads(line) for line in writer.path.read_text().splitlines()]
+    del lines[1]["commands"][0]["output"]
+    lines[1]["native"]["content"] = lines[1]["native"].pop("text")
+    for call in lines[1]["native"]["calls"]:
+        del call["id"]
+    writer.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    [turn] = read_transcript(writer.path).turns
+    assert (turn.native, turn.commands[0].output) == (native, None)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from ...errors import UsageError
 from ...renderers import Action, Renderer, get_renderer
-from ...renderers.native import read_native
+from ...renderers.actions import native_action
 from ...scoring.score import Score
 from ...transcripts import Transcript, TurnRecord
-from ..results import EpisodeResult
+from ..outcome import EpisodeResult
 
 STAGES = ("format", "syntax", "interface", "compile")
 """The stages of a score that are shares between 0 and 1; the tests come after them as a count."""
 
 Data = dict[str, Any]
 """Plain data, as JSON holds it."""
-
-_RESPONSE = re.compile(r"\A<tool_response>\n(.*)\n</tool_response>\Z", re.DOTALL)
-_BETWEEN = "\n</tool_response>\n<tool_response>\n"
 
 
 def short_name(problem_id: str) -> str:
@@ -106,7 +102,7 @@ def summary(transcript: Transcript, *, run: str = "") -> Data:
 def episode(transcript: Transcript) -> Data:
     """The whole episode."""
     header = transcript.header
-    renderer = _renderer(header.renderer)
+    renderer = known_renderer(header.renderer)
     end, score = transcript.end, transcript.score
     return {
         "system": header.system,
@@ -129,11 +125,11 @@ def _turn(turn: TurnRecord, renderer: Renderer | None) -> Data:
         "turn": turn.turn,
         "kind": turn.action,
         "cutOff": turn.cut_off,
-        "raw": turn.completion,
+        "raw": turn.words,
         "thinking": action.thinking,
         "text": action.text,
-        "commands": [command.model_dump(mode="json") for command in turn.commands],
-        "outputs": outputs(turn),
+        "commands": [command.model_dump(mode="json", exclude={"output"}) for command in turn.commands],
+        "outputs": outputs(turn, renderer),
         "seconds": _rounded(turn.seconds),
         "time": turn.time,
         "files": turn.files,
@@ -147,21 +143,22 @@ def _turn(turn: TurnRecord, renderer: Renderer | None) -> Data:
 def read_action(turn: TurnRecord, renderer: Renderer | None) -> Action:
     """What the model said in a turn, apart from its calls; the completion as it stands where no renderer reads it."""
     if turn.native is not None:
-        return read_native(turn.native, truncated=turn.cut_off)
+        return native_action(turn.native, truncated=turn.cut_off)
     if renderer is None:
         return Action(turn.action, text=turn.completion)
     return renderer.parse_text(turn.completion, truncated=turn.cut_off)
 
 
-def outputs(turn: TurnRecord) -> list[str]:
-    """What came back, one text a command where the dialect lets them be told apart, otherwise all as one."""
+def outputs(turn: TurnRecord, renderer: Renderer | None) -> list[str]:
+    """What came back, one text a command where they can be told apart, otherwise all as one."""
+    recorded = [command.output for command in turn.commands if command.output is not None]
+    if turn.commands and len(recorded) == len(turn.commands):
+        return recorded
     if not turn.observation:
         return []
-    found = _RESPONSE.match(turn.observation)
-    if found is None:
+    if renderer is None:
         return [turn.observation]
-    parts = found[1].split(_BETWEEN)
-    return parts if len(parts) == max(1, len(turn.commands)) else [found[1]]
+    return renderer.read_observation(turn.observation, max(1, len(turn.commands)))
 
 
 def token_texts(turn: TurnRecord) -> list[str]:
@@ -189,7 +186,8 @@ def changed_paths(states: Sequence[dict[str, str]]) -> list[list[str]]:
     ]
 
 
-def _renderer(name: str) -> Renderer | None:
+def known_renderer(name: str) -> Renderer | None:
+    """The renderer of a name; None for one that is not built in."""
     try:
         return get_renderer(name)
     except UsageError:  # a dialect of the user's own: shown as it was written

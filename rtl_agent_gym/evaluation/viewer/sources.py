@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,15 +14,6 @@ from ...transcripts import Transcript, read_transcript
 
 OF_A_RUN = {"checkpoints.jsonl", "metrics.jsonl", "results.jsonl"}
 """Files of a run that are no transcripts, though their names end like theirs."""
-
-
-@dataclass
-class Found:
-    """Transcripts that could be read, and why others could not."""
-
-    transcripts: list[Transcript] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
-    """One sentence a file."""
 
 
 def transcript_files(source: Path) -> list[Path]:
@@ -70,38 +60,10 @@ def read_episode(path: Path) -> Transcript:
     return transcript
 
 
-def read_all(files: list[Path], progress: Callable[[int], None] | None = None) -> Found:
-    """Read transcripts, leaving out those that cannot be read, each with a sentence that says why.
-
-    Args:
-        files: What to read.
-        progress: Told after each file how many are done.
-    """
-    found = Found()
-    for number, path in enumerate(files, 1):
-        try:
-            found.transcripts.append(read_episode(path))
-        except TranscriptError as error:
-            found.unreadable.append(str(error))
-        if progress is not None:
-            progress(number)
-    return found
-
-
-def each_transcript(sources: list[Path], unreadable: list[str] | None = None) -> Iterator[Transcript]:
-    """The readable transcripts of several sources, one at a time; `unreadable` is told why others are not."""
-    for source in sources:
-        yield from each_readable(transcript_files(source), unreadable)
-
-
-def each_readable(files: Iterable[Path], unreadable: list[str] | None = None) -> Iterator[Transcript]:
-    """The same of files."""
+def each_readable(files: Iterable[Path], unreadable: list[str]) -> Iterator[Transcript]:
+    """The transcripts in files, one at a time; `unreadable` is given a sentence for each that cannot be read."""
     for path in files:
         try:
             yield read_episode(path)
         except TranscriptError as error:
-            if unreadable is not None:
-                unreadable.append(str(error))
-
-
-__all__ = ["Found", "each_readable", "each_transcript", "read_all", "read_episode", "transcript_files"]
+            unreadable.append(str(error))

@@ -13,20 +13,19 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from ...errors import UsageError
-from ...renderers import get_renderer
+from ...renderers import Renderer
 from ...transcripts import CommandRecord, SubmissionRecord, Transcript, TurnRecord
 from ...visible import visible as safe
 from .model import (
     STAGES,
     changed_paths,
     file_states,
-    mean_kl,
+    known_renderer,
     outcome,
     outputs,
     read_action,
     short_name,
-    token_count,
+    summary,
     token_kl,
     token_texts,
 )
@@ -37,8 +36,7 @@ _LANGUAGES = {"v": "verilog", "sv": "systemverilog", "svh": "systemverilog", "vh
 
 def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
     """A table of episodes."""
-    counts = [token_count(transcript) for transcript in transcripts]
-    kls = [mean_kl(transcript) for transcript in transcripts]
+    rows = [summary(transcript) for transcript in transcripts]
     table = Table(
         title=f"{len(transcripts)} episodes",
         title_justify="left",
@@ -49,26 +47,22 @@ def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("problem", overflow="fold", min_width=12)
     table.add_column("outcome", no_wrap=True)
-    optional = [
-        name for name, values in (("tokens", counts), ("KL", kls)) if any(value is not None for value in values)
-    ]
-    for name in ("reward", "tests", "turns", *optional, "seconds"):
+    optional = {"tokens": ("tokens", ","), "KL": ("kl", ".3f")}
+    shown = {"reward": ("reward", ".2f"), "tests": ("tests", ""), "turns": ("turns", "")}
+    shown |= {name: column for name, column in optional.items() if any(row[column[0]] is not None for row in rows)}
+    shown |= {"seconds": ("seconds", ".1f")}
+    for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("ended", overflow="fold")
-    for number, (transcript, count, kl) in enumerate(zip(transcripts, counts, kls, strict=True), 1):
-        score = transcript.score.score if transcript.score is not None else {}
-        end, found = transcript.end, outcome(transcript)
-        figures = {"tokens": f"{count:,}" if count is not None else "–", "KL": f"{kl:.3f}" if kl is not None else "–"}
+    for number, row in enumerate(rows, 1):
+        tests = "/".join(map(str, row["tests"])) if row["tests"] else None
+        figures = row | {"tests": tests}
         table.add_row(
             str(number),
-            visible(short_name(transcript.header.problem_id)),
-            Text(found, style=_OUTCOMES[found]),
-            f"{score['reward']:.2f}" if score.get("reward") is not None else "–",
-            f"{score.get('tests_passed', 0)}/{score.get('tests_total', 0)}" if score else "–",
-            str(len(transcript.turns)),
-            *(figures[name] for name in optional),
-            f"{end.seconds:.1f}" if end is not None else "–",
-            visible(end.stop_reason) if end is not None else "–",
+            visible(short_name(row["problem"])),
+            Text(row["outcome"], style=_OUTCOMES[row["outcome"]]),
+            *("–" if figures[key] is None else format(figures[key], style) for key, style in shown.values()),
+            visible(row["stop"] or "–"),
         )
     console.print(table)
 
@@ -90,10 +84,7 @@ def print_episode(
     console.print(Panel(_cut(header.user, lines), title="task", border_style="cyan"))
     states = file_states(transcript)
     changes = changed_paths(states)
-    try:
-        renderer = get_renderer(header.renderer)
-    except UsageError:
-        renderer = None
+    renderer = known_renderer(header.renderer)
     for place, turn in enumerate(transcript.turns):
         console.rule(_turn_title(turn), style="dim")
         action = read_action(turn, renderer)
@@ -104,7 +95,7 @@ def print_episode(
             console.print(shown, style="dim italic")
         if action.text:
             console.print(_cut(action.text, lines), style="blue")
-        for part in _results(turn, lines):
+        for part in _results(turn, renderer, lines):
             console.print(part)
         for path in changes[place]:
             console.print(_diff(path, states[place].get(path, ""), states[place + 1].get(path, ""), lines))
@@ -127,10 +118,10 @@ def _turn_title(turn: TurnRecord) -> str:
     return " · ".join([*parts, f"{turn.seconds:.2f} s"])
 
 
-def _results(turn: TurnRecord, lines: int) -> Iterator[RenderableType]:
-    shown = outputs(turn)
+def _results(turn: TurnRecord, renderer: Renderer | None, lines: int) -> Iterator[RenderableType]:
+    shown = outputs(turn, renderer)
     if turn.action == "malformed":
-        yield _cut(turn.completion, lines)
+        yield _cut(turn.words, lines)
         yield from (Text.assemble(_cut(text, lines), style="yellow") for text in shown)
         return
     apart = len(shown) == len(turn.commands)

@@ -9,7 +9,10 @@ from __future__ import annotations
 import functools
 from importlib import resources
 
-MODULES = ("confine", "processes", "files", "shell", "relay", "users", "memory", "loop")
+MODULES = (
+    "confine", "users", "memory", "files", "frames", "watcher", "output", "processes", "relay", "shell", "loop"
+)  # fmt: skip
+"""Each after those that it imports."""
 
 _BOOTSTRAP = """\
 import sys, types

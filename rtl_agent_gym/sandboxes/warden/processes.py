@@ -1,20 +1,24 @@
-"""Processes, pipes and bounded output. Runs inside a sandbox; standard library only."""
+"""Processes beside the shell, and their pipes. Runs inside a sandbox; standard library only."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from .confine import build, confine
+from .frames import reply, reply_error
+from .watcher import Watcher
 
 STATUS_FD = 201
 """Where bash reports to the warden. Closed while a command runs."""
 PIPE_SIZE = 1 << 20
 _F_SETPIPE_SZ = 1031
-_CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character
 _DEFAULTED = (signal.SIGPIPE, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -86,36 +90,6 @@ def signal_all(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
-class Output:
-    """The first and the last bytes of a stream; what lies between is counted and dropped, so memory stays bounded.
-
-    Args:
-        limit: Bytes to keep: half of them the first, half the last.
-        send: Takes the first bytes, as they come.
-    """
-
-    def __init__(self, limit: int, send: Callable[[bytes], None]) -> None:
-        self.room, self.keep, self.send = limit - limit // 2, limit // 2, send
-        self.tail, self.size, self.chars = bytearray(), 0, 0
-
-    def feed(self, data: bytes) -> None:
-        """Take what was written next."""
-        self.size += len(data)
-        self.chars += len(data.translate(None, _CONTINUATION))
-        if self.room:
-            head, data = data[: self.room], data[self.room :]
-            self.room -= len(head)
-            self.send(head)
-        if data and self.keep:
-            self.tail += data[-self.keep :]
-            if len(self.tail) > 2 * self.keep:
-                del self.tail[: -self.keep]
-
-    def rest(self) -> bytes:
-        """The last bytes, as far as they were not sent as the first."""
-        return bytes(self.tail[-self.keep :]) if self.keep else b""
-
-
 class Stream:
     """A pipe that children write to and the warden reads without waiting."""
 
@@ -144,3 +118,111 @@ class Stream:
     def close(self) -> None:
         """End the reading side; later writers get SIGPIPE."""
         os.close(self.read_fd)
+
+
+class Process:
+    """A process beside the shell. It and what it left behind are gone when its end is reported.
+
+    Args:
+        header: Of the request: ``id``, ``argv``, ``env``, ``cwd``.
+        watcher: Calls back when its pipes are ready.
+    """
+
+    def __init__(self, header: Mapping[str, Any], watcher: Watcher) -> None:
+        self.id, self.watcher, self.stream = header["id"], watcher, Stream()
+        out = self.stream.write_fd
+        source, self.stdin = os.pipe()
+        os.set_blocking(self.stdin, False)
+        self.unwritten: deque[tuple[int, memoryview, bool]] = deque()
+        """What its stdin has not taken yet: the request that brought it, and whether its stdin ends there."""
+        try:
+            self.pid = spawn(
+                header["argv"], {**os.environ, **header["env"]}, header["cwd"], {0: source, 1: out, 2: out}
+            )
+        except OSError:
+            os.close(self.stdin)
+            self.stream.close()
+            raise
+        finally:
+            os.close(source)
+            self.stream.close_writer()
+        watcher.watch(self.stream.read_fd, self.on_output)
+
+    def write(self, request: int, data: bytes) -> None:
+        """Write to its stdin; nothing means that it ends here. The reply comes when everything is written."""
+        self.unwritten.append((request, memoryview(data), not data))
+        self.on_room()
+
+    def on_room(self) -> None:
+        """Write what its stdin takes now."""
+        while self.unwritten:
+            request, data, last = self.unwritten[0]
+            try:
+                while data:
+                    data = data[os.write(self.stdin, data) :]
+            except BlockingIOError:
+                self.unwritten[0] = (request, data, last)
+                self.watcher.watch(self.stdin, self.on_room, write=True)
+                return
+            except OSError:  # it reads no more, or its stdin has ended
+                self.close_stdin()
+                return
+            self.unwritten.popleft()
+            reply(b"d", {"id": request})
+            if last:
+                self.close_stdin()
+        self.watcher.unwatch(self.stdin)
+
+    def close_stdin(self) -> None:
+        """Its stdin ends here; whatever is unwritten is refused."""
+        if self.stdin >= 0:
+            self.watcher.unwatch(self.stdin)
+            os.close(self.stdin)
+            self.stdin = -1
+        while self.unwritten:
+            refuse(self.unwritten.popleft()[0])
+
+    def on_output(self) -> None:
+        if not self.stream.drain(self.send, 1 << 22):
+            self.watcher.unwatch(self.stream.read_fd)
+
+    def send(self, data: bytes) -> None:
+        """Pass output on."""
+        reply(b"o", {"id": self.id}, data)
+
+    def hold(self, held: bool) -> None:
+        """Read no more of its output for now, or go on."""
+        if held:
+            self.watcher.unwatch(self.stream.read_fd)
+        else:
+            self.watcher.watch(self.stream.read_fd, self.on_output)
+
+    def remains(self) -> set[int]:
+        """Whatever is alive of its session and its descendants."""
+        now, mine = processes(), {self.pid}
+        for pid in sorted(now):
+            with contextlib.suppress(OSError):
+                if now[pid][0] in mine or os.getsid(pid) == self.pid:
+                    mine.add(pid)
+        return mine & set(now)
+
+    def kill(self) -> None:
+        """Kill it and whatever it started."""
+        signal_all(self.remains(), signal.SIGKILL)
+
+    def on_death(self, code: int, alone: bool) -> None:
+        """Its main process has ended: end the rest and report. Everything that lives here is its own if it is alone."""
+        self.close_stdin()
+        if alone:
+            signal_all([-1], signal.SIGKILL)
+        else:
+            self.kill()
+        self.stream.drain(self.send)
+        self.watcher.unwatch(self.stream.read_fd)
+        self.stream.close()
+        reply(b"d", {"id": self.id, "exit_code": code})
+
+
+def refuse(request: int) -> None:
+    """Answer that nobody reads what was to be written."""
+    reply_error(request, BrokenPipeError(errno.EPIPE, "the process reads no more"))

@@ -11,22 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
-from collections.abc import Callable
-from typing import Protocol
 
-HEADER = ">cII"
-"""Of a frame: its kind, and the lengths of its header and its body. See `loop.py`."""
-
-
-class Watcher(Protocol):
-    """What a relay needs of the warden that owns it."""
-
-    def watch(self, fd: int, callback: Callable[[], None], *, write: bool = False) -> None:
-        """Call back whenever `fd` can be read, or written."""
-
-    def unwatch(self, fd: int) -> None:
-        """No longer call back."""
+from .frames import split, write_all
+from .watcher import Watcher
 
 
 def become(uid: int) -> None:
@@ -34,14 +21,6 @@ def become(uid: int) -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-
-
-def frame_size(received: bytes | bytearray) -> int | None:
-    """The length of the first frame; None while that cannot be said."""
-    if len(received) < struct.calcsize(HEADER):
-        return None
-    _, header_size, body_size = struct.unpack_from(HEADER, received)
-    return int(struct.calcsize(HEADER) + header_size + body_size)
 
 
 def divide(keeper: int, worker: int) -> socket.socket | None:
@@ -82,9 +61,8 @@ class Relay:
 
     def await_greeting(self) -> None:
         """Wait for the worker's first frame, and keep it: the keeper's own greeting speaks for both."""
-        while (size := frame_size(self.incoming)) is None or len(self.incoming) < size:
+        while next(split(self.incoming), None) is None:
             self._read()
-        del self.incoming[:size]
 
     def _read(self) -> None:
         data = b""
@@ -115,8 +93,5 @@ class Relay:
             self._read()
         except BlockingIOError:
             return
-        while (size := frame_size(self.incoming)) is not None and len(self.incoming) >= size:
-            data = memoryview(bytes(self.incoming[:size]))
-            del self.incoming[:size]
-            while data:
-                data = data[os.write(1, data) :]
+        for frame in split(self.incoming):
+            write_all(frame)

@@ -16,12 +16,13 @@ import secrets
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from .frames import reply
+from .output import Output
 from .processes import STATUS_FD, Stream, processes, signal_all, spawn
-
-if TYPE_CHECKING:
-    from .loop import Job, Warden
+from .watcher import Watcher
 
 INTERRUPT_STEPS = (0.0, 0.1, 0.25, 0.4, 0.55)
 """Seconds after the time-out at which the command is interrupted, more firmly each time."""
@@ -67,11 +68,41 @@ def read_report(data: bytes, word: bytes) -> tuple[int, bytes] | None:
     return None
 
 
-class Shell:
-    """bash, the command it runs at the moment, and its replacement when it dies."""
+class Job:
+    """A command: where its output goes, and when its time is over."""
 
-    def __init__(self, warden: Warden) -> None:
-        self.warden = warden
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.id = header["id"]
+        self.begun = time.monotonic()
+        self.deadline: float = self.begun + header["timeout"]
+        self.step, self.timed_out = 0, False
+        self.output = Output(header["limit"], lambda data: reply(b"o", {"id": self.id}, data))
+
+    def done(self, exit_code: int, **more: object) -> None:
+        """Report the end, with the last of the output."""
+        header = {
+            "id": self.id,
+            "exit_code": None if self.timed_out else exit_code,
+            "timed_out": self.timed_out,
+            "size": self.output.size,
+            "output_chars": self.output.chars,
+            "seconds": time.monotonic() - self.begun,
+            **more,
+        }
+        reply(b"d", header, self.output.rest())
+
+
+class Shell:
+    """bash, the command it runs at the moment, and its replacement when it dies.
+
+    Args:
+        watcher: Calls back when its pipes are ready.
+        reap: Collects the children that have ended.
+        others: The processes beside the shell, which no command's end concerns.
+    """
+
+    def __init__(self, watcher: Watcher, reap: Callable[[], None], others: Iterable[int]) -> None:
+        self.watcher, self.reap, self.others = watcher, reap, others
         self.pid = 0
         """0 while there is no bash."""
         self.cwd = os.environ.get("RTL_GYM_CWD", "/code")
@@ -104,7 +135,7 @@ class Shell:
             self.output.close_writer()
         self.unsent, self.report = bytearray(), b""
         self.starting = True
-        self.warden.watch(self.status, self.on_status)
+        self.watcher.watch(self.status, self.on_status)
         self.send(_BEGIN)
         self.send_marker()
 
@@ -116,7 +147,7 @@ class Shell:
     def close(self) -> None:
         """Give up the ways to a bash that is gone."""
         for fd in (self.commands, self.status, self.output.read_fd):
-            self.warden.unwatch(fd)
+            self.watcher.unwatch(fd)
             os.close(fd)
 
     def spawn(self, fds: dict[int, int]) -> int:
@@ -128,7 +159,7 @@ class Shell:
             except OSError:  # no process to be had: a fork bomb has them all
                 signal_all([-1], signal.SIGKILL)
                 time.sleep(0.05)
-                self.warden.on_child()  # the dead count until they are reaped
+                self.reap()  # the dead count until they are reaped
         return spawn(argv, env, self.cwd, fds)
 
     def send(self, data: bytes) -> None:
@@ -142,11 +173,11 @@ class Shell:
             while self.unsent:
                 del self.unsent[: os.write(self.commands, self.unsent[: 1 << 16])]
         except BlockingIOError:
-            self.warden.watch(self.commands, self.flush, write=True)
+            self.watcher.watch(self.commands, self.flush, write=True)
             return
         except OSError:  # bash is gone; that is dealt with when it is reaped
             self.unsent.clear()
-        self.warden.unwatch(self.commands)
+        self.watcher.unwatch(self.commands)
 
     def send_marker(self) -> None:
         """Ask for status and folder behind whatever bash has been told before."""
@@ -166,7 +197,7 @@ class Shell:
         if self.job is None or self.waiting is None:
             return
         self.output.drain(self.job.output.feed)  # what background jobs have said since
-        self.warden.watch(self.output.read_fd, self.on_output)
+        self.watcher.watch(self.output.read_fd, self.on_output)
         command, self.waiting = self.waiting, None
         # The first redirections change nothing, but they make bash put stdout and stderr back after an `exec >file`.
         self.send(b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1 %d>&-\n" % STATUS_FD)
@@ -175,7 +206,7 @@ class Shell:
     def on_output(self) -> None:
         if self.job is None or not self.output.drain(self.job.output.feed, 1 << 22):
             # Between commands, background jobs' words wait in the pipe, up to its size, for the next observation.
-            self.warden.unwatch(self.output.read_fd)
+            self.watcher.unwatch(self.output.read_fd)
 
     def on_status(self) -> None:
         """Look for a report. Once in a turn of the loop, as somebody may write there for ever."""
@@ -186,7 +217,7 @@ class Shell:
         except OSError:
             data = b""
         if not data:
-            self.warden.unwatch(self.status)
+            self.watcher.unwatch(self.status)
         self.report += data
         found = read_report(self.report, self.word)
         if found is None:
@@ -213,7 +244,7 @@ class Shell:
         if job.timed_out:  # interrupted, but its background processes ignore that
             self.end_victims()
         self.output.drain(job.output.feed)
-        self.warden.unwatch(self.output.read_fd)
+        self.watcher.unwatch(self.output.read_fd)
         self.finish(job, code)
 
     def finish(self, job: Job, code: int) -> None:
@@ -225,7 +256,7 @@ class Shell:
     def victims(self) -> list[int]:
         """The running command's processes: all that came since it began, but for the offspring of older ones."""
         now = processes()
-        spared = {pid for pid, entry in now.items() if (pid, entry) in self.survivors} | set(self.warden.running)
+        spared = {pid for pid, entry in now.items() if (pid, entry) in self.survivors} | set(self.others)
         spared.discard(self.pid)
         known = dict.fromkeys(spared, False) | {self.pid: True}
         for pid in now:
@@ -250,7 +281,7 @@ class Shell:
         """When `check_time` wants to be called next, on the monotonic clock."""
         if self.job is None:
             return None
-        step, deadline = self.job.step, float(self.job.deadline)
+        step, deadline = self.job.step, self.job.deadline
         if step < len(INTERRUPT_STEPS):
             return deadline + INTERRUPT_STEPS[step]
         purges = step - len(INTERRUPT_STEPS)

@@ -18,6 +18,7 @@ from rtl_agent_gym.scoring.compose import read_services
 from rtl_agent_gym.scoring.harness import Defences, run_harness
 from rtl_agent_gym.scoring.images import HarnessImages
 from rtl_agent_gym.scoring.submission import MAX_DEPTH, MAX_FOLDERS, sift
+from tests.sandboxes.providers import ProviderAround
 
 from .other_attacks import EXHAUSTION, GOLDEN, TEXTS
 from .thieves import COMPILE, TARGET, Attack, arbiter, module, shell
@@ -59,11 +60,12 @@ async def test_a_reader_of_printed_text_would_be_fooled(attack: Attack, provider
     assert "failed" in judged.values()
 
 
-class OneForAll:
+class OneForAll(ProviderAround):
     """A provider that hands out the same sandbox again, as if nothing could be left in it."""
 
     def __init__(self, provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.provider, self.monkeypatch = provider, monkeypatch
+        super().__init__(provider)
+        self.monkeypatch = monkeypatch
         self.sandbox: Sandbox | None = None
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
@@ -73,8 +75,6 @@ class OneForAll:
             self.sandbox = await self.provider.create(spec)
             self.monkeypatch.setattr(self.sandbox, "close", stays_open)
         return self.sandbox
-
-    async def close(self) -> None: ...
 
 
 def _passes_when_left() -> tuple[Problem, Mapping[str, str]]:

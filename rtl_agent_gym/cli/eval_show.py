@@ -1,0 +1,181 @@
+"""How an evaluation looks in a terminal, while it runs and when it is over."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import SandboxError
+from ..evaluation import EpisodeResult, Observer, Summary
+from ..evaluation.summary import Rates
+from ..problems import Problem
+from ..visible import visible
+from .show import EpisodePrinter
+
+
+class EvaluationProgress:
+    """A live line: done, passed, machine faults, episodes a minute, time left.
+
+    Args:
+        console: Where it is drawn.
+        shown: Whether it is drawn at all.
+    """
+
+    def __init__(self, console: Console, *, shown: bool = True) -> None:
+        self.observer = Observer(
+            left_out=self._left_out, started=self._started, faulted=self._faulted, finished=self._finished
+        )
+        self._folder: Path | None = None
+        self._total = self._kept = self._done = self._passed = self._faults = self._new = 0
+        self._begun = time.monotonic()
+        self._console, self._shown = console, shown
+        columns = (SpinnerColumn(), BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task = self._progress.add_task("episodes", total=None, state="")
+
+    def __enter__(self) -> EvaluationProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def state(self) -> str:
+        """The figures as one text."""
+        minutes = max(time.monotonic() - self._begun, 1e-3) / 60
+        rate = self._new / minutes
+        left = _clock(60 * (self._total - self._done) / rate) if rate else "?:??"
+        faults = f"{self._faults} machine fault{'' if self._faults == 1 else 's'}"
+        return f"{self._passed} passed · {faults} · {rate:.1f}/min · {left} left"
+
+    def say_how_to_continue(self) -> None:
+        """After Ctrl-C: what is saved, and how to go on."""
+        if self._folder is None:
+            return
+        words = f"interrupted: {self._kept} of {self._total} episodes are kept in {self._folder}; "
+        Console(stderr=True).print(
+            f"{words}the same command goes on with the others",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def _left_out(self, problem: Problem, reason: str) -> None:
+        self._console.print(visible(f"left out: {problem.id}: {reason}"), style="yellow", markup=False, soft_wrap=True)
+
+    def _started(self, folder: Path | None, total: int, known: list[EpisodeResult]) -> None:
+        self._folder, self._total, self._begun = folder, total, time.monotonic()
+        self._done = self._kept = len(known)
+        self._passed = sum(result.passed for result in known)
+        if known:
+            self._console.print(f"{len(known)} of {total} episodes are there already", style="dim")
+        if self._shown:
+            self._progress.start()
+        self._show()
+
+    def _faulted(self, problem: Problem, sample: int, error: SandboxError) -> None:
+        self._faults += 1
+        text = Text(visible(f"machine fault in {problem.id}, sample {sample}: {error}"), style="yellow")
+        self._console.print(text, soft_wrap=True)
+        self._show()
+
+    def _finished(self, result: EpisodeResult) -> None:
+        self._done += 1
+        self._new += 1
+        self._kept += result.score is not None
+        self._passed += result.passed
+        self._show()
+
+    def _show(self) -> None:
+        self._progress.update(self._task, total=self._total, completed=self._done, state=self.state())
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def episode_observer(console: Console, progress: EvaluationProgress) -> Observer:
+    """Shows every turn in full, for a policy that a person plays; counts as `progress` does."""
+    observer = EpisodePrinter(console).observer
+    observer.completion = Observer().completion  # the person has just typed it
+    counted = progress.observer
+    observer.left_out, observer.started, observer.faulted = counted.left_out, counted.started, counted.faulted
+
+    def finished(result: EpisodeResult) -> None:
+        counted.finished(result)
+        console.print(visible(f"{result.problem_id}: {_verdict(result)}"), markup=False, highlight=False)
+
+    observer.finished = finished
+    return observer
+
+
+def _verdict(result: EpisodeResult) -> str:
+    if result.score is None:
+        return f"no verdict: {result.fault}"
+    return "passed" if result.passed else f"failed ({result.cause}): {result.score.reason}"
+
+
+def print_summary(console: Console, summary: Summary, *, simulated: bool = True) -> None:
+    """The results as tables; `simulated` says whether the hidden tests were run at all."""
+    if not simulated:
+        console.print("the hidden tests were not run with these weights, so that no episode can pass", style="yellow")
+    console.print(_rates_table(summary))
+    if summary.pass_at:
+        console.print(_pass_table(summary))
+    if summary.causes and simulated:
+        causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
+        console.print(f"not passed, by cause: {causes}", markup=False)
+    if summary.cost is not None:
+        cost = summary.cost
+        tokens = "" if cost.output_tokens is None else f", {cost.output_tokens:,.0f} tokens written"
+        read = "" if cost.prompt_tokens is None else f", {cost.prompt_tokens:,.0f} read"
+        console.print(
+            f"an episode: {cost.turns:.1f} turns ({cost.malformed:.2f} malformed){tokens}{read}, {cost.seconds:.1f} s "
+            f"(of these {cost.acting_seconds:.1f} s waiting for the policy)",
+            highlight=False,
+        )
+    if summary.retries or summary.faults:
+        console.print(
+            f"machine faults: {summary.retries} retried, {summary.faults} episodes left without a verdict",
+            style="yellow",
+        )
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name else "left")
+    return table
+
+
+def _rates_table(summary: Summary) -> Table:
+    columns = ("", "problems", "episodes", "format", "syntax", "interface", "tests", "passed", "reward")
+    table = _table("episodes", *columns)
+    for group in (summary.by_category, summary.by_difficulty):
+        for name, rates in group.items():
+            table.add_row(name, *_cells(rates))
+        table.add_section()
+    if summary.overall is not None:
+        table.add_row("[bold]all[/]", *_cells(summary.overall))
+    return table
+
+
+def _cells(rates: Rates) -> list[str]:
+    shares = (rates.format, rates.syntax, rates.interface, rates.tests, rates.passed)
+    return [str(rates.problems), str(rates.episodes), *(f"{share:.0%}" for share in shares), f"{rates.reward:.3f}"]
+
+
+def _pass_table(summary: Summary) -> Table:
+    table = _table("pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
+    for k, estimate in summary.pass_at.items():
+        interval = f"{estimate.low:.1%} – {estimate.high:.1%}"
+        table.add_row(str(k), f"{estimate.value:.1%}", interval, str(estimate.problems))
+    return table

@@ -1,0 +1,69 @@
+"""The job without a key: a tiny student and teacher, made on this machine, and the options that suit them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..training import launch
+from ..training.options import TrainOptions
+from ..training.plan import ModelRecipe, Models
+from . import tiny, tiny_episode
+
+
+def make_models(o: TrainOptions, models: Models) -> Models:
+    """The run's models, those called ``tiny`` from the cache or made now. See `ModelRecipe.make`."""
+    made = tiny.make_tiny(o.seed)
+    if o.teacher_model == TINY.name:
+        models = replace(models, teacher=str(made.teacher_path))
+    if o.student_model != TINY.name:
+        return models
+    models = replace(models, student=str(made.student_path), tokenizer=str(made.tokenizer_path))
+    if o.env == "agentic" and models.system_prompt is None:
+        models = replace(models, system_prompt=tiny_episode.SYSTEM_PROMPT)
+    if o.env == "agentic" and models.user_prompt is None:
+        models = replace(models, user_prompt=tiny_episode.USER_PROMPT)
+    return models
+
+
+TINY = ModelRecipe(
+    name="tiny",
+    renderer=tiny_episode.RENDERER,
+    defaults={
+        "student_model": "tiny",
+        "teacher_model": "tiny",
+        "problem_ids": (tiny_episode.PROBLEM_ID,),
+        "max_turns": 6,
+        "max_tokens": 160,
+        "max_trajectory_tokens": 1200,
+        "group_size": 16,
+        "num_steps": 40,
+        "learning_rate": 2e-4,
+        "warmup_steps": 6,
+        "lr_schedule": "linear",
+        "lora_rank": 0,
+        "kl_penalty_coef": 1.0,
+        "kl_clip": 2.0,
+        "kl_budget": 6.0,
+        "loss_reduction": "mean",
+        "reward_coef": 0.0,
+        "grad_clip_norm": 1.0,
+        "adam_beta2": 0.999,
+        "timeout_seconds": 10.0,
+        "log_path": "runs/distillation_1problem_tiny",
+    },
+    make=make_models,
+)
+"""The tiny models. Their options are measured, see docs/training.md."""
+
+
+def train(given: Mapping[str, Any], *, rl: bool = False) -> launch.Outcome:
+    """A run in which the tiny models may be named, and are the default without a service. See `launch.train`."""
+    return launch.train(given, rl=rl, recipe=TINY)
+
+
+def main(arguments: Sequence[str] | None = None, *, rl: bool = False) -> int:
+    """The scripts' entry. See `launch.main`."""
+    return launch.main(sys.argv[1:] if arguments is None else arguments, rl=rl, recipe=TINY)

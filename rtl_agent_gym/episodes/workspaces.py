@@ -1,0 +1,243 @@
+"""Where the work of an episode is done: a shell in a sandbox, or the files of one answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
+from ..policies.protocol import Completion
+from ..problems import Problem
+from ..renderers import Action, Renderer, with_notes
+from ..renderers.actions import native_action
+from ..sandboxes import CommandResult, FoundFiles, OutputSink, Sandbox, SandboxProvider
+from .answers import Answer, read_answer
+from .rules import FOLDERS, EpisodeConfig
+from .submissions import MISPLACED, Submissions
+from .turns import StopReason, Turn
+
+BROKEN = CommandResult("", None, restarted="the commands have ended the machine")
+"""The result of a command that broke the agent's machine, and of the commands after it."""
+
+_MOST_NAMED = 5
+"""Files that a reason names of those that were left out."""
+
+
+class Workspace(Protocol):
+    """What an `Episode` asks of the place where its work is done."""
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The agent's machine, while there is one."""
+        ...
+
+    async def open(self) -> None:
+        """Make the workspace ready. Raises `SandboxError` where the machine fails."""
+        ...
+
+    async def act(self, completion: Completion, number: int) -> Turn:
+        """Do what a completion asks for, in the turn of this number.
+
+        `Turn.stop_reason` is set where the completion itself ends the episode.
+
+        Raises:
+            SandboxError: The machine failed.
+        """
+        ...
+
+    async def files(self) -> tuple[dict[str, str | bytes], str]:
+        """The files to be graded, and in words which ones were left out."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything. Idempotent."""
+        ...
+
+
+class ShellWorkspace:
+    """A persistent shell in a sandbox, which is the workspace's own from `open` to `close`.
+
+    Args:
+        problem: Its files are put into the sandbox.
+        config: The rules of the episode.
+        provider: Where the sandbox comes from.
+        renderer: Reads completions, and writes what commands returned.
+        submissions: Takes the commands that are submissions.
+        seed: Of the shell's ``$RANDOM``.
+        on_output: Called with commands' output as it comes.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        config: EpisodeConfig,
+        provider: SandboxProvider | None,
+        renderer: Renderer,
+        submissions: Submissions,
+        seed: int,
+        on_output: OutputSink | None = None,
+    ) -> None:
+        if provider is None:
+            raise UsageError("an episode in a shell needs a provider of sandboxes, such as DockerSandboxes()")
+        self._problem, self._config, self._provider, self._renderer = problem, config, provider, renderer
+        self._submissions, self._seed, self._on_output = submissions, seed, on_output
+        self._broken = False
+        self.sandbox: Sandbox | None = None
+
+    async def open(self) -> None:
+        """Start the sandbox, and put the problem's files into it.
+
+        Raises:
+            SandboxError: No sandbox starts, after `EpisodeConfig.start_attempts`.
+        """
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(SandboxError),
+            stop=stop_after_attempt(self._config.start_attempts),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            reraise=True,
+        ):
+            with attempt:
+                sandbox = await self._provider.create(self._config.sandbox)
+                try:
+                    await self._prepare(sandbox)
+                except BaseException as error:
+                    await asyncio.shield(sandbox.close())
+                    if isinstance(error, SandboxBroken):  # no agent has run a command yet
+                        raise SandboxLost(str(error)) from error
+                    raise
+                self.sandbox = sandbox
+
+    async def _prepare(self, sandbox: Sandbox) -> None:
+        await sandbox.write_files(self._problem.context)
+        made = await sandbox.run(f"mkdir -p rtl verif docs rundir && RANDOM={self._seed & 0x7FFFFFFF}", timeout=30.0)
+        if made.exit_code != 0:
+            raise SandboxLost(f"sandbox {sandbox.id} cannot make folders: {made.output.strip()[-400:]}")
+
+    async def act(self, completion: Completion, number: int) -> Turn:
+        """Run the commands of a completion, in order."""
+        action = read_completion(completion, self._renderer)
+        if action.kind == "malformed":
+            return Turn(number, action, observation=self._renderer.correction_text(action.correction or ""))
+        if action.kind == "final":
+            return Turn(number, action, stop_reason="completed")
+        results: list[CommandResult] = []
+        outputs: list[str] = []
+        for command in action.commands:
+            result = await self._run(command)
+            notes = [MISPLACED] if self._submissions.misplaced(command, result) else []
+            results.append(result)
+            outputs += with_notes([describe(result, self._config.command_timeout)], notes)
+        shown = with_notes(outputs, action.notes)
+        observation = self._renderer.observation_text(shown)
+        stop: StopReason | None = "sandbox_broken" if self._broken else None
+        return Turn(number, action, tuple(results), tuple(shown), observation, stop)
+
+    async def _run(self, command: str) -> CommandResult:
+        if self._broken or self.sandbox is None:
+            return BROKEN
+        try:
+            if self._submissions.takes(command):
+                submitted = await self._submissions.submit(self.files)
+                if self._on_output is not None:
+                    self._on_output(submitted.output.encode())
+                return submitted
+            return await self.sandbox.run(
+                command,
+                timeout=self._config.command_timeout,
+                max_output=self._config.max_output,
+                on_output=self._on_output,
+            )
+        except SandboxBroken:
+            self._broken = True
+            return BROKEN
+
+    async def files(self) -> tuple[dict[str, str | bytes], str]:
+        """The files of the graded folders; none where the agent's commands have ended the sandbox.
+
+        The problem's own files come first: whatever else an agent leaves, they are graded.
+        """
+        if self.sandbox is None:
+            raise UsageError("the files of a shell are in its sandbox, which is not open")
+        given = [path for path in self._problem.context if path not in self._problem.targets]
+        try:
+            found = await self.sandbox.read_files(FOLDERS, first=[*self._problem.targets, *given])
+        except SandboxBroken as error:
+            return {}, f"nothing was left to grade: {error}"
+        lines = found.left_out_lines(_MOST_NAMED) if isinstance(found, FoundFiles) else []
+        return dict(found), f"left out: {', '.join(lines)}" if lines else ""
+
+    async def close(self) -> None:
+        """End the sandbox."""
+        sandbox, self.sandbox = self.sandbox, None
+        if sandbox is not None:
+            await sandbox.close()
+
+
+class AnswerWorkspace:
+    """The files in one answer. It needs no sandbox but the grader's.
+
+    Args:
+        problem: Its targets say which files to look for.
+        renderer: Reads completions.
+    """
+
+    sandbox = None
+
+    def __init__(self, problem: Problem, renderer: Renderer) -> None:
+        self._problem, self._renderer = problem, renderer
+        self._answer = Answer()
+
+    async def open(self) -> None:
+        """There is nothing to prepare."""
+
+    async def act(self, completion: Completion, number: int) -> Turn:
+        """Take the files out of the answer. It ends the episode, whatever it says."""
+        self._answer = read_answer(read_completion(completion, self._renderer).text, self._problem)
+        action = Action("final" if self._answer.found else "malformed", text=completion.text)
+        stop: StopReason = "max_tokens" if completion.cut_off else "completed" if self._answer.found else "parse_error"
+        return Turn(number, action, stop_reason=stop, answer=self._answer)
+
+    async def files(self) -> tuple[dict[str, str | bytes], str]:
+        """The files of the answer."""
+        return dict(self._answer.files), ""
+
+    async def close(self) -> None:
+        """There is nothing to release."""
+
+
+def read_completion(completion: Completion, renderer: Renderer) -> Action:
+    """What a completion asks for: read from its native turn, else from its token ids, else from its text."""
+    if completion.native is not None:
+        return native_action(completion.native, truncated=completion.cut_off)
+    if completion.token_ids is not None:
+        return renderer.parse_ids(completion.token_ids, truncated=completion.cut_off)
+    return renderer.parse_text(completion.text, truncated=completion.cut_off)
+
+
+def describe(result: CommandResult, timeout: float) -> str:
+    """A command's output as the model reads it, and below it in brackets what the output alone does not say.
+
+    Args:
+        result: What the command did.
+        timeout: Its time-out in seconds.
+    """
+    if result is BROKEN:
+        return "[the commands have ended this machine; its files are lost and the episode is over]"
+    remarks = []
+    if result.timed_out:
+        remarks.append(f"timed out after {timeout:g} s; the command's processes were ended")
+    elif result.exit_code != 0:
+        remarks.append(f"exit code {result.exit_code}")
+    if result.restarted:
+        remarks.append(
+            f"the shell was replaced, as {result.restarted}; files and working folder remain, variables, functions and "
+            "background jobs are lost"
+        )
+    if not remarks and not result.output.strip():
+        remarks.append("no output, exit code 0")
+    text = result.output
+    if remarks and text and not text.endswith("\n"):
+        text += "\n"
+    return text + "\n".join(f"[{remark}]" for remark in remarks)

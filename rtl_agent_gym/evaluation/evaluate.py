@@ -1,0 +1,267 @@
+"""Many episodes at once, each result kept as soon as it is there.
+
+::
+
+    for every (sample, problem) without a result: Episode ── play ──► results.jsonl
+
+A killed run leaves complete lines. The same configuration on the same folder plays what is missing, each episode with
+the seed that it would have had, so the results are those of a run that was never killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..episodes.episode import Episode, EpisodeConfig, Grader
+from ..episodes.prompt import episode_renderer
+from ..episodes.rewards import FunctionGrader, read_reward
+from ..episodes.runtime import acquire
+from ..errors import SandboxError, ServiceDown, UsageError, cannot_write
+from ..policies import Closable, Policy, make_policy
+from ..problems import Problem, load_problems
+from ..renderers import Renderer, get_renderer
+from ..sandboxes import SandboxProvider
+from ..scoring import Scorer
+from ..scoring.cache import default_cache_dir
+from ..scoring.scorable import scorable
+from ..scoring.score import Score
+from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
+from .official import write_official
+from .outcome import EpisodeResult, episode_seed
+from .play import Observer, play, rules_for
+from .results import ResultsFile
+from .summary import Summary, summarise
+
+FAULTS_IN_A_ROW = 8
+"""Episodes that fail by the machine, without one that works between them, after which an evaluation gives up."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation that has been played."""
+
+    record: EvaluationRecord
+    """What it was of. Its `samples` are as many as were ever asked for in the folder."""
+    results: list[EpisodeResult]
+    """One for each episode."""
+    folder: Path | None
+    """Where they are kept."""
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The results summed up."""
+        return summarise(self.results, episodes=self.record.samples * len(self.record.digests))
+
+
+async def evaluate(
+    config: EvaluationConfig,
+    policy: Policy | None = None,
+    *,
+    observer: Observer | None = None,
+    provider: SandboxProvider | None = None,
+    grader: Grader | None = None,
+) -> Evaluation:
+    """Play the episodes of an evaluation that its folder holds no verdict of.
+
+    Args:
+        config: What is played, and how.
+        policy: Who acts; None for the one that `config` names, which is closed at the end.
+        observer: Told how it goes.
+        provider: Where sandboxes come from; None for the event loop's own.
+        grader: Who scores; None for a `Scorer` by `EvaluationConfig.reward`, closed at the end.
+
+    Returns:
+        All results, those of earlier runs in the same folder included. The folder then holds ``summary.json`` and the
+        official runner's files too.
+
+    Raises:
+        UsageError: No problem can be scored, the policy cannot play one of them, or the folder holds something else.
+            Found before any episode is played.
+        SandboxError: The machine fails again and again. What is finished is on disk.
+    """
+    observer = observer or Observer()
+    problems = _scorable_problems(config, observer)
+    player = policy if policy is not None else _make_policy(config)
+    async with AsyncExitStack() as owned:
+        if policy is None and isinstance(player, Closable):
+            owned.push_async_callback(player.close)
+        renderer = config.renderer
+        if isinstance(renderer, str):
+            renderer = get_renderer(renderer, getattr(player, "tokenizer", None))
+        record = make_record(config, problems, player, renderer, named=policy is None)
+        file: ResultsFile | None = None
+        if config.keep:
+            folder = config.folder or default_folder(record)
+            file = owned.enter_context(ResultsFile(folder, record, resume=config.resume))
+        for problem in problems:
+            player.player(problem, episode_renderer(config.episode, renderer), 0)  # raises where it cannot play it
+        if provider is None:
+            lease = acquire()
+            owned.push_async_callback(lease.release)
+            provider = lease.runtime.provider
+        if grader is None:
+            grader = await _make_grader(config, provider, len(problems), owned)
+        rules = rules_for(player, config.episode)
+        if file is not None:
+            rules = replace(rules, transcript_dir=file.folder / "transcripts")
+        run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
+        await run.play()
+        return _conclude(run, file, record)
+
+
+def _make_policy(config: EvaluationConfig) -> Policy:
+    answer = config.episode.workspace == "answer"
+    return make_policy(config.policy, replace(config.model, tools=False) if answer else config.model)
+
+
+def _scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Problem]:
+    asked = config.problems
+    if isinstance(asked, (str, Path)):
+        asked = load_problems(asked, ids=config.ids, categories=config.categories, difficulties=config.difficulties)
+    problems, left = scorable(asked)
+    for problem, reason in left:
+        observer.left_out(problem, reason)
+    if not problems:
+        source = config.problems if isinstance(config.problems, (str, Path)) else "those given"
+        raise UsageError(f"no problem of {source} that was asked for can be scored here")
+    return problems
+
+
+async def _make_grader(
+    config: EvaluationConfig, provider: SandboxProvider, problems: int, owned: AsyncExitStack
+) -> Grader:
+    weights, function = read_reward(config.reward)
+    waiting = min(config.gradings, config.concurrency, config.samples * problems)
+    scorer = await owned.enter_async_context(
+        Scorer(provider, weights=weights, cache=default_cache_dir() if config.cache else None, waiting=waiting)
+    )
+    return scorer if function is None else FunctionGrader(scorer, function)
+
+
+def _conclude(run: _Run, file: ResultsFile | None, record: EvaluationRecord) -> Evaluation:
+    if file is None:
+        return Evaluation(record, list(run.done.values()), None)
+    found = [result for result in file.done.values() if result.problem_id in file.record.digests]
+    evaluation = Evaluation(file.record, found, file.folder)
+    try:
+        summary = json.dumps(evaluation.summary.as_json(), indent=2) + "\n"
+        (file.folder / "summary.json").write_text(summary, encoding="utf-8")
+        write_official(file.folder, found, file.record)
+    except OSError as error:
+        raise cannot_write("the results", file.folder, error) from error
+    return evaluation
+
+
+class _BoundedGrader:
+    """A grader that few may use at once."""
+
+    def __init__(self, grader: Grader, limit: int) -> None:
+        self._grader, self._turn = grader, asyncio.Semaphore(limit)
+        self.weights = getattr(grader, "weights", None)
+
+    async def score(
+        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, **options: Any
+    ) -> Score:
+        async with self._turn:
+            return await self._grader.score(problem, files, timeout=timeout, **options)
+
+
+@dataclass
+class _Run:
+    """The episodes of an evaluation, under way."""
+
+    config: EvaluationConfig
+    rules: EpisodeConfig
+    problems: list[Problem]
+    policy: Policy
+    renderer: Renderer
+    provider: SandboxProvider
+    grader: Grader
+    observer: Observer
+    file: ResultsFile | None
+    done: dict[tuple[str, int], EpisodeResult] = field(default_factory=dict)
+    """The results so far, by problem and sample."""
+    faults_in_a_row: int = 0
+
+    def __post_init__(self) -> None:
+        self.grader = _BoundedGrader(self.grader, self.config.gradings)
+        if self.file is not None:
+            self.done = self.file.done
+
+    def missing(self) -> Iterator[tuple[Problem, int]]:
+        """The episodes without a verdict; every problem's first one comes before any one's second."""
+        for sample in range(self.config.samples):
+            for problem in self.problems:
+                known = self.done.get((problem.id, sample))
+                if known is None or known.score is None:
+                    yield problem, sample
+
+    async def play(self) -> None:
+        wanted = {(problem.id, sample) for problem in self.problems for sample in range(self.config.samples)}
+        known = [result for key, result in self.done.items() if key in wanted and result.score is not None]
+        self.observer.started(self.file.folder if self.file else None, len(wanted), known)
+        todo = self.missing()  # one iterator for all workers: each episode is taken once
+        workers = [asyncio.ensure_future(self._work(todo)) for _ in range(self.config.concurrency)]
+        try:
+            await asyncio.gather(*workers)
+        except BaseException:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)  # their sandboxes are closed then
+            raise
+
+    async def _work(self, todo: Iterator[tuple[Problem, int]]) -> None:
+        for problem, sample in todo:
+            result = await self._episode(problem, sample)
+            if self.file is not None:
+                self.file.append(result)
+            self.done[result.problem_id, result.sample] = result
+            self.observer.finished(result)
+
+    async def _episode(self, problem: Problem, sample: int) -> EpisodeResult:
+        seed = episode_seed(self.config.seed, problem.id, sample)
+        self.observer.begun(problem, sample)
+        for attempt in range(self.config.attempts):
+            episode = Episode(
+                problem,
+                provider=self.provider,
+                grader=self.grader,
+                renderer=self.renderer,
+                config=self.rules,
+                seed=seed,
+                on_output=self.observer.output,
+            )
+            try:
+                result = await play(episode, self.policy, self.observer, seed=seed)
+            except ServiceDown:
+                raise  # nothing that is asked of it would be answered
+            except SandboxError as error:
+                fault = error
+                self.observer.faulted(problem, sample, error)
+                if attempt + 1 < self.config.attempts:
+                    await asyncio.sleep(random.uniform(0, min(self.config.longest_pause, 2.0**attempt)))
+            else:
+                self.faults_in_a_row = 0
+                path = result.transcript
+                if path is not None and self.file is not None:
+                    path = str(Path(path).relative_to(self.file.folder))
+                return result.model_copy(update={"sample": sample, "retries": attempt, "transcript": path})
+        self._count_fault(fault)
+        reason = f"{type(fault).__name__}: {fault}"
+        return EpisodeResult.of(problem, seed, sample=sample, retries=attempt, fault=reason)
+
+    def _count_fault(self, error: SandboxError) -> None:
+        self.faults_in_a_row += 1
+        if self.faults_in_a_row >= FAULTS_IN_A_ROW:
+            what = f"{FAULTS_IN_A_ROW} episodes in a row failed by the machine, the last with: {error}"
+            if self.file is not None:
+                what += f". What is finished is in {self.file.folder}; the same command goes on from there"
+            raise type(error)(what) from error

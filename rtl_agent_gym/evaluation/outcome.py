@@ -1,0 +1,111 @@
+"""The outcome of one episode."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from ..problems import Problem
+from ..scoring.score import Score
+
+Cause = Literal[
+    "machine",
+    "malformed",
+    "out of turns or tokens",
+    "broken sandbox",
+    "violation",
+    "missing",
+    "syntax",
+    "interface",
+    "compile",
+    "tests",
+    "untested",
+]
+"""Why an episode did not pass; the first that is true, in this order:
+
+``machine``: no verdict; the machine or the model's service failed. ``malformed``: too many turns that could not be
+acted on. ``out of turns or tokens``: the limit on turns, on tokens or of the model's context came first. ``broken
+sandbox``: the agent's own commands ended its sandbox. ``violation``: something was tried against the grader.
+``missing``: a target file is not there. ``syntax``, ``interface``, ``compile``, ``tests``: the first stage that did not
+fully succeed. ``untested``: no stage failed, but the weights (``proxy``) had nothing compiled or run.
+"""
+
+
+class EpisodeResult(BaseModel):
+    """A finished episode: a line of ``results.jsonl``."""
+
+    model_config = ConfigDict(frozen=True)
+
+    problem_id: str
+    sample: int = 0
+    """Number among the episodes of its problem, from 0."""
+    category: int
+    difficulty: str
+    seed: int
+    score: Score | None = None
+    """None when the machine failed; it is then no verdict and counts in no rate."""
+    fault: str | None = None
+    """The machine's fault, when there is no score."""
+    retries: int = 0
+    """Times the episode was begun anew because the machine failed."""
+    stop_reason: str = ""
+    turns: int = 0
+    malformed: int = 0
+    """Turns that could not be acted on."""
+    prompt_tokens: int | None = None
+    """Tokens read by the model, summed over the turns; None where the policy does not say."""
+    output_tokens: int | None = None
+    """Tokens written by it."""
+    seconds: float = 0.0
+    """Wall time from the start of the sandbox to the score."""
+    acting_seconds: float = 0.0
+    """Of `seconds`, waiting for the policy."""
+    transcript: str | None = None
+    """Path of the transcript; in an evaluation's folder, relative to it."""
+
+    @classmethod
+    def of(cls, problem: Problem, seed: int, **fields: Any) -> EpisodeResult:
+        """The result of an episode of `problem`."""
+        return cls(problem_id=problem.id, category=problem.category, difficulty=problem.difficulty, seed=seed, **fields)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What no two episodes of a run share."""
+        return self.problem_id, self.sample
+
+    @property
+    def passed(self) -> bool:
+        """The official verdict; False without one."""
+        return self.score is not None and self.score.passed
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why it did not pass; None when it did."""
+        score = self.score
+        if score is None:
+            return "machine"
+        if score.passed:
+            return None
+        if self.stop_reason == "parse_error":
+            return "malformed"
+        if self.stop_reason in ("max_turns", "max_tokens"):
+            return "out of turns or tokens"
+        if self.stop_reason == "sandbox_broken":
+            return "broken sandbox"
+        if score.violations:
+            return "violation"
+        if score.format < 1:
+            return "missing"
+        if score.syntax < 1 or score.interface < 1:
+            return "syntax" if score.syntax < 1 else "interface"
+        if not score.tests_total:
+            return "untested"  # whatever was run counts one test at least
+        return "compile" if score.compile < 1 else "tests"
+
+
+def episode_seed(seed: int, problem_id: str, sample: int) -> int:
+    """The seed of one episode, 0 to 2**31 - 1: the same whatever else is run and in whichever order."""
+    digest = hashlib.sha256(f"{seed}\n{sample}\n{problem_id}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

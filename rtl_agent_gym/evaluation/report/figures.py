@@ -1,0 +1,330 @@
+"""What a report shows of runs: changes, comparisons, failures worth a look, cost and configuration."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+from ..outcome import EpisodeResult
+from ..statistics import Paired, compare
+from ..summary import STAGES
+from .runs import Run
+
+BEFORE = ("test_before/", "before/", "eval_before/")
+AFTER = ("test/", "eval/", "after/")
+"""How the metrics of evaluations within a training run begin."""
+
+TIMES = {
+    "time/sample": "sampling episodes",
+    "time/wait": "waiting for episodes",
+    "time/teacher": "asking the teacher",
+    "time/train": "training",
+    "time/test": "evaluating",
+    "time/test_before": "evaluating before",
+}
+"""Parts of a training run's time. Of the first two, the shorter one counts: a pipelined run samples while it trains."""
+
+NEARLY = 8
+"""Failed tests that still count as close to passing, at most."""
+
+
+# ---- before and after
+
+
+@dataclass(frozen=True)
+class Change:
+    """A figure at the beginning of a run and at its end."""
+
+    name: str
+    before: float
+    after: float
+    how: str
+    """What both were averaged over."""
+    percent: bool = True
+
+
+SHARES = {
+    "pass_rate": ("pass rate", True),
+    "env/all/reward/total": ("reward", False),
+    "env/all/format_valid": ("format", True),
+    "env/all/syntax_valid": ("syntax", True),
+    "env/all/interface": ("interface", True),
+    "env/all/tests_share": ("share of tests", True),
+    "env/all/ac_tokens_per_turn": ("tokens a turn", False),
+    "env/all/turns_per_episode": ("turns", False),
+    "teacher_kl": ("teacher KL, nats a token", False),
+    "optim/entropy": ("entropy, nats a token", False),
+}
+"""The metrics whose beginning and end are set side by side: their names, and whether they are shares."""
+
+
+def changes(run: Run) -> list[Change]:
+    """What training did: its evaluations first, then its own episodes, a tenth of the steps at either end."""
+    found = []
+    for of, firsts, lasts in (("", BEFORE, AFTER), (" of held-out problems", ("held_out_before/",), ("held_out/",))):
+        for end in ("pass_rate", "reward"):
+            name, percent = end.replace("_", " ") + of, end == "pass_rate"
+            before = [value for prefix in firsts for value in run.curve(prefix + end)[1]]
+            after = [value for prefix in lasts for value in run.curve(prefix + end)[1]]
+            if before and after:
+                found.append(Change(name, before[0], after[-1], "fresh episodes before training and after it", percent))
+            elif len(after) > 1:
+                found.append(Change(name, after[0], after[-1], "first and last evaluation", percent))
+    for metric, (name, percent) in SHARES.items():
+        _, values = run.curve(metric)
+        if len(values) < 2:
+            continue
+        size = -(-len(values) // 10)
+        how = f"training episodes, first and last {size} of {len(values)} steps" if size > 1 else "first and last step"
+        found.append(Change(name, fmean(values[:size]), fmean(values[-size:]), how, percent))
+    return found
+
+
+# ---- runs against each other
+
+
+def evaluations(runs: Sequence[Run]) -> list[Run]:
+    """The runs whose policy stayed the same, so that pass@k says something of it."""
+    return [run for run in runs if run.kind == "evaluation"]
+
+
+def side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """Rates and costs: a name, and each run's value. Rows that no run has are left out."""
+    rows: list[tuple[str, list[str]]] = []
+
+    def add(name: str, form: str, values: Sequence[object]) -> None:
+        if any(value is not None for value in values):
+            rows.append((name, [form.format(value) if value is not None else "–" for value in values]))
+
+    rates = [run.summary.overall for run in runs]
+    costs = [run.summary.cost for run in runs]
+    add("problems", "{:,}", [rate and rate.problems for rate in rates])
+    add("episodes with a verdict", "{:,}", [rate and rate.episodes for rate in rates])
+    for k in sorted({k for run in evaluations(runs) for k in run.summary.pass_at}):
+        if k <= 5 or all(k >= max(run.summary.pass_at, default=0) for run in runs):
+            add(f"pass@{k}", "{}", [_estimate(run, k) if run.kind == "evaluation" else None for run in runs])
+    add("passed", "{:.1%}", [rate and rate.passed for rate in rates])
+    for stage in (*STAGES, "tests"):
+        label = "share of the tests that pass" if stage == "tests" else f"{stage} succeeds"
+        add(label, "{:.1%}", [rate and getattr(rate, stage) for rate in rates])
+    add("reward", "{:.3f}", [rate and rate.reward for rate in rates])
+    for label, name, form in (
+        ("turns an episode", "turns", "{:.1f}"),
+        ("malformed turns an episode", "malformed", "{:.2f}"),
+        ("tokens written an episode", "output_tokens", "{:,.0f}"),
+        ("tokens written a turn", "tokens_per_turn", "{:,.0f}"),
+        ("tokens read an episode", "prompt_tokens", "{:,.0f}"),
+        ("seconds an episode", "seconds", "{:.1f}"),
+    ):
+        add(label, form, [cost and getattr(cost, name) for cost in costs])
+    add("machine faults", "{}", [run.summary.faults or None for run in runs])
+    for cause in sorted({cause for run in runs for cause in run.summary.causes}):
+        add(f"failed: {cause}", "{}", [run.summary.causes.get(cause, 0) if run.results else None for run in runs])
+    return rows
+
+
+def _estimate(run: Run, k: int) -> str | None:
+    found = run.summary.pass_at.get(k)
+    return f"{found.value:.1%} ({found.low:.1%} – {found.high:.1%})" if found is not None else None
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A problem whose passing differs between the first run and another one."""
+
+    problem_id: str
+    first: tuple[int, int]
+    """Episodes passed, and episodes with a verdict, of the first run; `other` likewise."""
+    other: tuple[int, int]
+    gained: bool
+    """Whether the other run is the better one."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The first run against another one, by their names."""
+
+    first: str
+    other: str
+    flips: list[Flip]
+    paired: Paired | None
+    """The difference of the pass rates over the problems of both, with a test of it."""
+
+    @property
+    def gained(self) -> int:
+        """How many problems the other run passes and the first does not."""
+        return sum(flip.gained for flip in self.flips)
+
+
+def compare_runs(first: Run, other: Run) -> Comparison:
+    """The problems that flipped, and whether the pass rates differ on the problems that both have."""
+    return Comparison(first.name, other.name, flips(first, other), paired(first, other))
+
+
+def verdicts(run: Run) -> dict[str, tuple[int, int]]:
+    """For each problem how many episodes passed, of how many with a verdict."""
+    found: dict[str, list[bool]] = defaultdict(list)
+    for result in run.results:
+        if result.score is not None:
+            found[result.problem_id].append(result.passed)
+    return {problem: (sum(of), len(of)) for problem, of in found.items()}
+
+
+def paired(first: Run, other: Run) -> Paired | None:
+    """Whether the runs' pass rates differ on the problems that both have; None where they share none."""
+    return compare(verdicts(first), verdicts(other))
+
+
+def flips(first: Run, other: Run) -> list[Flip]:
+    """The problems that one run passes at least half of the time and the other one does not; the gained first."""
+    mine, others = verdicts(first), verdicts(other)
+    found = [
+        Flip(problem, mine[problem], others[problem], gained=_mostly(others[problem]))
+        for problem in sorted(mine.keys() & others.keys())
+        if _mostly(mine[problem]) != _mostly(others[problem])
+    ]
+    return sorted(found, key=lambda flip: not flip.gained)
+
+
+def _mostly(verdict: tuple[int, int]) -> bool:
+    return 2 * verdict[0] >= verdict[1]
+
+
+# ---- failures worth a look
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An episode that did not pass, and why it is worth a look."""
+
+    run: str
+    result: EpisodeResult
+    why: str
+    transcript: Path | None
+
+
+def telling_failures(run: Run, most: int = 8) -> list[Failure]:
+    """The most informative failures: attempts on the grader, then near misses, then the others; each cause once a
+    problem.
+
+    Of a training run, later episodes go before earlier ones: they are of the policy that came out.
+    """
+    failed = sorted((result for result in reversed(run.results) if not result.passed), key=_rank)
+    found: list[Failure] = []
+    seen: set[tuple[str, str]] = set()
+    causes: Counter[str] = Counter()
+    for result in failed:
+        cause = str(result.cause)
+        if (result.problem_id, cause) in seen or causes[cause] >= max(2, most // 2) or len(found) == most:
+            continue
+        seen.add((result.problem_id, cause))
+        causes[cause] += 1
+        path = run.folder / result.transcript if result.transcript else None
+        found.append(Failure(run.name, result, _why(result), path if path is not None and path.is_file() else None))
+    return found
+
+
+def _rank(result: EpisodeResult) -> tuple[float, ...]:
+    score = result.score
+    if score is None:
+        return (3, 0)
+    if score.violations:
+        return (0, 0)
+    if score.tests_passed and score.tests_total - score.tests_passed <= NEARLY:
+        return (1, -score.tests_passed / score.tests_total)
+    return (2, -score.reward)
+
+
+def _why(result: EpisodeResult) -> str:
+    score = result.score
+    if score is None:
+        return result.fault or "the machine failed"
+    if score.violations:
+        return f"violation: {score.violations[0]}"
+    if result.cause == "tests" and score.tests_passed:
+        return f"{score.tests_passed} of {score.tests_total} tests pass: {score.reason}"
+    return f"{result.cause}: {score.reason}"
+
+
+# ---- cost and time
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of what a run took."""
+
+    name: str
+    value: float
+    unit: Literal["s", ""] = ""
+    share: float | None = None
+    """Of the run's time."""
+
+
+def parts(run: Run) -> list[Part]:
+    """Where time and tokens went."""
+    return _training_parts(run) if run.kind == "training" else _evaluation_parts(run)
+
+
+def _training_parts(run: Run) -> list[Part]:
+    sums = {name: math.fsum(values) for name in TIMES if (values := run.curve(name)[1])}
+    if "time/wait" in sums:
+        sums.pop("time/sample", None)
+    total = math.fsum(run.curve("time/total")[1]) or math.fsum(sums.values())
+    found = [Part(TIMES[name], value, "s", value / total if total else None) for name, value in sums.items()]
+    rest = total - math.fsum(sums.values())
+    if total and rest > 0.005 * total:
+        found.append(Part("the rest", rest, "s", rest / total))
+    found.append(Part("all steps", total, "s"))
+    counts = {
+        "env/all/total_ac_tokens": "tokens sampled",
+        "env/all/total_ob_tokens": "tokens read",
+        "env/all/total_episodes": "episodes",
+        "rollouts/faults": "machine faults",
+    }
+    return found + [Part(name, math.fsum(values)) for key, name in counts.items() if (values := run.curve(key)[1])]
+
+
+def _evaluation_parts(run: Run) -> list[Part]:
+    scored = [result for result in run.results if result.score is not None]
+    total = math.fsum(result.seconds for result in scored)
+    acting = math.fsum(result.acting_seconds for result in scored)
+    grading = math.fsum(one.score.seconds for one in scored if one.score is not None and not one.score.cached)
+    grading = min(grading, max(0.0, total - acting))
+    rows = (("waiting for the policy", acting), ("grading", grading), ("shell and sandbox", total - acting - grading))
+    found = [Part(name, value, "s", value / total if total else None) for name, value in rows]
+    found.append(Part("all episodes, one after the other", total, "s"))
+    for name, values in (
+        ("tokens written", [result.output_tokens for result in scored]),
+        ("tokens read", [result.prompt_tokens for result in scored]),
+    ):
+        if any(value is not None for value in values):
+            found.append(Part(name, sum(value or 0 for value in values)))
+    found.append(Part("episodes", len(run.results)))
+    if faults := len(run.results) - len(scored):
+        found.append(Part("machine faults", faults))
+    return found
+
+
+# ---- configuration
+
+
+def configuration(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
+    """The options of runs side by side: name, each run's value, and whether the values differ."""
+    rows = []
+    for name in sorted({name for run in runs for name in run.config}):
+        values = [_shown(run.config[name]) if name in run.config else "–" for run in runs]
+        rows.append((name, values, len(set(values)) > 1))
+    return rows
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict) and len(value) > 6:
+        return f"{len(value)} entries"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 200 else text[:199] + "…"

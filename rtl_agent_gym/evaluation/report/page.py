@@ -1,0 +1,159 @@
+"""A report of one run, or of several against each other: a page, the same as Markdown, and the episodes it names."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+
+from ... import __version__
+from ...errors import TranscriptError, cannot_write
+from ...transcripts import Transcript
+from ..viewer.model import short_name
+from ..viewer.page import write_page
+from ..viewer.sources import read_episode
+from .figures import Failure, changes, compare_runs, configuration, evaluations, parts, side_by_side, telling_failures
+from .plots import pass_curves, training_curves
+from .runs import Run, read_run
+
+MOST_FLIPS = 60
+"""Flipped problems that a report lists, at most."""
+
+
+def page_path(out: Path) -> Path:
+    """The page's path: `out` itself where it is named ``….html``, otherwise a file in the folder `out`.
+
+    In the folder of a training run that is ``full_report.html``, as training writes ``report.html``.
+    """
+    if out.suffix == ".html":
+        return out
+    return out / ("full_report.html" if (out / "metrics.jsonl").exists() else "report.html")
+
+
+def write_report(
+    run_dirs: Sequence[Path | str],
+    out: Path | str | None = None,
+    unreadable: list[str] | None = None,
+    *,
+    episodes: bool = True,
+) -> Path:
+    """Write a report.
+
+    Args:
+        run_dirs: The folders of one or more runs: training runs, evaluations, or any folder with transcripts. With
+            several, each is compared with the first, such as a student's evaluation with its teacher's.
+        out: Where to: a folder, or the page's own path (``….html``). The first run's folder without it; see
+            `page_path`. Beside the page go the same as Markdown (``.md``) with its plots (``.svg``), and the episodes
+            it names as a page of the viewer.
+        unreadable: Told which transcripts were left out and why, a sentence each.
+        episodes: Whether to read the episodes. Without, the report is of the metrics alone, which is quick.
+
+    Returns:
+        The HTML page.
+
+    Raises:
+        UsageError: A folder holds no run, matplotlib is not installed, or no file can be written there.
+        TranscriptError: The results of an evaluation cannot be read.
+        SandboxError: The disk is full.
+    """
+    runs = [read_run(Path(folder), episodes=episodes) for folder in run_dirs]
+    if unreadable is not None:
+        unreadable.extend(sentence for run in runs for sentence in run.unreadable)
+    _make_names_unique(runs)
+    page = page_path(Path(out) if out is not None else runs[0].folder)
+    try:
+        _write(runs, page)
+    except OSError as error:
+        raise cannot_write("the report", page, error) from error
+    return page
+
+
+def _make_names_unique(runs: list[Run]) -> None:
+    names = [run.name for run in runs]
+    for run in runs:
+        if names.count(run.name) > 1:
+            run.name = "/".join(run.folder.resolve().parts[-2:])
+    for number, run in enumerate(runs):
+        if any(run.name == other.name for other in runs[:number]):
+            run.name = f"{run.name} ({number + 1})"
+
+
+def _write(runs: list[Run], page: Path) -> None:
+    page.parent.mkdir(parents=True, exist_ok=True)
+    drawn = {"curves": training_curves(runs), "passes": pass_curves(evaluations(runs))}
+    plots = {name: svg for name, svg in drawn.items() if svg is not None}
+    failures = [failure for run in runs for failure in telling_failures(run)]
+    links = _write_episodes(failures, page)
+    for name, svg in plots.items():
+        page.with_name(f"{page.stem}_{name}.svg").write_text(svg, encoding="utf-8")
+    addresses = {
+        ".html": {name: _data_address(svg) for name, svg in plots.items()},
+        ".md": {name: f"{quote(page.stem)}_{name}.svg" for name in plots},
+    }
+    for suffix, images in addresses.items():
+        text = _template(f"report{suffix}.j2").render(
+            title=" against ".join(run.name for run in runs),
+            version=__version__,
+            runs=runs,
+            changes={run.name: found for run in runs if (found := changes(run))},
+            rates=side_by_side(runs),
+            comparisons=[compare_runs(runs[0], run) for run in runs[1:]],
+            most_flips=MOST_FLIPS,
+            failures=[(failure, links.get(number)) for number, failure in enumerate(failures)],
+            parts={run.name: parts(run) for run in runs},
+            configuration=configuration(runs),
+            plots=images,
+        )
+        page.with_suffix(suffix).write_text(text, encoding="utf-8", errors="replace")
+
+
+def _write_episodes(failures: Sequence[Failure], page: Path) -> dict[int, str]:
+    """One page of the viewer with the named episodes beside the report; gives the address of each failure's."""
+    transcripts: list[Transcript] = []
+    links: dict[int, str] = {}
+    target = page.with_name(f"{page.stem}_episodes.html")
+    for number, failure in enumerate(failures):
+        if failure.transcript is None:
+            continue
+        try:
+            transcripts.append(read_episode(failure.transcript))
+        except TranscriptError:
+            continue  # the failure is named without a link
+        links[number] = f"{quote(target.name)}#{quote(failure.transcript.name, safe='')}"
+    if transcripts:
+        write_page(transcripts, target, title=f"failures of {page.stem}")
+    return links
+
+
+def _data_address(svg: str) -> str:
+    return "data:image/svg+xml," + quote(svg, safe=" <>/=:;,.()-")
+
+
+def _template(name: str) -> Template:
+    environment = Environment(
+        loader=FunctionLoader(lambda name: (files(__package__) / "templates" / name).read_text(encoding="utf-8")),
+        autoescape=name.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"md": _markdown, "short": short_name, "seconds": _duration}
+    return environment.get_template(name)
+
+
+def _markdown(text: object) -> str:
+    """Foreign text as it must stand in a Markdown table: one line, nothing of it read as markup."""
+    line = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", line)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min {rest:02d} s"

@@ -1,0 +1,128 @@
+"""A run as its folder holds it: a training run, an evaluation, or a folder of transcripts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ... import strict_json
+from ...errors import UsageError
+from ...scoring.score import Score
+from ...transcripts import Transcript
+from ..outcome import EpisodeResult
+from ..results import read_results
+from ..summary import Summary, summarise
+from ..viewer.model import token_count
+from ..viewer.sources import each_readable, transcript_files
+
+
+@dataclass
+class Run:
+    """One run, as far as its folder tells of it."""
+
+    folder: Path
+    name: str
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    results: list[EpisodeResult]
+    summary: Summary
+    unreadable: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> Literal["training", "evaluation"]:
+        """A training run has metrics."""
+        return "training" if self.metrics else "evaluation"
+
+    def curve(self, name: str) -> tuple[list[float], list[float]]:
+        """Steps and values of a metric, where it is there and finite."""
+        points = [
+            (float(row.get("step", at)), float(row[name]))
+            for at, row in enumerate(self.metrics)
+            if _drawable(row.get(name)) and _drawable(row.get("step", at))
+        ]
+        return [step for step, _ in points], [value for _, value in points]
+
+
+def _drawable(value: object) -> bool:
+    """Whether it is a number that can be averaged and drawn; a diverged run has others."""
+    return isinstance(value, int | float) and -1e100 < value < 1e100
+
+
+def read_run(folder: Path, *, episodes: bool = True) -> Run:
+    """Read a run. What a crash cut off is left out.
+
+    Args:
+        folder: The run's folder.
+        episodes: Whether to read the episodes too, which takes a while for a long run.
+
+    Raises:
+        UsageError: There is neither a metric nor a result nor a transcript.
+        TranscriptError: The results cannot be read.
+    """
+    if folder.is_file():
+        raise UsageError(f"{folder}: is a file; a report is made of the folders of runs")
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; a report is made of the folders of runs")
+    metrics, unreadable = _json_objects(folder / "metrics.jsonl", lambda text: text.split("\n")), list[str]()
+    results = _results(folder, unreadable) if episodes else []
+    if not metrics and not results:
+        raise UsageError(
+            f"{folder}: holds no metrics.jsonl, no results.jsonl and no transcript of a finished episode, "
+            "so there is no run"
+        )
+    (config,) = _json_objects(folder / "config.json", lambda text: [text]) or [{}]
+    return Run(folder, folder.resolve().name, config, metrics, results, summarise(results), unreadable)
+
+
+def _json_objects(path: Path, texts: Callable[[str], list[str]]) -> list[dict[str, Any]]:
+    """The JSON objects in a file that `texts` takes apart; nothing of one that is not there."""
+    rows = []
+    with suppress(OSError):
+        for text in texts(path.read_text(encoding="utf-8", errors="replace")):
+            with suppress(ValueError):
+                rows.append(strict_json.loads(text))
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
+    """The results of an evaluation; of other runs, what their transcripts say."""
+    if (folder / "results.jsonl").exists():
+        return read_results(folder)
+    try:
+        files = transcript_files(folder)
+    except UsageError:
+        return []
+    seen: Counter[str] = Counter()
+    found = []
+    transcripts = sorted(each_readable(files, unreadable), key=lambda transcript: transcript.header.time)
+    for transcript in transcripts:
+        if transcript.end is None:
+            continue  # still going on, or cut off
+        sample = seen[transcript.header.problem_id]
+        seen[transcript.header.problem_id] += 1
+        found.append(_result_of(transcript, sample, folder))
+    return found
+
+
+def _result_of(transcript: Transcript, sample: int, folder: Path) -> EpisodeResult:
+    header, end = transcript.header, transcript.end
+    assert end is not None
+    return EpisodeResult(
+        problem_id=header.problem_id,
+        sample=sample,
+        category=header.category or 0,
+        difficulty=header.difficulty or "unknown",
+        seed=header.seed or 0,
+        score=Score.model_validate(transcript.score.score) if transcript.score is not None else None,
+        fault=end.error,
+        stop_reason=end.stop_reason,
+        turns=len(transcript.turns),
+        malformed=sum(turn.action == "malformed" for turn in transcript.turns),
+        output_tokens=token_count(transcript),
+        seconds=end.seconds,
+        transcript=str(transcript.path.relative_to(folder)),
+    )

@@ -1,0 +1,153 @@
+"""Make a long prompt fit its token budget, and say in it what was left out.
+
+A prompt is made of passages: a task, a document, a source file. What stays, whatever its length, is what an answer
+cannot do without: how the task begins, every section on the interface (ports, parameters, signals), and the headers of
+modules. The rest goes from the back to the front, paragraph by paragraph, and a line in its place says how much.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from ..errors import UsageError
+
+MARKER = "left out to fit the prompt"
+"""What every line that stands for a cut says."""
+
+_HEADING = re.compile(r"^ {0,3}(?P<level>#{1,6})\s+(?P<title>.+?)\s*#*\s*$|^\*\*(?P<bold>[^*]+)\*\*:?\s*$")
+_INTERFACE = re.compile(
+    r"interface|\bports?\b|parameter|\bsignals?\b|\bi/?o\b|\binputs?\b|\boutputs?\b|\bpins?\b"
+    r"|\bmodule (name|header|decl)",
+    re.IGNORECASE,
+)
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+_MODULE = re.compile(r"^\s*(?:module|macromodule|interface)\s+\w+")
+_LONGEST = 2_000
+"""Upper bound on the characters of a piece."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of lines that is kept or left out as one."""
+
+    text: str
+    kept: bool
+    title: str
+    """The section it belongs to; empty before the first heading."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Passages that fit."""
+
+    passages: list[str]
+    cut: tuple[str, ...]
+    """For each cut, what was left out; empty when nothing was."""
+
+
+def fit_passages(passages: Sequence[str], measure: Callable[[Sequence[str]], int], limit: int) -> Fitted | None:
+    """Shorten passages until the prompt made of them has at most `limit` tokens.
+
+    Args:
+        passages: Texts, the most important first; cuts begin at the end of the last.
+        measure: Counts the tokens of the prompt made of such passages.
+        limit: Tokens the prompt may have.
+
+    Returns:
+        The passages, shortened where they had to be; None when what must stay does not fit either.
+
+    Raises:
+        UsageError: `limit` is not positive.
+    """
+    if limit <= 0:
+        raise UsageError(f"a prompt cannot have at most {limit} tokens; give a positive number, or None for no limit")
+    if measure(passages) <= limit:
+        return Fitted(list(passages), ())
+    split = [split_pieces(text) for text in passages]
+    loose = [(i, j) for i, pieces in enumerate(split) for j, piece in enumerate(pieces) if not piece.kept]
+
+    def tokens(left_out: int) -> int:
+        return measure(_without(split, set(loose[len(loose) - left_out :])))
+
+    few = 0
+    for i in reversed(range(len(split))):  # passage by passage: the line that tells of a cut costs tokens too
+        many = sum(1 for place in loose if place[0] >= i)
+        if many > few and tokens(many) <= limit:
+            break
+        few = many
+    else:
+        return None
+    while many - few > 1:  # leaving out `many` pieces fits, `few` does not
+        middle = (few + many) // 2
+        few, many = (few, middle) if tokens(middle) <= limit else (middle, many)
+    shortened = _without(split, set(loose[len(loose) - many :]))
+    cut = tuple(line for text in shortened for line in text.splitlines() if MARKER in line)
+    return Fitted(shortened, cut)
+
+
+def split_pieces(text: str) -> list[Piece]:
+    """The text as pieces, which put together again are the text."""
+    pieces: list[Piece] = []
+    block: list[str] = []
+    titles: dict[int, str] = {}  # the headings above a line, by level
+    fence, size, header = "", 0, False
+
+    def close() -> None:
+        nonlocal size
+        if block:
+            must = not pieces or header or any(map(_INTERFACE.search, titles.values()))
+            pieces.append(Piece("".join(block), must, next(reversed(titles.values()), "")))
+            block.clear()
+            size = 0
+
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        heading = None if fence or mark else _HEADING.match(line)
+        begins = not header and _MODULE.match(line) is not None
+        if heading or begins:
+            close()
+        if heading:
+            level = len(heading["level"] or "#" * 7)
+            titles = {above: title for above, title in titles.items() if above < level}
+            titles[level] = heading["title"] or heading["bold"]
+        header = header or begins
+        if mark:
+            fence = "" if fence and line.strip().startswith(fence) else fence or mark[1]
+        for part in _parts(line):
+            block.append(part)
+            size += len(part)
+            if size >= _LONGEST and not header:
+                close()
+        if header and ";" in line:  # the end of a module's header
+            close()
+            header = False
+        elif not line.strip() and not fence and not header:
+            close()
+    close()
+    return pieces
+
+
+def _parts(line: str) -> list[str]:
+    return [line[i : i + _LONGEST] for i in range(0, len(line), _LONGEST)]
+
+
+def _without(split: Sequence[Sequence[Piece]], gone: set[tuple[int, int]]) -> list[str]:
+    texts = []
+    for i, pieces in enumerate(split):
+        out = ""
+        for left_out, run in groupby(enumerate(pieces), key=lambda item, i=i: (i, item[0]) in gone):  # type: ignore[misc]
+            members = [piece for _, piece in run]
+            whole = "".join(piece.text for piece in members)
+            out += _marker(members, whole, out) if left_out else whole
+        texts.append(out)
+    return texts
+
+
+def _marker(pieces: Sequence[Piece], whole: str, before: str) -> str:
+    titles = list(dict.fromkeys(piece.title for piece in pieces if piece.title))
+    of = f" of {', '.join(repr(title) for title in titles[:4])}{' and more' * (len(titles) > 4)}" if titles else ""
+    start = "" if not before or before.endswith("\n") else "\n"
+    return f"{start}[{len(whole):,} characters{of} {MARKER}]\n"

@@ -1,0 +1,167 @@
+"""Saves a run's steps, resumes from what was saved, and takes a step that failed again without taking it twice.
+
+A request to a trainer that failed may have been carried out or not, and so may those made behind it; asking once more
+could add a gradient twice, step twice, or step without a gradient. So a step counts when its checkpoint is saved, and
+not before: after a failure the trainer is made anew from the last checkpoint, as a resumed run does, and everything
+since is done again with the same episodes. Where the last checkpoint is older than the step (``resume_every``), the run
+ends, and resumes exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ..engines.protocol import Sampler, Trainer
+from ..errors import RequestRefused, ServiceDown, ServiceError
+from .options import TrainOptions
+from .progress import Progress
+from .run_folder import RunFolder
+from .services import Engine
+from .step import Stepped
+
+T = TypeVar("T")
+MakeTrainer = Callable[[str | None], Awaitable[Trainer]]
+"""Makes a trainer from a checkpoint's ``state_path``; from None as the run began."""
+
+PAUSES = (2.0, 10.0, 30.0)
+"""Seconds before each repetition of a step."""
+
+
+class Checkpointer:
+    """The trainer, its checkpoints and the metrics of the steps that they hold.
+
+    Args:
+        options: The run's.
+        folder: Open and repaired.
+        engine: Deletes checkpoints, and makes samplers of saved weights.
+        make_trainer: Makes the trainer, at the beginning and after a failure.
+        progress: Where to show repetitions.
+    """
+
+    def __init__(
+        self, options: TrainOptions, folder: RunFolder, engine: Engine, make_trainer: MakeTrainer, progress: Progress
+    ) -> None:
+        self._options, self._folder, self._engine = options, folder, engine
+        self._make_trainer, self._progress = make_trainer, progress
+        records = folder.checkpoints()
+        last: dict[str, Any] = records[-1] if records else {}
+        self.steps = int(last.get("batch", 0))
+        """Steps that are done."""
+        self.repeated = 0
+        """How often work on the step under way was done again."""
+        self.state: dict[str, Any] = _current_form(last.get("loop", {}), self.steps)
+        """What the loop gave to `commit` for the last checkpoint; empty for a new run."""
+        self._saved, self._saved_path = self.steps, last.get("state_path")
+        self._rolling: list[list[str]] = [list(paths) for paths in self.state.get("rolling", [])]
+        self._unsaved: list[dict[str, Any]] = []
+        self._trainer: Trainer | None = None
+
+    async def open(self) -> None:
+        """Make the trainer. Raises as `Engine.trainer` does."""
+        self._trainer = await self._make_trainer(self._saved_path)
+
+    async def sampler(self, path: str | None) -> Sampler:
+        """A sampler of saved weights; of the trainer's own for None."""
+        if path is not None:
+            return await self._engine.sampler(path)
+        return await self.apply(self.steps, lambda trainer: trainer.save_weights_and_get_sampling_client())
+
+    async def save_sampler(self, step: int) -> str | None:
+        """Save the weights before a step, if a checkpoint will be written while episodes of theirs are pending."""
+        if not any(self._is_saved(one) for one in range(step, step + self._options.lag)):
+            return None
+        saved = await self.apply(step, lambda trainer: trainer.save_weights_for_sampler(f"behind-{step:06d}"))
+        return str(saved.path)
+
+    async def apply(self, step: int, work: Callable[[Trainer], Awaitable[T]]) -> T:
+        """Do a step's work on the trainer, once in effect.
+
+        Args:
+            step: The step, counted from 0.
+            work: All that changes or saves the weights since the last step; done again from its beginning.
+
+        Raises:
+            RequestRefused: The service would refuse it again.
+            ServiceDown: It failed each time, or it cannot be repeated here.
+        """
+        for pause in (*PAUSES, None):
+            if self._trainer is None:
+                await self.open()
+            assert self._trainer is not None
+            try:
+                return await work(self._trainer)
+            except (RequestRefused, ServiceDown):
+                raise
+            except ServiceError as error:
+                if pause is None:
+                    raise ServiceDown(f"step {step + 1} failed {len(PAUSES) + 1} times; {error}") from error
+                if self._saved != step:
+                    raise ServiceDown(
+                        f"step {step + 1}: {error}; whether it counted is not known, and the last checkpoint is of "
+                        f"step {self._saved}: start the same command again to go on from there"
+                    ) from error
+                self.repeated += 1
+                self._progress.say(f"step {step + 1}: {error}; again from the last checkpoint in {pause:.0f} s")
+            self._trainer = None
+            await asyncio.sleep(pause)
+        raise AssertionError("the last repetition returns or raises")
+
+    def names(self, step: int) -> dict[str, str | None]:
+        """What to call the weights to be saved after a step: ``state`` and, if they are kept, ``weights``."""
+        name = "final" if step + 1 == self._options.num_steps else f"{step + 1:06d}"
+        return {"state": name if self._is_saved(step) else None, "weights": name if self._is_kept(step) else None}
+
+    async def commit(
+        self, step: int, metrics: Mapping[str, Any], stepped: Stepped, state: Mapping[str, Any], needed: Sequence[str]
+    ) -> bool:
+        """Make a step count whose weights are saved, and delete weights that no resumed run needs any more.
+
+        Args:
+            step: Which one.
+            metrics: Of the step.
+            stepped: What `step_and_save` returned for it.
+            state: What a resumed loop needs besides the weights.
+            needed: Saved weights that it needs.
+
+        Returns:
+            Whether a checkpoint was written.
+        """
+        self.steps, self.repeated = step + 1, 0
+        self._unsaved.append({"step": step, **metrics})
+        if stepped.state_path is None:
+            return False
+        kept = self._is_kept(step)
+        self._rolling.append([*needed, *([] if kept else [stepped.state_path])])
+        obsolete = [path for paths in self._rolling[:-2] for path in paths]
+        self._rolling = self._rolling[-2:]
+        record = {
+            "name": self.names(step)["state"],
+            "batch": self.steps,
+            "final": self.steps == self._options.num_steps,
+            "state_path": stepped.state_path,
+            "sampler_path": stepped.sampler_path,
+            "rolling": not kept,
+            "loop": {**state, "rolling": self._rolling},
+        }
+        self._folder.add_checkpoint(record, self._unsaved)
+        self._saved, self._saved_path, self._unsaved = self.steps, stepped.state_path, []
+        for path in obsolete:
+            if not any(path in paths for paths in self._rolling):
+                await self._engine.delete(path)
+        return True
+
+    def _is_kept(self, step: int) -> bool:
+        o, done = self._options, step + 1
+        return done == o.num_steps or (o.save_every > 0 and done % o.save_every == 0)
+
+    def _is_saved(self, step: int) -> bool:
+        return self._is_kept(step) or (step + 1) % self._options.resume_every == 0
+
+
+def _current_form(state: dict[str, Any], steps: int) -> dict[str, Any]:
+    """A loop's state; one that an earlier version wrote knows of a single pending step."""
+    if state.get("behind") is None or "pending" in state:
+        return state
+    return {**state, "pending": [{"problems": state["next"], "version": steps - 1, "weights": state["behind"]}]}

@@ -1,0 +1,123 @@
+"""Evaluation during a run: fresh episodes, never trained on, of the training problems and of the held-out ones.
+
+Each is an evaluation of its own in the run's folder, ``evaluations/000020-held_out`` after step 20, so a run that is
+interrupted in the middle goes on with the episodes that are missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+from ..engines.protocol import Sampler
+from ..envs.tinker_config import TinkerEnvConfig, load_dialect
+from ..episodes.runtime import acquire
+from ..errors import SandboxError, ServiceDown
+from ..evaluation.config import EvaluationConfig
+from ..evaluation.evaluate import evaluate
+from ..evaluation.outcome import EpisodeResult
+from ..evaluation.play import Observer
+from ..policies.model_options import ModelOptions
+from ..policies.sampler import TokenSamplerPolicy
+from ..problems import Problem
+from .options import TrainOptions
+from .progress import Progress
+from .rollouts import PAUSES, mean, token_limit
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Evaluates the weights of a run."""
+
+    options: TrainOptions
+    problems: Mapping[str, Sequence[Problem]]
+    """What is evaluated, by the name of its metrics: ``test`` (training problems) and ``held_out``."""
+    config: TinkerEnvConfig
+    """Of the environments that the run trains in."""
+    folder: Path
+    """Of the evaluations."""
+    progress: Progress
+
+    def is_due(self, step: int) -> bool:
+        """Whether the weights behind a step are evaluated."""
+        o, done = self.options, step + 1
+        return done == o.num_steps or (o.eval_every > 0 and done % o.eval_every == 0)
+
+    async def __call__(self, sampler: Sampler, version: int, when: str = "") -> dict[str, float]:
+        """Evaluate weights.
+
+        Args:
+            sampler: The weights.
+            version: Steps that they have seen.
+            when: Behind the names of the metrics, as in ``test_before/pass_rate``.
+        """
+        metrics: dict[str, float] = {}
+        for kind, problems in self.problems.items():
+            if not problems:
+                continue
+            name, begun = f"{kind}{when}", time.monotonic()
+            samples = max(1, round(self.options.eval_episodes / len(problems)))
+            self.progress.begin(max(0, version - 1), "evaluating", samples * len(problems))
+            results = await self.play(problems, sampler, samples, self.folder / f"{version:06d}-{kind}")
+            scores = [result.score for result in results if result.score is not None]
+            metrics |= {f"{name}/episodes": float(len(scores)), f"time/{name}": time.monotonic() - begun}
+            if not scores:
+                continue  # what the machine breaks is no failure of the model
+            passed, reward = mean([score.passed for score in scores]), mean([score.reward for score in scores])
+            metrics |= {f"{name}/pass_rate": passed, f"{name}/reward": reward}
+            what = f"{kind}: {len(scores)} fresh episodes after {version} steps"
+            self.progress.say(f"{what}: {passed:.0%} pass, reward {reward:.3f}")
+        return metrics
+
+    async def play(
+        self, problems: Sequence[Problem], sampler: Sampler, samples: int, folder: Path
+    ) -> Sequence[EpisodeResult]:
+        """`samples` episodes of each problem; a machine that breaks them is given time to recover.
+
+        Raises:
+            SandboxError: It did not.
+            ServiceDown: The service cannot be used any more.
+        """
+        o, dialect = self.options, await asyncio.to_thread(load_dialect, self.config)
+        config = EvaluationConfig(
+            problems=problems,
+            renderer=dialect.renderer,
+            episode=self.config.episode,
+            reward=self.config.reward,
+            samples=samples,
+            seed=o.seed,
+            folder=folder,
+            concurrency=o.max_concurrent,
+            attempts=o.rollout_retries + 1,
+        )
+        policy = TokenSamplerPolicy(
+            sampler,
+            name="student",
+            tokenizer=SimpleNamespace(decode=lambda ids, **_: dialect.decode(ids)),
+            options=ModelOptions(
+                temperature=o.temperature, max_tokens=o.max_tokens, max_context=token_limit(sampler, o)
+            ),
+        )
+        observer = Observer(finished=lambda _: self.progress.episode_done())
+        lease = acquire()
+        try:
+            runtime = lease.runtime
+            grader = runtime.scorer(self.config.reward, self.config.score_cache)
+            for pause in (*PAUSES, None):
+                try:
+                    done = await evaluate(config, policy, observer=observer, provider=runtime.provider, grader=grader)
+                    return done.results
+                except ServiceDown:
+                    raise
+                except SandboxError as error:
+                    if pause is None:
+                        raise
+                    self.progress.say(f"evaluating: {error}; again in {pause:g} s")
+                await asyncio.sleep(pause)
+        finally:
+            await lease.release()
+        raise AssertionError("the last attempt returns or raises")

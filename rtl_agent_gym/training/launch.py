@@ -1,0 +1,224 @@
+"""A run from its options to its report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import RTLGymError, SandboxError, UsageError
+from .endings import cause_of, clean_up
+from .options import split_arguments
+from .options_help import describe_options
+from .plan import ModelRecipe, Models, Plan, plan_run
+from .progress import Progress
+from .run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from ..engines.protocol import Trainer
+    from .loop import OnMetrics
+    from .services import Engine, Status
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run."""
+
+    folder: Path
+    steps: int
+    """Steps done, including those before it was resumed."""
+    metrics: list[dict[str, Any]]
+    """One row a step."""
+
+    def summary_line(self) -> str:
+        """The folder, the number of steps and the last step's metrics as one line of JSON."""
+        last = self.metrics[-1] if self.metrics else {}
+        return json.dumps({"folder": str(self.folder), "steps": self.steps, "last": last})
+
+
+def train(
+    given: Mapping[str, Any],
+    *,
+    rl: bool = False,
+    recipe: ModelRecipe | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Do a run, or what is left of it.
+
+    Args:
+        given: Options by name; see `TrainOptions`.
+        rl: Reinforcement learning, without a teacher.
+        recipe: Models that can be made on this machine.
+        progress: Where to show it; a new one on stderr if not given.
+
+    Raises:
+        UsageError: An option is wrong.
+        SandboxError: The machine failed for good; the same call goes on where it stopped.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; likewise.
+    """
+    plan = plan_run(given, rl=rl, recipe=recipe)
+    folder = RunFolder(plan.options.log_path)
+    folder.open(plan.options.model_dump(mode="json"), plan.options.behavior_if_log_dir_exists)
+    try:
+        with progress or Progress(plan.options.num_steps) as shown:
+            asyncio.run(_run(plan, folder, shown))
+        return Outcome(
+            folder.path, max((int(one["batch"]) for one in folder.checkpoints()), default=0), folder.metrics()
+        )
+    except asyncio.CancelledError:  # SIGTERM, answered like Ctrl-C
+        raise KeyboardInterrupt from None
+    except BaseExceptionGroup as group:
+        raise cause_of(group) from group
+    finally:
+        folder.close()
+
+
+def main(arguments: Sequence[str] | None = None, *, rl: bool = False, recipe: ModelRecipe | None = None) -> int:
+    """``key=value`` options in, exit code out (see ``rtl-agent-gym --help``)."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if any(argument in ("-h", "--help") for argument in arguments):
+        print(describe_options())
+        return 0
+    try:
+        outcome = train(split_arguments(arguments), rl=rl, recipe=recipe)
+    except RTLGymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 3 if isinstance(error, SandboxError) else 1
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    print(f"{outcome.steps} steps; report: {outcome.folder / 'report.html'}", file=sys.stderr)
+    return 0
+
+
+async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
+    from ..episodes.runtime import acquire
+
+    task = asyncio.current_task()
+    assert task is not None
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    last = folder.repair()
+    if last is not None and int(last["batch"]) >= plan.options.num_steps:
+        progress.say(f"{folder.path}: all {plan.options.num_steps} steps are done")
+        return
+    for warning in plan.warnings:
+        progress.say(f"warning: {warning}")
+        logger.warning("%s", warning)
+    lease = acquire()  # one Docker client for all steps, not one a step
+    engine: Engine | None = None
+    status: Status = "errored"
+    try:
+        models = await _make_models(plan, progress)
+        engine = await _make_engine(plan, folder, progress)
+        await _train(plan, folder, progress, models, engine)
+        status = "success"
+    except asyncio.CancelledError:
+        status = "interrupted"
+        raise
+    except BaseException:
+        logger.exception("the run ended before its last step")
+        raise
+    finally:
+        closing = {} if engine is None else {"closing the engine": partial(engine.close, status)}
+        await clean_up(
+            {
+                **closing,
+                "ending the containers": lambda: asyncio.shield(lease.release()),
+                "writing the report": lambda: _report(folder),
+            },
+            failed=sys.exc_info()[1] is not None,
+        )
+
+
+async def _make_models(plan: Plan, progress: Progress) -> Models:
+    o = plan.options
+    if plan.recipe is None or not (plan.is_made(o.student_model) or plan.is_made(o.teacher_model)):
+        return plan.models
+    progress.say(f"making the {plan.recipe.name} student and teacher, or taking them from the cache …")
+    return await asyncio.to_thread(plan.recipe.make, o, plan.models)
+
+
+async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Engine:
+    from .services import local_engine, tinker_engine
+
+    with contextlib.suppress(ImportError):  # no progress bars but ours: each save and load of a model draws its own
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if plan.engine == "tinker":
+        return await tinker_engine(plan.options.base_url, progress.say, plan.options.service_wait_seconds)
+    return local_engine(folder.path / "checkpoints", plan.options.seed)
+
+
+async def _train(plan: Plan, folder: RunFolder, progress: Progress, models: Models, engine: Engine) -> None:
+    from .checkpointer import Checkpointer
+    from .dataset import check_prompts, make_dataset, token_bytes_of
+    from .evaluator import Evaluator
+    from .loop import TrainingLoop
+    from .services import LONGER
+    from .teachers.setup import make_teacher
+
+    o = plan.options
+    dataset = make_dataset(plan, folder, models)
+    await asyncio.to_thread(check_prompts, plan, dataset.config)
+
+    async def make_trainer(checkpoint: str | None) -> Trainer:
+        state = checkpoint or o.load_checkpoint_path
+        return await engine.trainer(models.student, o.lora_rank, o.seed, state, optimizer=checkpoint is not None)
+
+    checkpointer = Checkpointer(o, folder, engine, make_trainer, progress)
+    await checkpointer.open()
+    if checkpointer.steps:
+        progress.say(f"{folder.path}: going on behind step {checkpointer.steps}")
+    teacher = await make_teacher(plan, models.teacher, engine, dataset.config)
+    token_bytes = await asyncio.to_thread(token_bytes_of, dataset.config)
+    engine.requests.settle(LONGER * o.service_wait_seconds)
+    evaluated = {"test": plan.problems if o.eval_episodes else [], "held_out": plan.held_out}
+    evaluator = Evaluator(o, evaluated, dataset.config, folder.path / "evaluations", progress)
+    with _weights_and_biases(plan, folder) as on_metrics:
+        loop = TrainingLoop(
+            o, dataset, checkpointer, teacher, evaluator, folder, progress,
+            token_bytes=token_bytes, on_metrics=on_metrics,
+        )  # fmt: skip
+        await loop.run()
+
+
+async def _report(folder: RunFolder) -> None:
+    from ..evaluation import report
+
+    try:
+        report.write_report([folder.path], folder.path / "report.html", episodes=False)
+    except RTLGymError as error:
+        logger.warning("the report was not written: %s", error)
+
+
+@contextlib.contextmanager
+def _weights_and_biases(plan: Plan, folder: RunFolder) -> Iterator[OnMetrics | None]:
+    """What logs to Weights & Biases, where that is asked for."""
+    if plan.options.wandb_project is None:
+        yield None
+        return
+    from tinker_cookbook.exceptions import ConfigurationError
+    from tinker_cookbook.utils.ml_log import WandbLogger
+
+    try:
+        made = WandbLogger(
+            plan.options.wandb_project, plan.options.model_dump(mode="json"), folder.path, plan.options.wandb_name
+        )
+    except (ImportError, ConfigurationError) as error:
+        raise UsageError(f"wandb_project: {error}") from error
+    try:
+        yield lambda step, metrics: made.log_metrics(metrics, step)
+    finally:
+        made.close()

@@ -1,0 +1,96 @@
+"""Graded episodes on disk, so that a resumed run plays none of them again.
+
+One file an episode, written atomically, kept until a checkpoint holds the step it belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tinker
+from tinker_cookbook.completers import TokensWithLogprobs
+from tinker_cookbook.rl.types import Trajectory, Transition
+
+from .run_folder import write_atomically
+
+PREFIX = "step-"
+
+
+def rollout_name(step: int, group: int, member: int) -> str:
+    """The name of an episode of a step."""
+    return f"{PREFIX}{step:06d}-{group:03d}-{member:03d}"
+
+
+class RolloutStore:
+    """The episodes of the steps that are under way.
+
+    Args:
+        folder: Made when it is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, name: str) -> Trajectory | None:
+        """The episode of that name, or None."""
+        try:
+            return _from_json(json.loads((self._folder / f"{name}.json").read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, trajectory: Trajectory) -> None:
+        """Keep an episode."""
+        write_atomically(self._folder / f"{name}.json", json.dumps(_to_json(trajectory)))
+
+    def drop_before(self, step: int) -> None:
+        """Delete the episodes of steps before `step`, which a checkpoint holds by now."""
+        for path in self._folder.glob(f"{PREFIX}*"):
+            number = path.name.removeprefix(PREFIX)[:6]
+            if number.isdigit() and int(number) < step:
+                path.unlink(missing_ok=True)
+
+
+def _to_json(trajectory: Trajectory) -> dict[str, Any]:
+    """Each observation as what it adds to the one before it, so that the file grows with the episode's length only."""
+    rows: list[dict[str, Any]] = []
+    before: list[int] = []
+    for transition in trajectory.transitions:
+        tokens = transition.ob.to_ints()
+        extends = bool(before) and tokens[: len(before)] == before
+        rows.append(
+            {
+                "extends": extends,
+                "ob": tokens[len(before) :] if extends else tokens,
+                "ac": list(transition.ac.tokens),
+                "logprobs": transition.ac.maybe_logprobs,
+                "stop": transition.ac.stop_reason,
+                "reward": transition.reward,
+                "done": transition.episode_done,
+                "metrics": transition.metrics,
+                "logs": transition.logs,
+            }
+        )
+        before = [*tokens, *transition.ac.tokens]
+    return {"transitions": rows, "final": trajectory.final_ob.to_ints(), "stop_reason": trajectory.stop_reason}
+
+
+def _from_json(found: dict[str, Any]) -> Trajectory:
+    transitions: list[Transition] = []
+    before: list[int] = []
+    for row in found["transitions"]:
+        tokens = [*before, *row["ob"]] if row["extends"] else row["ob"]
+        transitions.append(
+            Transition(
+                ob=tinker.ModelInput.from_ints(tokens),
+                ac=TokensWithLogprobs(row["ac"], row["logprobs"], row["stop"]),
+                reward=row["reward"],
+                episode_done=row["done"],
+                metrics=row["metrics"],
+                logs=row["logs"],
+            )
+        )
+        before = [*tokens, *row["ac"]]
+    return Trajectory(transitions, tinker.ModelInput.from_ints(found["final"]), found["stop_reason"])

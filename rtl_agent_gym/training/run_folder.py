@@ -1,0 +1,211 @@
+"""A run's folder: what is written, in which order, and what a later run can trust of it.
+
+::
+
+    config.json          the options
+    metrics.jsonl        one line a step
+    checkpoints.jsonl    one line a checkpoint, written once its weights are safe
+    logs.log             what was logged
+    code.diff            the commit, and what differed from it
+    transcripts/         one file an episode
+    episodes/            graded episodes of steps that no checkpoint holds yet
+    report.html          the curves
+
+A step counts as done once its checkpoint's line is complete. That line carries the step's metrics, so a run killed
+between the two files loses nothing and counts nothing twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .options import LogDirBehavior, TrainOptions
+
+CONFIG, METRICS, CHECKPOINTS, LOGS, DIFF = "config.json", "metrics.jsonl", "checkpoints.jsonl", "logs.log", "code.diff"
+
+CHANGEABLE = {
+    "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
+    "wandb_project", "wandb_name", "max_concurrent", "rollout_retries", "base_url", "service_wait_seconds",
+}  # fmt: skip
+"""Options that may differ when a run is resumed, because they change no step."""
+
+logger = logging.getLogger("rtl_agent_gym")
+
+
+class RunFolder:
+    """The files of one run. One process at a time owns the folder; the lock goes with the process, however it ends."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).expanduser()
+        self._owned = contextlib.ExitStack()
+
+    @property
+    def transcripts(self) -> Path:
+        """The folder of the transcripts."""
+        return self.path / "transcripts"
+
+    @property
+    def episodes(self) -> Path:
+        """The folder of graded episodes that no checkpoint holds yet."""
+        return self.path / "episodes"
+
+    def open(self, config: Mapping[str, Any], behavior: LogDirBehavior) -> None:
+        """Make the folder, or take over the one that is there.
+
+        Raises:
+            UsageError: It is there and must not be, holds a run with other options, or another process uses it.
+        """
+        try:
+            taken = self.path.exists() and any(self.path.iterdir())
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"log_path: {self.path} cannot be used as a folder: {reason}") from error
+        if taken:
+            self._take_over(behavior)
+            self.path.mkdir(parents=True, exist_ok=True)
+        self._acquire()
+        self._check_same_run(config)
+        write_atomically(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
+        if not (self.path / DIFF).exists():
+            write_atomically(self.path / DIFF, code_state())
+        handler = logging.FileHandler(self.path / LOGS, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self._owned.callback(handler.close)
+        for one in (logger, logging.getLogger("tinker")):  # the SDK's messages belong in the file, not on the screen
+            one.addHandler(handler)
+            self._owned.callback(one.removeHandler, handler)
+        logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
+
+    def close(self) -> None:
+        """Release the folder. Idempotent."""
+        self._owned.close()
+
+    def add_checkpoint(self, record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> None:
+        """Add a checkpoint whose weights are safe, with the metrics of the steps since the last one.
+
+        The steps count once the first line is on the disk.
+        """
+        _append(self.path / CHECKPOINTS, {**record, "metrics": metrics})
+        for row in metrics:
+            _append(self.path / METRICS, row)
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """The checkpoints so far, oldest first; a line that a crash cut short does not count."""
+        return _read(self.path / CHECKPOINTS)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The metrics so far, one row a step."""
+        return _read(self.path / METRICS)
+
+    def repair(self) -> dict[str, Any] | None:
+        """Bring the files to the last checkpoint's state, and return that checkpoint; None when there is none.
+
+        Metrics of steps that no checkpoint holds are removed: these steps will be done again. Metrics that were not
+        written before the crash come from the checkpoint.
+        """
+        records = self.checkpoints()
+        done = int(records[-1]["batch"]) if records else 0
+        rows = [row for record in records for row in record.get("metrics", [])] + self.metrics()
+        kept = {int(row["step"]): row for row in rows if int(row["step"]) < done}
+        for path, lines in ((METRICS, [kept[step] for step in sorted(kept)]), (CHECKPOINTS, records)):
+            if (self.path / path).exists() or lines:
+                write_atomically(self.path / path, "".join(json.dumps(line) + "\n" for line in lines))
+        return records[-1] if records else None
+
+    def _take_over(self, behavior: LogDirBehavior) -> None:
+        if behavior == "ask":
+            if not sys.stdin.isatty():
+                raise UsageError(
+                    f"log_path: {self.path} exists and nobody can be asked; "
+                    "set behavior_if_log_dir_exists=resume, delete or raise"
+                )
+            answer = input(f"{self.path} exists. What do you want to do? [resume, delete, exit]: ").strip()
+            if answer not in ("resume", "delete"):
+                raise UsageError(f"log_path: {self.path} exists")
+            behavior = "delete" if answer == "delete" else "resume"
+        if behavior == "raise":
+            raise UsageError(f"log_path: {self.path} exists; choose another, or behavior_if_log_dir_exists=resume")
+        if not (self.path / CONFIG).exists():
+            raise UsageError(
+                f"log_path: {self.path} is not empty and holds no run of this program; choose another folder"
+            )
+        if behavior == "delete":
+            self._acquire()
+            self.close()
+            shutil.rmtree(self.path)
+
+    def _acquire(self) -> None:
+        import fcntl
+
+        handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            raise UsageError(f"log_path: another run is using {self.path}; wait for it or choose another") from error
+        self._owned.callback(os.close, handle)
+
+    def _check_same_run(self, config: Mapping[str, Any]) -> None:
+        """A resumed run must have the options that it began with, except those in `CHANGEABLE`."""
+        try:
+            before = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return
+        now = json.loads(json.dumps(config, default=str))
+        # A run that began before an option was added had that option's default.
+        defaults = TrainOptions.model_validate({}).model_dump(mode="json")
+        before = {name: value for name, value in defaults.items() if name in now} | before
+        for name in sorted(set(before) | set(now)):
+            if name not in CHANGEABLE and before.get(name) != now.get(name):
+                raise UsageError(
+                    f"{name}: {self.path} holds a run with {before.get(name)!r}, and this one asks for "
+                    f"{now.get(name)!r}; take another log_path, or behavior_if_log_dir_exists=delete"
+                )
+
+
+def code_state() -> str:
+    """The commit of this package's checkout and what differs from it; a note where it is no checkout."""
+    root = Path(__file__).resolve().parent
+    found = ""
+    for command in (["git", "rev-parse", "HEAD"], ["git", "diff", "--no-color", "HEAD"]):
+        try:
+            found += subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=20, check=True).stdout
+        except (OSError, subprocess.SubprocessError):
+            return found or "installed from a package; there is no commit to name\n"
+    return found
+
+
+def _append(path: Path, row: Mapping[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(row) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines[:-1] if line]  # a crash may have left a part behind the last line feed
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    scratch = path.with_name(f".{path.name}.tmp")
+    with scratch.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(scratch, path)

@@ -1,0 +1,98 @@
+"""The teachers that a run's options ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from ...envs.tinker_config import TinkerEnvConfig, load_dialect, load_tokenizer
+from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
+from ...errors import UsageError
+from ...problems import Problem, category_name
+from ...renderers import Renderer
+from ..plan import Plan
+from ..published import renderer_for
+from ..services import Engine
+from .base import ByProblem, SameTokens, Teacher, WeightedKinds
+from .cross import CrossTokens
+
+
+async def make_teacher(plan: Plan, default: str | None, engine: Engine, config: TinkerEnvConfig) -> Teacher | None:
+    """The teacher of a run; None where the options ask for none.
+
+    Args:
+        plan: The run.
+        default: The model that teaches where `TrainOptions.teachers` names no other.
+        engine: Where it runs.
+        config: The student's environments.
+    """
+    o = plan.options
+    if not o.distils:
+        return None
+    made: dict[str, Teacher] = {}
+
+    async def of(option: str, model: str) -> Teacher:
+        if model not in made:
+            made[model] = await _one(plan, option, model, engine, config)
+        return made[model]
+
+    chosen: dict[str, Teacher] = {}
+    for problem in plan.problems:
+        model = o.teachers.get(problem.id, o.teachers.get(category_name(problem.category)))
+        if model is not None:
+            chosen[problem.id] = await of("teachers", model)
+    otherwise = await of("teacher_model", default) if default is not None else None
+    teacher = ByProblem(chosen, otherwise) if chosen else otherwise
+    if teacher is None or all(weight == 1 for weight in o.kl_weights().values()):
+        return teacher
+    student = (await asyncio.to_thread(load_dialect, config)).renderer
+    return WeightedKinds(teacher, student, o.kl_weights())
+
+
+async def _one(plan: Plan, option: str, model: str, engine: Engine, config: TinkerEnvConfig) -> Teacher:
+    sampler = await engine.published(option, model)
+    student = (await asyncio.to_thread(load_dialect, config)).renderer
+    read = await asyncio.to_thread(_teachers_config, plan, option, model, config)
+    teacher = (await asyncio.to_thread(load_dialect, read)).renderer
+    words = plan.options.text_of("teacher_system_prompt")
+    if words is not None:
+        read = replace(read, episode=replace(read.episode, system_prompt=words))
+    if await asyncio.to_thread(same_tokens, config, read):
+        if words is None:
+            return SameTokens(sampler)
+        read = replace(read, renderer_name=config.renderer_name)
+        pairs = {p.id: (_opening(p, config, student), _opening(p, read, student)) for p in plan.problems}
+        return SameTokens(sampler, pairs)
+    if config.single_turn:
+        raise UsageError(f"{option}: {model} has another tokenizer than the student; that needs env=agentic")
+    openings = {problem.id: _opening(problem, read, teacher) for problem in plan.problems}
+    return CrossTokens(sampler, student, teacher, openings)
+
+
+def _teachers_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig) -> TinkerEnvConfig:
+    """The student's environment as the teacher would read it."""
+    asked = plan.options.teacher_renderer_name
+    unlimited = replace(config, episode=replace(config.episode, max_trajectory_tokens=None))
+    if option == "teacher_model" and plan.is_made(plan.options.teacher_model):
+        return replace(unlimited, model_name=model, renderer_name=asked or config.renderer_name)
+    if model.startswith("tinker://"):
+        return replace(config, renderer_name=asked or config.renderer_name)  # weights of the student's own kind
+    name = renderer_for(model, asked, plan.engine, option, "teacher_renderer_name")
+    return replace(unlimited, model_name=model, renderer_name=name)
+
+
+def same_tokens(student: TinkerEnvConfig, teacher: TinkerEnvConfig) -> bool:
+    """Whether both have one vocabulary, so that the teacher can read the student's ids as they are."""
+    harmony = [(config.renderer_name or "").startswith("gpt_oss") for config in (student, teacher)]
+    if any(harmony) or student.model_name == teacher.model_name:
+        return all(harmony) or not any(harmony)
+    first, second = (load_tokenizer(config.model_name).get_vocab() for config in (student, teacher))
+    return bool(first == second)
+
+
+def _opening(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> list[int]:
+    try:
+        prompt = open_prompt(problem, config.episode, renderer)
+    except PromptTooLong as error:
+        raise UsageError(f"max_trajectory_tokens: the teacher's prompt of {problem.id} does not fit") from error
+    return episode_renderer(config.episode, renderer).initial_ids(prompt.system, prompt.user)

@@ -1,0 +1,91 @@
+"""What the episodes of one event loop share, who owns it, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rtl_agent_gym.episodes import runtime
+from rtl_agent_gym.errors import SandboxLost
+from rtl_agent_gym.scoring import RewardWeights
+
+LEFT = """
+import asyncio, os, socket, subprocess, time
+from rtl_agent_gym.episodes import runtime
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.sandboxes.container import OWNER_LABEL
+
+def containers():
+    mine = f"label={OWNER_LABEL}={socket.gethostname()}:{os.getpid()}"
+    return subprocess.run(["docker", "ps", "-q", "--filter", mine], capture_output=True, text=True).stdout.split()
+
+async def use(release):
+    lease = runtime.acquire()
+    if release:
+        await lease.release()
+    else:
+        await lease.runtime.scorer(None, None).prepare(load_problems("bundled")[0])
+        print("waiting", len(containers()))
+
+asyncio.run(use(False))
+asyncio.run(use(False))
+asyncio.run(use(True))
+end = time.monotonic() + 10
+while containers() and time.monotonic() < end:
+    time.sleep(0.1)
+print("left", len(containers()))
+"""
+
+
+@pytest.mark.docker
+def test_a_loop_that_ends_without_a_release_leaves_nothing_to_the_next() -> None:
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=120)
+    words = [line.split() for line in done.stdout.splitlines()]
+    assert [word for word, _ in words] == ["waiting", "waiting", "left"], done.stderr
+    assert int(words[0][1]) == 4
+    assert int(words[-1][1]) == 0
+
+
+async def test_users_of_a_loop_share_until_the_last_releases() -> None:
+    first, second = runtime.acquire(), runtime.acquire()
+    shared = first.runtime
+    assert second.runtime is shared
+    assert shared.scorer(None) is shared.scorer(None)
+    assert shared.scorer(None) is not shared.scorer(RewardWeights.preset("proxy"))
+    await first.release()
+    await first.release()  # idempotent: the second user's hold stays
+    assert shared.users == 1
+    await second.release()
+    third = runtime.acquire()
+    assert third.runtime is not shared
+    with pytest.raises(SandboxLost, match="closed"):
+        await shared.provider.create()
+    await third.release()
+
+
+def test_callers_that_do_not_await_share_the_background_loops() -> None:
+    async def mine() -> runtime.Lease:
+        return runtime.acquire()
+
+    lease, other = runtime.acquire(runtime.background_loop()), runtime.run_sync(mine())
+    elsewhere = asyncio.run(mine())  # another loop's
+    assert lease.runtime is other.runtime is not elsewhere.runtime
+    runtime.run_sync(lease.release())
+    assert other.runtime.users == 1
+    runtime.run_sync(other.release())
+
+
+def test_a_forked_child_starts_with_none() -> None:
+    lease = runtime.acquire(runtime.background_loop())
+    child = os.fork()
+    if child == 0:
+        mine = runtime.acquire(runtime.background_loop())
+        fresh = mine.runtime is not lease.runtime and mine.runtime.users == 1
+        runtime.run_sync(mine.release())
+        os._exit(0 if fresh else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    runtime.run_sync(lease.release())

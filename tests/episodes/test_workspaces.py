@@ -1,0 +1,162 @@
+"""Policies play an answer as they play a shell, and the record of it can be read back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from rtl_agent_gym.episodes.episode import Episode
+from rtl_agent_gym.episodes.prompt import episode_renderer
+from rtl_agent_gym.episodes.rules import EpisodeConfig
+from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.evaluation import play
+from rtl_agent_gym.policies import make_policy
+from rtl_agent_gym.policies.protocol import Completion
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.renderers import Message, ModelTurn, Renderer, ToolCall, get_renderer
+from rtl_agent_gym.renderers.toolless import ToollessRenderer
+from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Score, Scorer
+from rtl_agent_gym.transcripts import read_transcript
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+TARGET = "rtl/fixed_priority_arbiter.sv"
+ANSWER = EpisodeConfig(workspace="answer")
+
+
+@pytest.fixture(scope="module")
+def arbiter() -> Problem:
+    return load_problems("bundled", ids=[ARBITER])[0]
+
+
+class Counting:
+    """A grader that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.files: list[dict[str, str | bytes]] = []
+
+    async def score(self, problem: Problem, files: dict[str, str | bytes], *_: Any, **__: Any) -> Score:
+        self.files.append(files)
+        return Score(passed=bool(files), reward=float(len(files)))
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("workspace", ["shell", "answer"])
+@pytest.mark.parametrize("renderer", ["qwen3", "gpt_oss"])
+async def test_the_reference_solution_passes_in_both(
+    workspace: Literal["shell", "answer"], renderer: str, provider: DockerSandboxes, arbiter: Problem, tmp_path: Path
+) -> None:
+    rules = EpisodeConfig(workspace, transcript_dir=tmp_path)
+    async with Scorer(provider) as scorer:
+        episode = Episode(
+            arbiter, provider=provider, grader=scorer, renderer=get_renderer(renderer), config=rules, seed=3
+        )
+        played = await play(episode, make_policy("golden"), seed=3)
+    assert (played.score.passed, played.stop_reason) == (True, "completed")
+    (path,) = tmp_path.iterdir()
+    recorded = read_transcript(path)
+    assert EpisodeConfig.from_record(recorded.header.options).workspace == workspace
+    assert (recorded.header.seed, recorded.header.renderer) == (3, renderer)
+    assert recorded.score is not None
+    assert recorded.score.files == arbiter.golden
+
+
+class TokenPolicy:
+    """Samples one text in tokens, and remembers the prompt."""
+
+    name = "tokens"
+
+    def __init__(self, text: str) -> None:
+        self.text, self.prompt = text, list[int]()
+
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> TokenPolicy:
+        self.renderer = renderer
+        return self
+
+    def opened(self, system: str, user: str) -> None:
+        self.prompt = self.renderer.initial_ids(system, user)
+
+    def answered(self, *_: Any) -> None:
+        raise AssertionError("nothing follows an answer")
+
+    async def act(self, messages: Sequence[Message]) -> Completion:
+        assert "execute_bash" not in "".join(message["content"] for message in messages)
+        ids = list(qwen3_tokenizer().encode(self.text, add_special_tokens=False).ids)
+        return Completion(self.text, token_ids=ids)
+
+
+async def test_a_policy_of_tokens_opens_without_the_tool_and_its_tokens_are_kept(arbiter: Problem) -> None:
+    text = f"<think>\nhm\n</think>\n\n```verilog {TARGET}\nmodule fixed_priority_arbiter; endmodule\n```<|im_end|>"
+    policy, grader = TokenPolicy(text), Counting()
+    episode = Episode(arbiter, grader=grader, renderer=get_renderer("qwen3", qwen3_tokenizer()), config=ANSWER)
+    played = await play(episode, policy)
+    assert (played.stop_reason, list(grader.files[0])) == ("completed", [TARGET])
+    prompt = qwen3_tokenizer().decode(policy.prompt, skip_special_tokens=False)
+    assert "<tools>" not in prompt
+    assert arbiter.prompt.strip() in prompt
+    assert episode.tokens.tokens[: len(policy.prompt)] == policy.prompt
+    assert sum(episode.tokens.mask) == len(qwen3_tokenizer().encode(text, add_special_tokens=False).ids)
+
+
+async def test_what_a_chat_service_calls_a_tool_is_no_answer(arbiter: Problem) -> None:
+    call = ToolCall("execute_bash", '{"command": "ls"}')
+    for native, stop in (
+        (ModelTurn(calls=(call,)), "parse_error"),
+        (ModelTurn(text=f"```verilog {TARGET}\nmodule fixed_priority_arbiter; endmodule\n```"), "completed"),
+    ):
+        async with Episode(arbiter, grader=Counting(), renderer=get_renderer("qwen3"), config=ANSWER) as episode:
+            await episode.start()
+            turn = await episode.step(Completion("", native=native))
+        assert (turn.stop_reason, turn.terminated, turn.truncated) == (stop, True, False)
+
+
+async def test_an_answer_that_never_comes_is_graded_as_nothing(arbiter: Problem) -> None:
+    grader = Counting()
+    async with Episode(arbiter, grader=grader, renderer=get_renderer("qwen3"), config=ANSWER) as episode:
+        await episode.start()
+        assert (await episode.finish("max_tokens")).reward == 0.0
+    assert grader.files == [{}]
+
+
+async def test_what_an_episode_needs_is_said(arbiter: Problem) -> None:
+    with pytest.raises(UsageError, match="needs a provider of sandboxes"):
+        Episode(arbiter, grader=Counting(), renderer=get_renderer("qwen3"))
+    async with Episode(arbiter, grader=Counting(), renderer=get_renderer("qwen3"), config=ANSWER) as episode:
+        with pytest.raises(UsageError, match="from start"):
+            _ = episode.tokens
+        await episode.start()
+        with pytest.raises(UsageError, match="only an episode in a shell has a sandbox"):
+            _ = episode.sandbox
+
+
+async def test_a_machines_fault_in_the_grading_is_raised(arbiter: Problem, tmp_path: Path) -> None:
+    class Broken(Counting):
+        async def score(self, *_: Any, **__: Any) -> Score:
+            raise SandboxError("the daemon is gone")
+
+    rules = EpisodeConfig("answer", transcript_dir=tmp_path)
+    async with Episode(arbiter, grader=Broken(), renderer=get_renderer("qwen3"), config=rules) as episode:
+        await episode.start()
+        with pytest.raises(SandboxError, match="the daemon is gone"):
+            await episode.step("nothing")
+        assert episode.over
+    (path,) = tmp_path.iterdir()
+    end = read_transcript(path).end
+    assert end is not None
+    assert (end.stop_reason, end.error) == ("error", "SandboxError: the daemon is gone")
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_instruct", "gpt_oss"])
+def test_a_renderer_without_the_tool_is_a_renderer(name: str) -> None:
+    renderer = episode_renderer(ANSWER, get_renderer(name))
+    assert isinstance(renderer, Renderer)
+    assert isinstance(renderer, ToollessRenderer)
+    assert episode_renderer(ANSWER, renderer) is renderer
+    assert episode_renderer(EpisodeConfig(), get_renderer(name)).name == renderer.name == name
+    assert renderer.initial_messages("", "U") == [{"role": "user", "content": "U"}]
+    assert renderer.initial_text("S", "U") == "S\n\nU"
+    assert renderer.parse_text("plain words").text == "plain words"

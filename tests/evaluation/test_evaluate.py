@@ -1,0 +1,324 @@
+"""Evaluations on real containers: resuming, machine faults, a model behind a service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig, Observer, evaluate, read_config, summarise
+from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW, scorable
+from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
+from rtl_agent_gym.evaluation.results import read_results
+from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, heredoc
+from rtl_agent_gym.policies.chat import ChatPolicy
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
+from rtl_agent_gym.scoring import RewardWeights, Score
+from rtl_agent_gym.transcripts import read_transcript
+from tests.policies.chat_server import ChatServer, call
+from tests.sandboxes.providers import ProviderAround
+
+pytestmark = pytest.mark.docker
+
+STATIC = RewardWeights.preset("proxy")
+"""Scores without a simulation, where a test is not about scores."""
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[DockerSandboxes]:
+    async with DockerSandboxes() as made:
+        yield made
+
+
+def problems(count: int) -> list[Problem]:
+    return load_problems("bundled")[:count]
+
+
+async def play(
+    folder: Path,
+    chosen: list[Problem],
+    policy: Policy,
+    provider: Any,
+    *,
+    weights: RewardWeights = STATIC,
+    observer: Observer | None = None,
+    **options: Any,
+) -> list[EpisodeResult]:
+    rules = EpisodeConfig(max_turns=20, start_attempts=1)
+    config = EvaluationConfig(
+        **{"problems": chosen, "folder": folder, "reward": weights, "episode": rules, "cache": False, **options}
+    )
+    return (await evaluate(config, policy, observer=observer, provider=provider)).results
+
+
+def outcome(results: list[EpisodeResult]) -> list[tuple[Any, ...]]:
+    """What two runs of one evaluation must agree in."""
+    found = []
+    for result in sorted(results, key=lambda result: result.key):
+        assert result.score is not None
+        score = result.score.model_dump(exclude={"seconds", "cached", "retries"})
+        found.append((result.key, result.seed, result.turns, result.malformed, result.stop_reason, score))
+    return found
+
+
+async def test_an_interrupted_run_goes_on_to_the_same_results(tmp_path: Path, provider: DockerSandboxes) -> None:
+    chosen, policy = problems(2), RandomPolicy(turns=2)
+    whole = await play(tmp_path / "whole", chosen, policy, provider, samples=3, concurrency=3)
+    kept = asyncio.Event()
+    cut = asyncio.ensure_future(
+        play(
+            tmp_path / "cut",
+            chosen,
+            policy,
+            provider,
+            samples=3,
+            concurrency=2,
+            observer=Observer(finished=lambda result: kept.set()),
+        )
+    )
+    await kept.wait()
+    cut.cancel()
+    await asyncio.gather(cut, return_exceptions=True)
+    before = read_results(tmp_path / "cut")
+    assert 1 <= len(before) < 6
+    played: list[tuple[str, int]] = []
+    resumed = await play(
+        tmp_path / "cut",
+        chosen,
+        policy,
+        provider,
+        samples=3,
+        observer=Observer(begun=lambda problem, sample: played.append((problem.id, sample))),
+    )
+    assert not set(played) & {result.key for result in before}
+    assert outcome(resumed) == outcome(whole)
+    assert [result.key for result in whole[:2]] != []
+    assert {result.seed for result in whole} == {episode_seed(0, p.id, n) for p in chosen for n in range(3)}
+
+
+class Flaky(ProviderAround):
+    """A provider whose machine fails at first: no daemon, then a container that dies in use."""
+
+    def __init__(self, provider: DockerSandboxes, faults: list[str]) -> None:
+        super().__init__(provider)
+        self.faults = faults
+
+    async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+        if spec is not None and spec.role == "agent" and self.faults:
+            fault = self.faults.pop(0)
+            if fault == "daemon":
+                raise DaemonError("no daemon answers")
+            sandbox = await self.provider.create(spec)
+            real = sandbox.run
+
+            async def run(command: str, **options: Any) -> Any:
+                if command.startswith("ls -R"):
+                    client = self.provider.client()
+                    await asyncio.to_thread(client.kill, sandbox.id)
+                return await real(command, **options)
+
+            sandbox.run = run  # type: ignore[method-assign]
+            return sandbox
+        return await self.provider.create(spec)
+
+    async def close(self) -> None:
+        await self.provider.close()
+
+
+async def test_a_machine_that_recovers_costs_retries_and_no_score(tmp_path: Path, provider: DockerSandboxes) -> None:
+    faults: list[SandboxError] = []
+    (result,) = await play(
+        tmp_path,
+        problems(1),
+        GoldenPolicy(),
+        Flaky(provider, ["daemon", "killed"]),
+        attempts=3,
+        longest_pause=0.1,
+        observer=Observer(faulted=lambda problem, sample, error: faults.append(error)),
+    )
+    assert [type(fault).__name__ for fault in faults] == ["DaemonError", "SandboxLost"]
+    assert (result.retries, result.fault) == (2, None)
+    assert result.score is not None
+    assert result.score.syntax == 1.0
+
+
+async def test_a_machine_that_does_not_is_reported_apart_and_tried_again_later(
+    tmp_path: Path, provider: DockerSandboxes
+) -> None:
+    limits = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1}
+    chosen = problems(2)
+    results = await play(tmp_path, chosen, GoldenPolicy(), Flaky(provider, ["daemon"] * 2), **limits)
+    summary = summarise(results)
+    assert (summary.faults, summary.finished) == (1, 1)
+    faulted = next(result for result in results if result.score is None)
+    assert (faulted.cause, faulted.retries) == ("machine", 1)
+    assert "no daemon answers" in str(faulted.fault)
+    later = await play(tmp_path, chosen, GoldenPolicy(), provider, **limits)
+    assert summarise(later).faults == 0
+
+
+async def test_a_dead_machine_ends_the_run(tmp_path: Path, provider: DockerSandboxes) -> None:
+    limits = {"concurrency": 2, "attempts": 1}
+    with pytest.raises(DaemonError, match=r"episodes in a row failed by the machine.*the same command goes on"):
+        await play(tmp_path, problems(14), GoldenPolicy(), Flaky(provider, ["daemon"] * 99), **limits)
+    assert len(read_results(tmp_path)) == FAULTS_IN_A_ROW - 1
+
+
+async def test_a_policy_that_cannot_play_is_said_before_anything_runs(
+    tmp_path: Path, provider: DockerSandboxes
+) -> None:
+    first, second = problems(2)
+    with pytest.raises(UsageError, match="without a reference solution"):
+        await play(tmp_path, [first, second.model_copy(update={"golden": None})], GoldenPolicy(), provider, samples=1)
+    assert read_results(tmp_path) == []
+
+
+def test_problems_that_cannot_be_scored_are_told_apart() -> None:
+    good, other, broken = problems(3)
+    hidden = other.model_copy(update={"unscorable": "needs a commercial simulator"})
+    empty = broken.model_copy(update={"harness": {}})
+    kept, left = scorable([good, hidden, empty])
+    assert kept == [good]
+    assert [problem.id for problem, _ in left] == [other.id, broken.id]
+    assert left[0][1] == "needs a commercial simulator"
+
+
+async def test_a_chat_model_solves_a_problem(tmp_path: Path, provider: DockerSandboxes) -> None:
+    problem = next(p for p in load_problems("bundled") if "fixed_priority_arbiter" in p.id)
+    assert problem.golden is not None
+    writes = [heredoc(path, text) for path, text in problem.golden.items()]
+    script = [
+        {"content": "", "calls": [("execute_bash", '{"command": ')]},  # broken: it is told, and mends it
+        call("cd rtl", "pwd"),
+        call("cd /code; " + "\n".join(writes)),
+        {"content": "The arbiter is written."},
+    ]
+    with ChatServer(script, refusals=1) as server:
+        policy = ChatPolicy("local/model", ModelOptions(base_url=server.url))
+        try:
+            (result,) = await play(tmp_path, [problem], policy, provider, weights=RewardWeights())
+        finally:
+            await policy.close()
+    assert result.passed, result.score
+    assert (result.turns, result.malformed, result.output_tokens, result.prompt_tokens) == (4, 1, 80, 400)
+    assert server.refused == 4
+    transcript = read_transcript(tmp_path / str(result.transcript))
+    assert [turn.action for turn in transcript.turns] == ["malformed", "command", "command", "final"]
+    assert [command.command for command in transcript.turns[1].commands] == ["cd rtl", "pwd"]
+    answers = [message for message in server.requests[2]["messages"] if message["role"] == "tool"]
+    assert "/code/rtl" in answers[-1]["content"]
+
+
+async def test_a_full_context_ends_the_episode_with_a_grade(tmp_path: Path, provider: DockerSandboxes) -> None:
+    full = "The input (40970 tokens) is longer than the model's context length (40960 tokens)."  # as SGLang says it
+    script = [call("ls"), {"status": 400, "error": {"message": full, "type": "BadRequestError"}}]
+    with ChatServer(script, faults=[{"status": 502, "body": "<html>Bad Gateway</html>"}, {"drop": True}]) as server:
+        policy = ChatPolicy("local/model", ModelOptions(base_url=server.url))
+        try:
+            (result,) = await play(tmp_path, problems(1), policy, provider)
+        finally:
+            await policy.close()
+    assert (result.stop_reason, result.cause, result.turns) == ("max_tokens", "out of turns or tokens", 1)
+    assert (result.retries, result.fault, len(server.requests)) == (0, None, 2)
+
+
+def tiny(folder: Path) -> Path:
+    """A model that has learned next to nothing."""
+    from rtl_agent_gym.demo.tiny import Phase, TinyRecipe, make_tiny
+
+    lesson = (Phase(1, 1e-3, 1e-3, right=1.0, noise=0.0),)
+    return make_tiny(0, TinyRecipe(hidden=32, layers=1, student=lesson, teacher=lesson), folder).student_path
+
+
+async def evaluate_local(path: Path, folder: Path, provider: DockerSandboxes, **options: Any) -> EpisodeResult:
+    from rtl_agent_gym.demo.tiny_episode import RENDERER, SYSTEM_PROMPT, USER_PROMPT
+    from rtl_agent_gym.policies import make_policy
+
+    policy: Any = make_policy(f"local:{path}", ModelOptions(max_tokens=600, **options))
+    problem = next(p for p in load_problems("bundled") if "fixed_priority_arbiter" in p.id)
+    rules = EpisodeConfig(max_turns=6, system_prompt=SYSTEM_PROMPT, user_prompt=USER_PROMPT)
+    config = EvaluationConfig(problems=[problem], renderer=RENDERER, folder=folder, episode=rules, cache=False)
+    try:
+        (result,) = (await evaluate(config, policy, provider=provider)).results
+        return result
+    finally:
+        await policy.close()
+
+
+async def test_local_weights_play_token_by_token(tmp_path: Path, provider: DockerSandboxes) -> None:
+    path = await asyncio.to_thread(tiny, tmp_path / "models")
+    result = await evaluate_local(path, tmp_path / "run", provider, max_context=1500)
+    assert not result.passed
+    transcript = read_transcript(tmp_path / "run" / str(result.transcript))
+    assert transcript.turns
+    for turn in transcript.turns:
+        assert turn.token_ids
+        assert len(turn.token_ids) == len(turn.logprobs or [])
+    assert result.output_tokens == sum(len(turn.token_ids or []) for turn in transcript.turns)
+
+
+@pytest.mark.slow
+async def test_the_tiny_teacher_solves_its_problem(tmp_path: Path, provider: DockerSandboxes) -> None:
+    from rtl_agent_gym.demo.tiny import make_tiny
+
+    models = await asyncio.to_thread(make_tiny)
+    result = await evaluate_local(models.teacher_path, tmp_path, provider, temperature=0.0)
+    assert result.passed, result
+
+
+async def test_a_model_service_that_goes_away_is_named_in_the_transcript(
+    tmp_path: Path, provider: DockerSandboxes
+) -> None:
+    away = {"status": 503, "error": {"message": "overloaded", "type": "server_error"}}
+    with ChatServer([call("ls"), away]) as server:
+        policy = ChatPolicy("local/model", ModelOptions(base_url=server.url, attempts=1))
+        try:
+            (result,) = await play(tmp_path, problems(1), policy, provider, attempts=1)
+        finally:
+            await policy.close()
+    assert (result.cause, result.score) == ("machine", None)
+    assert "overloaded" in str(result.fault)
+    (path,) = (tmp_path / "transcripts").iterdir()
+    end = read_transcript(path).end
+    assert end is not None
+    assert end.stop_reason == "error"
+    assert "overloaded" in str(end.error)
+
+
+async def test_a_single_turn_evaluation_is_graded_and_kept_in_memory(provider: DockerSandboxes, tmp_path: Path) -> None:
+    rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path)
+    config = EvaluationConfig(problems=problems(1), policy="golden", episode=rules, keep=False, cache=False)
+    found = await evaluate(config, provider=provider)
+    (result,) = found.results
+    assert (result.passed, result.turns, found.folder, found.summary.passed) == (True, 1, None, 1)
+    transcript = read_transcript(Path(str(result.transcript)))
+    assert transcript.header.options["single_turn"] is True
+    assert "execute_bash" not in transcript.header.system
+    assert found.record.rules == {"single_turn": True}
+
+
+async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: DockerSandboxes, tmp_path: Path) -> None:
+    def by_syntax(score: Score) -> float:
+        return 7 * score.syntax
+
+    config = EvaluationConfig(problems=problems(1), folder=tmp_path, reward=by_syntax, cache=False)
+    (result,) = (await evaluate(config, provider=provider)).results
+    assert result.score is not None
+    assert result.score.reward == 7
+    assert read_config(tmp_path).weights.endswith("by_syntax")
+    assert (tmp_path / "summary.json").is_file()
+    with pytest.raises(UsageError, match="holds results already"):
+        await evaluate(replace(config, resume=False), provider=provider)
+
+
+@pytest.mark.parametrize("name", ["samples", "concurrency", "gradings", "attempts"])
+def test_numbers_out_of_range_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be at least 1, got 0"):
+        EvaluationConfig(**{name: 0})  # type: ignore[arg-type]

@@ -1,0 +1,52 @@
+"""Providers that meddle with the sandboxes of a real one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from rtl_agent_gym.sandboxes import Process, Sandbox, SandboxProvider, SandboxSpec
+
+
+class ProviderAround(SandboxProvider):
+    """A provider that passes everything to another, which stays open; tests change what they are about."""
+
+    def __init__(self, provider: SandboxProvider) -> None:
+        self.provider: Any = provider
+
+    async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+        return await self.provider.create(spec)
+
+    async def image(self) -> str:
+        return await self.provider.image()
+
+    async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
+        return await self.provider.build_image(files, dockerfile=dockerfile)
+
+    async def close(self) -> None: ...
+
+
+def act_beside(sandbox: Any, act: Callable[[], Awaitable[None]]) -> None:
+    """Do something to a sandbox while its process works."""
+
+    def around(process: Any) -> Process:
+        inner = process.communicate
+
+        async def communicate(*args: Any, **options: Any) -> Any:
+            running = asyncio.ensure_future(inner(*args, **options))
+            await act()
+            return await running
+
+        process.communicate = communicate
+        return process
+
+    if sandbox.standby is not None:
+        around(sandbox.standby)
+    else:
+        spawn = sandbox.spawn
+
+        async def spawned(*args: Any, **options: Any) -> Process:
+            return around(await spawn(*args, **options))
+
+        sandbox.spawn = spawned

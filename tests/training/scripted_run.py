@@ -1,0 +1,116 @@
+"""Whole runs with scripts in the model's place: the environments, vocabularies and harness are real."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tinker
+
+from rtl_agent_gym.envs.tinker_data import CVDPDataset
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.training.checkpointer import Checkpointer
+from rtl_agent_gym.training.dataset import make_dataset, token_bytes_of
+from rtl_agent_gym.training.evaluator import Evaluator
+from rtl_agent_gym.training.loop import TrainingLoop
+from rtl_agent_gym.training.options import parse_options
+from rtl_agent_gym.training.plan import Models, Plan
+from rtl_agent_gym.training.progress import Progress
+from rtl_agent_gym.training.rollout_store import rollout_name
+from rtl_agent_gym.training.rollouts import turn_seed
+from rtl_agent_gym.training.run_folder import RunFolder
+from rtl_agent_gym.training.teachers import Teacher
+from tests.envs.scripted_tinker import LOGPROB, encode
+
+STEPS = 2
+
+
+@dataclass
+class Scripted:
+    """Tinker's service with scripts in the model's place: each member of a group says its own."""
+
+    scripts: list[list[str]]
+    data: list[list[Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.texts = {
+            turn_seed(0, rollout_name(step, 0, member), turn): text
+            for step in range(STEPS)
+            for member, script in enumerate(self.scripts)
+            for turn, text in enumerate(script, 1)
+        }
+
+    async def save_weights_and_get_sampling_client(self) -> Scripted:
+        return self
+
+    async def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Any:
+        ids = encode(self.texts[sampling_params.seed])
+        said = tinker.SampledSequence(
+            stop_reason="stop", sequence_id="0", tokens_np=np.array(ids), logprobs_np=np.full(len(ids), LOGPROB)
+        )
+        return tinker.SampleResponse(sequences=[said])
+
+    async def forward_backward(self, data: list[Any], loss_fn: str) -> Any:
+        self.data.append(data)
+        outputs = [{"logprobs": datum.loss_fn_inputs["logprobs"]} for datum in data]
+        return tinker.ForwardBackwardOutput(loss_fn_output_type="x", loss_fn_outputs=outputs, metrics={})
+
+    async def optim_step(self, params: Any) -> Any:
+        return tinker.types.OptimStepResponse()
+
+    async def save_state(self, name: str) -> Any:
+        return tinker.types.SaveWeightsResponse(path=f"state/{name}")
+
+    async def save_weights_for_sampler(self, name: str) -> Any:
+        return tinker.types.SaveWeightsForSamplerResponse(path=f"sampler/{name}")
+
+    async def delete(self, path: str) -> None:
+        pass
+
+
+def make_plan(folder: Path, problems: Sequence[Problem], *arguments: str, held_out: Sequence[Problem] = ()) -> Plan:
+    """The plan of a run that speaks Qwen3's dialect."""
+    o = parse_options([f"log_path={folder}", "eval_every=0", *arguments])
+    models = Models("s", o.teacher_model, "Qwen/Qwen3-8B", "qwen3")
+    return Plan(o, "tinker", list(problems), models, list(held_out))
+
+
+async def run(
+    plan: Plan,
+    service: Any,
+    make_teacher: Callable[[CVDPDataset], Awaitable[Teacher | None]],
+    prepare: Callable[[CVDPDataset], None] = lambda _: None,
+) -> RunFolder:
+    """Do the run of a plan.
+
+    Args:
+        plan: From `make_plan`.
+        service: In the place of the engine, its trainer and its sampler.
+        make_teacher: Makes the teacher.
+        prepare: Called before the first step.
+    """
+    folder = RunFolder(plan.options.log_path)
+    folder.open(plan.options.model_dump(mode="json"), "resume")
+    dataset = make_dataset(plan, folder, plan.models)
+    teacher = await make_teacher(dataset)
+    prepare(dataset)
+
+    async def make_trainer(state: str | None) -> Any:
+        return service
+
+    try:
+        with Progress(plan.options.num_steps) as progress:
+            checkpointer = Checkpointer(plan.options, folder, service, make_trainer, progress)
+            await checkpointer.open()
+            evaluated = {"held_out": plan.held_out}
+            evaluator = Evaluator(plan.options, evaluated, dataset.config, folder.path / "evaluations", progress)
+            token_bytes = token_bytes_of(dataset.config)
+            await TrainingLoop(
+                plan.options, dataset, checkpointer, teacher, evaluator, folder, progress, token_bytes=token_bytes
+            ).run()
+    finally:
+        folder.close()
+    return folder

@@ -1,0 +1,103 @@
+"""Problems that are held out: chosen by a share, ids or a source; never trained on; evaluated in real containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tinker")
+
+from rtl_agent_gym.demo.recipe import TINY
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation.results import read_results
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems.bundled import BUNDLED_PROBLEMS
+from rtl_agent_gym.training.plan import Plan, plan_run
+from rtl_agent_gym.training.run_folder import RunFolder
+from rtl_agent_gym.transcripts import read_transcript
+from tests.envs.scripted_tinker import END, call
+from tests.training.scripted_run import STEPS, Scripted, make_plan, run
+from tests.training.test_feedback import no_teacher
+
+PROBLEMS = load_problems("bundled")
+IDS = [problem.id for problem in PROBLEMS]
+
+
+def planned(**options: Any) -> Plan:
+    return plan_run({"engine": "local", "problem_ids": ",".join(IDS)} | options, recipe=TINY)
+
+
+def ids(plan: Plan) -> tuple[list[str], list[str]]:
+    return [problem.id for problem in plan.problems], [problem.id for problem in plan.held_out]
+
+
+def test_a_share_is_held_out_by_the_seed() -> None:
+    train, held_out = ids(planned(held_out="0.4", seed="1"))
+    assert held_out
+    assert train
+    assert sorted(train + held_out) == sorted(IDS)
+    assert ids(planned(held_out="0.4", seed="1")) == (train, held_out)
+    assert ids(planned(held_out="0.4", seed="2")) != (train, held_out)
+
+
+def test_ids_are_held_out() -> None:
+    assert ids(planned(held_out=f"{IDS[1]}, {IDS[3]}")) == (
+        [name for name in IDS if name not in (IDS[1], IDS[3])],
+        [IDS[1], IDS[3]],
+    )
+
+
+def test_a_source_is_held_out_with_what_it_shares_with_the_training_problems(tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    lines = BUNDLED_PROBLEMS.read_text().splitlines(keepends=True)
+    source.write_text(lines[0] + lines[1].replace(IDS[1], "cvdp_agentic_rtlgym_another_0001"))
+    assert ids(planned(held_out=str(source))) == (IDS[1:], [IDS[0], "cvdp_agentic_rtlgym_another_0001"])
+    with pytest.raises(UsageError, match="held_out: bundled leaves no problem to train on"):
+        planned(held_out="bundled")
+
+
+@pytest.mark.parametrize(
+    ("held_out", "says"),
+    [
+        ("1.5", "held_out: .*between 0 and 1"),
+        ("1.0", "held_out: 1.0 leaves no problem to train on"),
+        ("0.0", "held_out: 0.0 holds out none"),
+        ("nowhere.jsonl", "held_out.*nowhere.jsonl"),
+        (f"{IDS[0]},typo", "held_out"),
+    ],
+)
+def test_what_cannot_be_held_out_is_refused(held_out: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        planned(held_out=held_out)
+
+
+class GivesUp(Scripted):
+    """Says the scripts in training, and gives up at once in every other episode."""
+
+    async def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Any:
+        self.texts.setdefault(sampling_params.seed, f"Done.{END}")
+        return await super().sample(prompt, num_samples, sampling_params)
+
+
+@pytest.mark.docker
+async def test_held_out_problems_are_evaluated_before_and_after(tmp_path: Path) -> None:
+    trained, held_out = PROBLEMS[:1], PROBLEMS[1:3]
+    service = GivesUp([[call("ls"), f"Done.{END}"]])
+    plan = make_plan(
+        tmp_path, trained, f"num_steps={STEPS}", "kl_penalty_coef=0", "teacher_model=none", "baseline=none",
+        held_out=held_out,
+    )  # fmt: skip
+    folder = await run(plan, service, no_teacher)
+    first, last = folder.metrics()
+    for row, name in ((first, "held_out_before"), (last, "held_out")):
+        assert (row[f"{name}/pass_rate"], row[f"{name}/reward"], row[f"{name}/episodes"]) == (0.0, 0.0, 2.0)
+    assert "held_out/pass_rate" not in first  # eval_every=0: at the end alone
+    for version in (0, STEPS):
+        results = read_results(tmp_path / "evaluations" / f"{version:06d}-held_out")
+        assert {result.problem_id for result in results} == {problem.id for problem in held_out}
+    played = [read_transcript(path).header.problem_id for path in RunFolder(tmp_path).transcripts.glob("*.jsonl")]
+    assert played == [trained[0].id] * STEPS
+    assert len(service.data) == STEPS
