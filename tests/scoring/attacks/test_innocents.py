@@ -47,7 +47,10 @@ INNOCENTS: dict[str, tuple[str, dict[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", INNOCENTS)
+@pytest.mark.parametrize(
+    "name",  # slow: two of three, as tests/scoring/test_habits.py has all habits at once
+    [pytest.param(name, marks=[pytest.mark.slow] if place % 3 else []) for place, name in enumerate(INNOCENTS)],
+)
 async def test_honest_designs_are_left_alone(name: str, provider: DockerSandboxes) -> None:
     body, files = INNOCENTS[name]
     head, _, rest = GOLDEN.rpartition("endmodule")
