@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Several workers share the processors: one thread each, where a library would take as many as there are processors.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell ignores Ctrl-C for what it starts in the background, and so would everything that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same commit always gives the same verdict. `./scripts/test --slow` searches with fresh seeds instead; what that
 # finds becomes an explicit example.
@@ -20,17 +30,33 @@ settings.register_profile("search", derandomize=False, print_blob=True)
 settings.load_profile("default")
 
 
-# A shell that starts a command in the background has it ignore Ctrl-C, and its children too; tests send it.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+LONGEST = (
+    "tests/demo/test_tiny",
+    "tests/scoring/attacks/test_attacks",
+    "tests/training/test_loop",
+    "tests/problems/test_bundled_scores",
+    "tests/scoring/test_scorer",
+    "tests/training/test_service",
+    "tests/evaluation/test_replay",
+    "tests/scoring/test_guard",
+    "tests/envs/test_gym_env",
+    "tests/scoring",
+    "tests/training",
+    "tests/examples",
+    "tests/envs",
+    "tests/episodes",
+    "tests/sandboxes",
+)
+"""Files and folders that take longest, in this order: workers that begin with them end at about the same time."""
 
-LONGEST = ("tests/training", "tests/examples", "tests/problems", "tests/engines")
-"""Folders whose files take longest: several processes end sooner when they begin with these."""
+
+def _place(item: pytest.Item) -> int:
+    return next((place for place, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and mark the property tests, so that they can be asked for."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    items.sort(key=_place)
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("property")
@@ -43,6 +69,17 @@ def cvdp_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"NVIDIA's CVDP rows are not at {folder.parent.name}/{folder.name} beside the checkout")
     return folder
+
+
+@pytest.fixture
+def no_waiting_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scorers start a sandbox when a grading needs one. A test would seldom use those that wait for the next."""
+    made = Scorer.__init__
+
+    def without(self: Scorer, *arguments: Any, **options: Any) -> None:
+        made(self, *arguments, **options | {"waiting": 0})
+
+    monkeypatch.setattr(Scorer, "__init__", without)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -18,18 +17,7 @@ from rtl_agent_gym.cli import checks
 from rtl_agent_gym.sandboxes import image
 from rtl_agent_gym.sandboxes.container import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect
-
-
-def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    program = "from rtl_agent_gym.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-        timeout=120,
-    )
+from tests.cli.in_process import call as command
 
 
 def by_part(output: str) -> dict[str, dict[str, str]]:

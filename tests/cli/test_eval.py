@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.transcripts import read_transcript
+from tests.cli import in_process
 from tests.policies.chat_server import ChatServer, call
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -38,9 +38,14 @@ COMMAND = [sys.executable, "-c", "from rtl_agent_gym.cli import main; main()", "
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """An evaluation with its results, and its gradings, below `folder`."""
+    return in_process.call("eval", "--out", str(folder / "run"), *arguments, XDG_CACHE_HOME=str(folder / "cache"))
+
+
+def run_alone(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own, whose log goes to stderr."""
     command = [*COMMAND, "--out", str(folder / "run"), *arguments]
-    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=200, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=200)
 
 
 def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -102,7 +107,7 @@ def test_a_chat_model_behind_an_own_server(tmp_path: Path) -> None:
     script = [call("ls", "pwd"), {"content": "I give up.\n```bash\ntouch rtl/x\n```"}]
     with ChatServer(script, refusals=1, faults=[{"status": 502, "body": "<html>Bad Gateway</html>"}]) as server:
         options = ["--policy", "chat:org/model", "--base-url", server.url, "--weights", "proxy", "--json"]
-        done = run(tmp_path, "--problem", ARBITER, *options, "-n", "2")
+        done = run_alone(tmp_path, "--problem", ARBITER, *options, "-n", "2")
     assert done.returncode == 0, done.stderr
     found = summary(done)
     assert (found["finished"], found["passed"]) == (2, 0)

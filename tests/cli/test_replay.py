@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pexpect
 import pytest
 
+from tests.cli.in_process import call as run
+
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-c", "from rtl_agent_gym.cli import main; main()"]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=200)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,16 +10,12 @@ import pytest
 from rtl_agent_gym.evaluation.outcome import episode_seed
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.transcripts import read_transcript
+from tests.cli.in_process import call as run
 from tests.policies.chat_server import ChatServer, call
 
 pytestmark = pytest.mark.docker
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from rtl_agent_gym.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
 
 
 def test_golden_is_shown_live_and_scored(tmp_path: Path) -> None:

@@ -92,9 +92,7 @@ async def test_a_golden_episode_is_identical(
     assert (report.compared_turns, report.score_compared, report.notes) == (4, True, [])
 
 
-async def test_every_bundled_golden_episode_gets_the_same_answers(
-    tmp_path: Path, provider: DockerSandboxes, static: Scorer
-) -> None:
+async def test_golden_episodes_get_the_same_answers(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:
     few = asyncio.Semaphore(4)
 
     async def one(problem: Problem) -> None:
@@ -103,7 +101,9 @@ async def test_every_bundled_golden_episode_gets_the_same_answers(
             report = await again(path, provider, static)
             assert report.identical, (problem.id, report.divergence)
 
-    await asyncio.gather(*(one(problem) for problem in PROBLEMS.values()))
+    # One of each category; the slow test below has all, and their gradings.
+    chosen = {problem.category: problem for problem in PROBLEMS.values()}
+    await asyncio.gather(*(one(problem) for problem in chosen.values()))
 
 
 @pytest.mark.slow

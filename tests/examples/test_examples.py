@@ -42,6 +42,7 @@ def test_arguments_are_explained(name: str) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.slow  # what it is made of has tests of its own: the vector of environments, and that training learns
 def test_the_loop_learns() -> None:
     rows = [[float(cell) for cell in line.split()] for line in run("custom_loop.py").splitlines()[1:-1]]
     assert [row[0] for row in rows] == [1, 2, 3]

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import runpy
+import warnings
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_benchmark_compares_both_ways() -> None:
-    command = [
-        sys.executable,
-        "benchmarks/rendering.py",
-        "--turns",
-        "10",
-        "--tokens",
-        "3000",
-        "--repeats",
-        "1",
-        "--json",
-    ]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=200
-    )
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+def test_the_benchmark_compares_both_ways(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--turns", "10", "--tokens", "3000", "--repeats", "1", "--json"]
+    monkeypatch.setattr("sys.argv", ["rendering.py", *options])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runpy.run_path(str(ROOT / "benchmarks" / "rendering.py"), run_name="__main__")
+    rows = json.loads(capsys.readouterr().out)
     assert [(row["renderer"], row["turns"]) for row in rows] == [
         (name, turns) for name in ("qwen3", "gpt_oss") for turns in (2, 4, 6, 8, 10)
     ]

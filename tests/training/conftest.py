@@ -1,10 +1,12 @@
-"""Models for the loop's tests."""
+"""Models for the loop's tests, and processes for it to run in."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import multiprocessing
 import shutil
-import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 
@@ -14,14 +16,27 @@ import pytest
 @pytest.fixture(scope="session")
 def toy() -> ModuleType:
     """The toy environment's module."""
-    path = Path(__file__).with_name("toy.py")
-    spec = importlib.util.spec_from_file_location("training_toy", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["training_toy"] = module
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("tests.training.toy")
+
+
+@pytest.fixture(scope="module")
+def start_toy() -> Callable[..., BaseProcess]:
+    """Starts a toy run in a process of its own.
+
+    Each process is forked from one that has imported the libraries and done nothing else: importing them takes seconds.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["tests.training.toy", "rtl_agent_gym.engines.local", "transformers.models.qwen3.modeling_qwen3"]
+    )
+
+    def start(folder: Path, *arguments: str) -> BaseProcess:
+        module = importlib.import_module("tests.training.toy")
+        process = context.Process(target=module.run_alone, args=(folder, *arguments))
+        process.start()
+        return process
+
+    return start
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +51,8 @@ def home(tmp_path: Path, toy_models: Path) -> Path:
     """A folder with a student and a teacher."""
     shutil.copytree(toy_models, tmp_path, dirs_exist_ok=True)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _scorers(no_waiting_sandboxes: None) -> None:
+    """Sandboxes in waiting are the scorer's business, and tested there."""

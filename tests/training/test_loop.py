@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -108,27 +105,26 @@ async def test_a_machines_fault_is_retried_and_a_lost_group_counted(toy: Any, ho
 
 
 @pytest.mark.parametrize("pipeline", [pytest.param("false", marks=pytest.mark.slow), "true"])
-async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, home: Path, pipeline: str) -> None:
+async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, start_toy: Any, home: Path, pipeline: str) -> None:
     arguments = ("num_steps=12", "group_size=4", "reward_coef=1", "baseline=running", f"pipeline={pipeline}")
     whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
     log, folder = home / "played.log", home / "killed"
-    command = [sys.executable, str(Path(toy.__file__)), str(home), *arguments, f"log_path={folder}"]
     sittings = 0
     while sittings < 12:
         sittings += 1
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()})
         before = log.read_text().count("\n") if log.exists() else 0
+        process = start_toy(home, *arguments, f"log_path={folder}")
         deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
+        while process.is_alive() and time.monotonic() < deadline:
             played = log.read_text().count("\n") if log.exists() else 0
             if played >= before + 9 + sittings:  # in the midst of a step, and another place each time
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 break
             time.sleep(0.002)
-        _, errors = process.communicate(timeout=60)
-        if process.returncode == 0:
+        process.join(60)
+        if process.exitcode == 0:
             break
-        assert process.returncode == -signal.SIGKILL, errors.decode()
+        assert process.exitcode == -signal.SIGKILL, (home / "errors.log").read_text()
     assert sittings > 2
     again = await toy.run(home, *arguments, f"log_path={folder}")  # nothing is left to do
     rows = again.folder.metrics()
@@ -153,7 +149,7 @@ async def test_a_pipelined_run_reports_its_lag(toy: Any, home: Path) -> None:
     assert [row["progress/lag"] for row in ran.folder.metrics()] == [0, 1, 1, 1]
 
 
-async def test_the_lag_is_bounded_and_a_resumed_run_keeps_it(toy: Any, home: Path) -> None:
+async def test_the_lag_is_bounded_and_a_resumed_run_keeps_it(toy: Any, start_toy: Any, home: Path) -> None:
     arguments = ("num_steps=6", "baseline=running", "reward_coef=1", "max_lag=2")
     whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
     rows = whole.folder.metrics()
@@ -162,12 +158,11 @@ async def test_the_lag_is_bounded_and_a_resumed_run_keeps_it(toy: Any, home: Pat
     assert [one["version"] for one in last] == [1, 2]
     assert all(Path(one["weights"]).name.startswith("behind-") for one in last)
     log, folder = home / "played.log", home / "killed"
-    command = [sys.executable, str(Path(toy.__file__)), str(home), *arguments, f"log_path={folder}"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()})
-    while process.poll() is None and (not log.exists() or log.read_text().count("\n") < 18):
+    process = start_toy(home, *arguments, f"log_path={folder}")
+    while process.is_alive() and (not log.exists() or log.read_text().count("\n") < 18):
         time.sleep(0.002)
     process.kill()
-    process.communicate()
+    process.join()
     again = await toy.run(home, *arguments, f"log_path={folder}")
     assert differs(again.weights, whole.weights) < 1e-6
     assert [row["progress/lag"] for row in again.folder.metrics()] == [0, 1, 2, 2, 2, 2]

@@ -1,7 +1,7 @@
 """A small environment of tinker-cookbook's kind, and models of a few thousand parameters, to run the loop on.
 
 An episode is two turns of one token each; its reward is the share of sampled ids below half of the vocabulary.
-Run as a program it does a whole run, so that a test can kill it: ``python toy.py FOLDER option=value …``.
+`run_alone` does a whole run in a process that a test can kill.
 """
 
 from __future__ import annotations
@@ -233,7 +233,8 @@ async def _run(
     return Ran(run_folder, faults, load_file(Path(final) / "model.safetensors"))
 
 
-if __name__ == "__main__":
+def run_alone(folder: Path, *arguments: str) -> None:
+    """Do a toy run and note each episode played in ``played.log``; errors go to ``errors.log``."""
+    sys.stderr = (folder / "errors.log").open("a")
     logging.basicConfig(level=logging.WARNING)
-    home = Path(sys.argv[1])
-    asyncio.run(run(home, *sys.argv[2:], faults=Faults(log=home / "played.log")))
+    asyncio.run(run(folder, *arguments, faults=Faults(log=folder / "played.log")))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -36,12 +37,15 @@ ATTACKS = [
 ]
 
 
-def _rows(attacks: list[Attack]) -> list[object]:
-    """Of each class every second row is among the slow ones, beside those that take long by themselves."""
+def _rows(attacks: list[Attack], *, quick: Callable[[int], bool] = lambda number: number % 4 == 0) -> list[object]:
+    """Rows by class. Slow are those that take long by themselves, and all whose number in their class is not quick.
+
+    Rows of a class are spelled differently and meet the same wall, so by default every fourth is graded.
+    """
     seen: Counter[int] = Counter()
     rows: list[object] = []
     for attack in attacks:
-        slow = attack.slow or seen[attack.threat] % 2 == 1
+        slow = attack.slow or not quick(seen[attack.threat])
         seen[attack.threat] += 1
         rows.append(pytest.param(attack, id=attack.name, marks=[pytest.mark.slow] if slow else []))
     return rows
@@ -58,13 +62,21 @@ def test_there_are_enough_of_them() -> None:
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 40
 
 
-@pytest.mark.parametrize("attack", _rows([attack for attack in ATTACKS if attack.walls]))
+THEFTS = [attack for attack in ATTACKS if attack.walls]
+
+
+@pytest.mark.parametrize("attack", _rows(THEFTS, quick=lambda number: number == 0))
 async def test_a_theft_works_until_its_wall_stands(attack: Attack, provider: DockerSandboxes) -> None:
-    stolen, defended = await asyncio.gather(*(grade(attack, provider, walls=walls) for walls in (False, True)))
+    """Quick: one of each class. That an attack works at all depends on the attack alone, which seldom changes."""
+    stolen = await grade(attack, provider, walls=False)
     assert stolen.passed, stolen.reason
     assert stolen.reward >= 1.0
     assert stolen.violations == []
-    _assert_beaten(attack, defended)
+
+
+@pytest.mark.parametrize("attack", _rows(THEFTS))
+async def test_a_theft_earns_nothing(attack: Attack, provider: DockerSandboxes) -> None:
+    _assert_beaten(attack, await grade(attack, provider, walls=True))
 
 
 @pytest.mark.parametrize("attack", _rows([attack for attack in ATTACKS if not attack.walls]))

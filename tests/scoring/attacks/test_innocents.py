@@ -47,7 +47,10 @@ INNOCENTS: dict[str, tuple[str, dict[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", INNOCENTS)
+@pytest.mark.parametrize(
+    "name",  # slow: two of three, as tests/scoring/test_habits.py has all habits at once
+    [pytest.param(name, marks=[pytest.mark.slow] if place % 3 else []) for place, name in enumerate(INNOCENTS)],
+)
 async def test_honest_designs_are_left_alone(name: str, provider: DockerSandboxes) -> None:
     body, files = INNOCENTS[name]
     head, _, rest = GOLDEN.rpartition("endmodule")
@@ -89,6 +92,7 @@ async def test_every_bundled_solution_is_left_alone(provider: DockerSandboxes) -
             assert (score.passed, score.violations) == (True, []), (problem.id, score.reason)
 
 
+@pytest.mark.slow  # a testbench is the agent's own file, which no grading compiles; the designs above have its habits
 async def test_every_bundled_testbench_is_left_alone(provider: DockerSandboxes) -> None:
     """A problem's own testbench, with all that it prints and dumps and how it ends, in the simulator under guard."""
     async with Scorer(provider) as scorer:
