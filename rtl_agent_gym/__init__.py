@@ -46,7 +46,17 @@ _PACKAGES = {
     "score_files": "scoring",
 }
 
-__all__ = ["__version__", *_PACKAGES]  # noqa: PLE0604
+__all__ = [
+    "Episode",
+    "EpisodeConfig",
+    "Problem",
+    "Score",
+    "Scorer",
+    "__version__",
+    "evaluate",
+    "load_problems",
+    "score_files",
+]
 
 
 def __getattr__(name: str) -> _Any:

@@ -116,6 +116,8 @@ def public_names() -> list[tuple[str, str]]:
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
             home = f"{getattr(value, '__module__', package)}.{getattr(value, '__qualname__', name)}"
+            if name in getattr(module, "_PACKAGES", {}):  # imported at first use, and shown where it lives
+                home = f"{package}.{module._PACKAGES[name]}.{name}"
             names.append((f"{package}.{name}", home))
     return names
 
