@@ -96,7 +96,7 @@ def test_help_of_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> 
     assert ended("train", "--help") == 0
     said = capsys.readouterr().out
     assert "Train a model on problems" in said
-    assert said.index("--json") < said.index("\n  kl_penalty_coef=0.7\n      Weight of the teacher KL")
+    assert said.index("--json") < said.index("\n  kl_penalty_coef=0.7\n      Weight of the KL to the teacher")
     assert ended("train", "distill", "--options") == 0
     assert "  kl_penalty_coef=0.7\n" in capsys.readouterr().out
 

@@ -207,8 +207,8 @@ class Process:
         return mine & set(now)
 
     def kill(self) -> None:
-        """Kill it and whatever it started."""
-        signal_all(self.remains(), signal.SIGKILL)
+        """Kill it and whatever it started; itself first, or it could see a child's end and exit on its own."""
+        signal_all(sorted(self.remains(), key=lambda pid: pid != self.pid), signal.SIGKILL)
 
     def on_death(self, code: int, alone: bool) -> None:
         """Its main process has ended: end the rest and report. Everything that lives here is its own if it is alone."""
