@@ -14,7 +14,9 @@ from .tasks import HOSTILE, KNOWN, METHODS
 
 TOOLS = "/opt/rtl-agent-gym/real"
 """Where the image has the simulators' real programs, each under its own name."""
-READABLE = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
+EDITABLE = ("/code/rtl", "/code/verif", "/code/docs")
+"""Folders of the submitted files."""
+READABLE = (*EDITABLE, "/code/rundir")
 """Folders whose files a design may include."""
 WORK = ("/code", "/rundir")
 """Folders whose files a design may read while it runs, beside the one it runs in; what is secret in them apart."""
@@ -22,6 +24,10 @@ SECRET = ("/src", "/code/src", "/proc", "/sys", "/etc", "/opt", "/venv")
 """Folders of the checker's and the machine's: a design that asks for a file there reaches for the checker."""
 LOADED = (".xml", ".py", ".pyc", ".pth", ".so", ".vpi", ".vpl", ".vvp", ".ini", ".cfg", ".toml", ".env", ".json")
 """Endings of names that a checker reads or loads: a design that would write such a file reaches for the checker."""
+COCOTB_DUMP = "cocotb_iverilog_dump.v"
+"""The source that cocotb adds where the harness wants waveforms."""
+LONGEST_NAME = 200
+"""Bytes of a file's name that certainly fit every file system."""
 LIBRARIES = ("/usr", "/opt", "/venv", "/src")
 """Folders from which the simulator may load modules of code: the image's own, and the harness's."""
 
@@ -48,16 +54,22 @@ def short(path: str) -> str:
 
 
 def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
-    """What a compiled design would do: (violations, why it is refused, whether its waveforms can be left out)."""
+    """What a compiled design would do: (violations, why it is refused, whether its waveforms can be left out).
+
+    They can where each waveform file could be created. Where one cannot be, the simulator stops, and so it must here.
+    """
     with open(path, "rb") as stream:
         text = stream.read()
     files = [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
     violations, refusals = [], []
-    dumps: list[bytes | None] = []
+    dumps, computed = [b"dump"], []
     for call in CALL.finditer(text):
         name, number = call["name"].decode("latin-1"), int(call["file"])
         if name == "$dumpfile":
-            dumps.append(call["literal"])
+            if call["literal"] is not None:
+                dumps.append(call["literal"])
+            else:
+                computed.append(files[number] if number < len(files) else "?")
         elif name in HOSTILE or (name not in KNOWN and not name.startswith(METHODS)):
             place = f"{short(files[number]) if number < len(files) else '?'}:{int(call['line'])}"
             if name in HOSTILE:
@@ -68,6 +80,24 @@ def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
         loaded = os.fsdecode(module[1] or b"")
         if not below(os.path.realpath(loaded), LIBRARIES):
             violations.append(f"{path}: loads {loaded!r} into the simulator by :vpi_module")
-    # Where a waveform file cannot be made the simulator stops, and so it must here. A computed name is never tried.
-    silent = None in dumps or all(os.access(os.path.dirname(name or b"") or b".", os.W_OK) for name in dumps)
+    silent = (not computed or _is_cocotbs(computed)) and all(map(_can_be_created, dumps))
     return violations, refusals, silent
+
+
+def _is_cocotbs(computed: list[str]) -> bool:
+    """Whether the only computed name of a waveform file is in the module that cocotb adds for a harness with waveforms.
+
+    A `line directive can claim that file, too. But then it does not exist, or there are two computed names.
+    """
+    file = os.path.abspath(computed[0])
+    added = os.path.basename(file) == COCOTB_DUMP and not below(file, EDITABLE) and os.path.exists(file)
+    return added and len(computed) == 1
+
+
+def _can_be_created(name: bytes) -> bool:
+    """Whether a waveform file of this name can be opened for writing, whichever ending the simulator adds to it."""
+    folder, start = os.path.split(name)
+    if len(name) > LONGEST_NAME or not os.access(folder or b".", os.R_OK | os.W_OK | os.X_OK):
+        return False
+    alike = [entry for entry in os.scandir(folder or b".") if entry.name.startswith(start)]
+    return all(entry.is_file() and os.access(entry.path, os.W_OK) for entry in alike)
