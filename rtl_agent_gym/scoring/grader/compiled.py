@@ -1,8 +1,8 @@
 """Judges a compiled design: which system tasks it calls, and which modules of code it loads into the simulator.
 
-Icarus writes each call of a system task, with the file and line it stands in, into the compiled `.vvp`, however it was
-spelled in the source. The simulator has no task that starts a process, and which files a task opens is decided when it
-does (`wall.c`). So what is found here names an attempt, or says why a simulation is refused, before anything runs.
+Icarus writes each call of a system task with its file and line into the compiled `.vvp`, however the source spells it.
+The simulator has no task that starts a process, and `wall.c` decides which files a task may open when it opens them. So
+this module reports attempts, and reasons for refusing a simulation, before anything runs.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import re
 from .tasks import HOSTILE, KNOWN, METHODS
 
 TOOLS = "/opt/rtl-agent-gym/real"
-"""Where the image has the simulators' real programs, each under its own name."""
+"""The image's folder of the simulators' real programs, each under its own name."""
 EDITABLE = ("/code/rtl", "/code/verif", "/code/docs")
 """Folders of the submitted files."""
 READABLE = (*EDITABLE, "/code/rundir")
 """Folders whose files a design may include."""
 WORK = ("/code", "/rundir")
-"""Folders whose files a design may read while it runs, beside the one it runs in; what is secret in them apart."""
+"""Folders whose files a design may read while it runs, in addition to its working folder; `SECRET` takes precedence."""
 SECRET = ("/src", "/code/src", "/proc", "/sys", "/etc", "/opt", "/venv")
-"""Folders of the checker's and the machine's: a design that asks for a file there reaches for the checker."""
+"""Folders of the checker and the machine: a design that opens a file there attacks the checker."""
 LOADED = (".xml", ".py", ".pyc", ".pth", ".so", ".vpi", ".vpl", ".vvp", ".ini", ".cfg", ".toml", ".env", ".json")
-"""Endings of names that a checker reads or loads: a design that would write such a file reaches for the checker."""
+"""Endings of names that a checker reads or loads: a design that would write such a file attacks the checker."""
 COCOTB_DUMP = "cocotb_iverilog_dump.v"
 """The source that cocotb adds where the harness wants waveforms."""
 LONGEST_NAME = 200
@@ -38,7 +38,7 @@ CALL = re.compile(
     rb'(?:%vpi_(?:call|func)[/a-z]*|\.sfunc(?:/e)?)[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+"(?P<name>\$[^"\\]+)"'
     rb'(?:, "(?P<literal>[^"\\]*)" \{)?'
 )
-"""A call; no text of a design looks like one, as quotation marks in it have backslashes before them."""
+"""A call; no text of a design looks like one, since quotation marks in texts are escaped."""
 MODULE = re.compile(rb'^:vpi_module\s*(?:"([^"\n]*)")?', re.MULTILINE)
 FILES = re.compile(rb'^\s*"((?:[^"\\]|\\.)*)";', re.MULTILINE)
 
@@ -56,7 +56,7 @@ def short(path: str) -> str:
 def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
     """What a compiled design would do: (violations, why it is refused, whether its waveforms can be left out).
 
-    They can where each waveform file could be created. Where one cannot be, the simulator stops, and so it must here.
+    They can be left out if each waveform file could be created. Otherwise the simulator may stop, and must do so here.
     """
     with open(path, "rb") as stream:
         text = stream.read()
