@@ -39,7 +39,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 @dataclass
 class Reply:
-    """The end of one request."""
+    """The final reply to a request."""
 
     header: dict[str, Any]
     body: bytes
@@ -58,7 +58,7 @@ class Channel(asyncio.Protocol):
     """One warden's requests and replies. Owns its socket: closing the channel, or losing it, ends the warden.
 
     Args:
-        name: What to call the sandbox in messages.
+        name: The sandbox's name, for messages.
     """
 
     def __init__(self, name: str) -> None:
@@ -70,9 +70,9 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._lost: str | None = None
         self.broken: str | None = None
-        """Why the warden could not go on, in its own words; None where it has said nothing of the kind."""
+        """Why the warden could not continue, if it reported that."""
         self.memory_full = False
-        """Whether the warden has last said that the sandbox's own memory is full."""
+        """Whether the warden's last report says that the sandbox's own memory is full."""
 
     @classmethod
     async def open(cls, sock: socket.socket, name: str) -> Channel:
@@ -83,15 +83,15 @@ class Channel(asyncio.Protocol):
         return channel
 
     async def greeting(self, timeout: float) -> None:
-        """Wait until the warden says that it is there.
+        """Wait for the warden's first message.
 
         Raises:
-            SandboxLost: It said nothing within `timeout` seconds, or ended.
+            SandboxLost: There was none within `timeout` seconds, or the warden ended.
         """
         try:
             await asyncio.wait_for(asyncio.shield(self._greeting), timeout)
         except TimeoutError:
-            raise SandboxLost(f"sandbox {self.name} did not start within {timeout:g} s{self._said()}") from None
+            raise SandboxLost(f"sandbox {self.name} did not start within {timeout:g} s{self._stderr()}") from None
 
     async def request(
         self,
@@ -105,12 +105,12 @@ class Channel(asyncio.Protocol):
         """Send a request and wait for its reply; output pieces are put before the reply's body.
 
         Args:
-            patience: Seconds after which a silent warden counts as lost; None to wait for as long as it takes.
-            on_piece: Told of each piece of output as it comes.
+            patience: Seconds after which a silent warden counts as lost; None for no limit.
+            on_piece: Called with each piece of output as it arrives.
 
         Raises:
-            SandboxLost: The warden is gone, or is silent. After its silence the channel is still open: see `give_up`.
-            OSError: The warden could not do it; the errno is the one from inside.
+            SandboxLost: The warden is gone or silent. If it is silent, the channel stays open: see `give_up`.
+            OSError: The warden could not do it; the errno is the sandbox's.
         """
         pieces: list[bytes] = []
 
@@ -123,7 +123,7 @@ class Channel(asyncio.Protocol):
         return Reply(reply.header, b"".join([*pieces, reply.body]))
 
     def send(self, kind: bytes, header: Mapping[str, Any], body: bytes, on_piece: Piece) -> Pending:
-        """Send a request, and wait for nothing. Raises `SandboxLost` when the warden is gone."""
+        """Send a request without waiting. Raises `SandboxLost` when the warden is gone."""
         number = next(self._ids)
         pending = Pending(number, asyncio.get_running_loop().create_future(), on_piece)
         self.tell(kind, {**header, "id": number}, body)
@@ -131,13 +131,13 @@ class Channel(asyncio.Protocol):
         return pending
 
     def tell(self, kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Send what is answered by nothing. Raises `SandboxLost` when the warden is gone."""
+        """Send a message that has no reply. Raises `SandboxLost` when the warden is gone."""
         if self._lost is not None or self._transport is None:
             raise SandboxLost(self._lost or f"sandbox {self.name} is closed")
         self._transport.write(pack(kind, header, body))
 
     async def wait(self, pending: Pending, patience: float | None) -> Reply:
-        """Wait for the reply to what `send` has sent. See `request`."""
+        """Wait for the reply to a request of `send`. See `request`."""
         try:
             return await asyncio.wait_for(asyncio.shield(pending.future), patience)
         except TimeoutError:
@@ -153,18 +153,18 @@ class Channel(asyncio.Protocol):
         self.give_up(f"sandbox {self.name} is closed")
 
     def give_up(self, reason: str) -> None:
-        """End it for a reason, which every later request is refused with; for the first one where there are several."""
+        """End it. Every pending or later request fails with the first reason given."""
         if self._lost is None:
             self._lost = reason
             for pending in self._pending.values():
                 pending.future.set_exception(SandboxLost(reason))
-                pending.future.exception()  # seen: nobody need await it
+                pending.future.exception()  # marks it as retrieved, since nobody may await it
             self._pending.clear()
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
 
-    # What follows is called by the event loop.
+    # The event loop calls the following methods.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -173,7 +173,7 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self.give_up(f"sandbox {self.name} went away{f' ({exc})' if exc else ''}{self._said()}")
+        self.give_up(f"sandbox {self.name} went away{f' ({exc})' if exc else ''}{self._stderr()}")
 
     def data_received(self, data: bytes) -> None:
         self._raw += data
@@ -208,10 +208,10 @@ class Channel(asyncio.Protocol):
         future = self._pending.pop(number).future
         if kind == b"e":
             future.set_exception(OSError(header.get("errno") or 0, header["message"]))
-            future.exception()  # seen: nobody need await it
+            future.exception()  # marks it as retrieved, since nobody may await it
         else:
             future.set_result(Reply(header, body))
 
-    def _said(self) -> str:
+    def _stderr(self) -> str:
         text = bytes(self._errors).decode(errors="replace").strip()
         return f"; it said: {text}" if text else ""

@@ -54,7 +54,7 @@ class DockerClient:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            await asyncio.wait([future])  # a thread cannot be cancelled; what it made is known before we go on
+            await asyncio.wait([future])  # a thread cannot be cancelled, so wait for its result
             raise
 
     def take_uid(self) -> int:
@@ -65,7 +65,7 @@ class DockerClient:
         return uid
 
     def return_uid(self, uid: int) -> None:
-        """A sandbox is gone, and its user with it."""
+        """Release the user id of a sandbox that has ended."""
         self._uids.discard(uid)
 
     def attach(self, container: str) -> socket.socket:
@@ -89,8 +89,8 @@ class DockerClient:
 
 
 def _sweep(api: Any) -> None:
-    """Remove what a client left that was killed between creating a container and starting it, the one moment in which
-    a container's life does not hang on its owner.
+    """Remove containers of clients that were killed between creating and starting them. Only then does a container
+    outlive its owner.
     """
     for found in api.containers(all=True, filters={"label": OWNER_LABEL, "status": "created"}):
         if not owner_lives(found["Labels"][OWNER_LABEL]):

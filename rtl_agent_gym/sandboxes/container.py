@@ -1,4 +1,4 @@
-"""One sandbox in a Docker container: how it is started, talked to, and ended."""
+"""One sandbox in a Docker container: its start, its requests, and its end."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from .warden import program
 
 START_PATIENCE = 60.0
 GRACE = 15.0
-"""Seconds beyond a command's own time-out after which a silent sandbox counts as lost."""
+"""Seconds after a command's time-out when a silent sandbox counts as lost."""
 
 
 class DockerSandbox(Sandbox):
     """One container with a warden in it; implements `Sandbox`.
 
     Args:
-        client: Of the daemon; its provider's.
-        spec: What it is made of.
+        client: The provider's client of the daemon.
+        spec: Image, limits and files.
         image: Name or id; None for the package's own simulation image.
-        on_close: Told when it has ended.
+        on_close: Called when it has ended.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class DockerSandbox(Sandbox):
         self._starting = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._verdict: asyncio.Task[RTLGymError] | None = None
-        """Why it was lost, and by whose doing."""
+        """Why it was lost: by its commands or by the machine."""
         self._used = False
         """Whether a command has been run in it."""
         self.image_id = ""
         self.uid = -1
-        """The user of its commands, on the daemon's machine too; the keeper's is the next. No other sandbox has it."""
+        """The unique user id of its commands, also on the daemon's machine; the keeper has the next one."""
 
     @property
     def id(self) -> str:
@@ -69,7 +69,7 @@ class DockerSandbox(Sandbox):
         return self._name
 
     async def open(self) -> None:
-        """Create and start the container and greet its warden. After a failure, `close` removes what there is."""
+        """Create and start the container and wait for its warden. After a failure, `close` removes the container."""
         async with self._starting:
             self._channel = await Channel.open(await self._client.call(self._start), self._name)
             if self._closing is not None:
@@ -86,8 +86,8 @@ class DockerSandbox(Sandbox):
         api, spec = self._client.api(), self._spec
         image = self._image or find_image(api)
         self.image_id = api.inspect_image(image)["Id"]
-        # A scoring sandbox has two users. Its process 1 starts as root, with the right to change users and no other,
-        # and gives it up before it says that it is there.
+        # A scoring sandbox has two users. Its process 1 starts as root with only the capabilities to change users, and
+        # gives them up before its first message.
         agent, self.uid = spec.role == "agent", self._client.take_uid()
         words = ["shell"] if agent else [f"keeper={self.uid + 1}", f"worker={self.uid}"]
         self._container = api.create_container(
@@ -108,7 +108,7 @@ class DockerSandbox(Sandbox):
         return self._socket
 
     def abandon(self) -> None:
-        """End it without its event loop: the container goes when its socket does."""
+        """End it without its event loop: closing the socket ends the container."""
         if self._socket is not None:
             self._socket.close()
 
@@ -120,13 +120,13 @@ class DockerSandbox(Sandbox):
     async def _end(self) -> None:
         if self._channel is not None:
             self._channel.close()
-        async with self._starting:  # whoever starts it sees that it was closed
+        async with self._starting:  # a start in progress sees that it was closed
             if self._channel is not None:
                 self._channel.close()
             if self._socket is not None:
                 self._socket.close()
             if self._container:
-                # Docker removes it by itself once the warden ends; this only makes sure that it is gone on return.
+                # Docker removes it when the warden ends; this only ensures that it is gone on return.
                 with contextlib.suppress(SandboxError):
                     await self._client.call(self._remove, ending=True)
         self._client.return_uid(self.uid)
@@ -141,15 +141,16 @@ class DockerSandbox(Sandbox):
 
     @contextlib.asynccontextmanager
     async def _classifying(self) -> AsyncIterator[None]:
-        """Tell what a command has broken from what the machine has. Callers ask for nothing impossible, so what the
-        warden could not do is one of the two as well.
+        """Translate failures to `SandboxBroken` (by commands) or `SandboxLost` (by the machine).
+
+        Callers only make valid requests, so an operation that the warden cannot perform is one of the two.
         """
         if self._verdict is not None:
             raise await asyncio.shield(self._verdict)
         by_commands = self._used and self._spec.role == "agent" and self._closing is None
         try:
             yield
-        except BrokenPipeError:  # a process reads no more
+        except BrokenPipeError:  # a process does not read its stdin
             raise
         except OSError as error:
             kind = SandboxBroken if by_commands else SandboxLost
@@ -167,14 +168,14 @@ class DockerSandbox(Sandbox):
             self._channel.give_up(str(error))
 
     async def _judge(self, lost: SandboxLost) -> RTLGymError:
-        """What a loss is, once commands have been run: theirs where there is evidence, the machine's otherwise."""
+        """The error for a loss after commands were run: their fault if there is evidence, else the machine's."""
         assert self._channel is not None
         broken, full = self._channel.broken, self._channel.memory_full
         try:
             why = await self._client.call(
                 lambda: own_doing(self._client.api(), self._container, self._spec, broken, full)
             )
-        except SandboxError:  # the daemon does not say
+        except SandboxError:  # the daemon does not answer
             why = ""
         self._give_up(lost)
         return SandboxBroken(f"the commands of sandbox {self._name} ended it: {why}") if why else lost
@@ -189,7 +190,7 @@ class DockerSandbox(Sandbox):
         keeper: bool = False,
         on_piece: OutputSink | None = None,
     ) -> Reply:
-        """Ask the warden of the commands for something, or the keeper's."""
+        """Send a request to the warden of the commands, or to the keeper's."""
         assert self._channel is not None
         header = {**header, "worker": self._has_worker and not keeper}
         async with self._classifying():

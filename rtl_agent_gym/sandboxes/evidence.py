@@ -1,16 +1,17 @@
-"""Whose doing it is that an agent's sandbox ended or fell silent.
+"""Finds out whether an agent's commands or the machine ended or silenced its sandbox.
 
-The kernel keeps every signal of a container's own processes from its process 1, and the warden's filter keeps them from
-its limits. So a sandbox ends in few ways, and the daemon and the warden tell them apart:
+The kernel protects a container's process 1 from signals of the container's other processes, and the warden's filter
+protects its limits. So a sandbox can end only in the following ways, which the daemon and the warden can distinguish:
 
-- The warden said that it could not go on: it met something that the commands had left for it.
-- The kernel's out-of-memory killer took it, after the warden had said that the container's own memory was full: the
-  commands had filled it. Otherwise the machine had no more.
-- Somebody outside killed, stopped or paused the container, the daemon is gone, or the client's line to it: the machine.
-- The warden is silent while the container uses all that it may of processors or memory: the commands starve it. Silent
-  in an idle container, it is starved or frozen from outside.
+- The warden reported that it could not continue: the commands' fault.
+- The kernel's out-of-memory killer ended it after the warden reported that the container's own memory was full: the
+  commands' fault. Without such a report, the machine was out of memory.
+- Something outside killed, stopped or paused the container, or the daemon or the connection is gone: the machine's
+  fault.
+- The warden is silent while the container uses all its processors or memory: the commands starve it. In an idle
+  container, it is starved or frozen from outside.
 
-What nobody can say is put down to the machine.
+In case of doubt the machine is to blame.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from .protocol import SandboxSpec
 
 _KILLED = 137
 _WAIT = 3
-"""Seconds, by the daemon's clock, in which it reports a container's end."""
+"""Seconds, by the daemon's clock, within which it reports a container's end."""
 _BUSY, _FULL = 0.85, 0.97
 """Share of its processors, and of its memory, from which on a container starves its own warden."""
 
 
 def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None, memory_full: bool) -> str:
-    """Why the sandbox's own commands ended it; empty where they did not, or nobody can say. Blocks for seconds.
+    """How the sandbox's own commands ended it; empty if they did not, or if that is unknown. Blocks for seconds.
 
     Args:
         api: The daemon's client.
         container: Its id.
-        spec: What it was made of.
-        broken: What its warden said when it could not go on.
-        memory_full: Whether its warden has last said that its own memory was full.
+        spec: Its limits.
+        broken: The warden's report that it could not continue, if any.
+        memory_full: Whether the warden's last report said that the sandbox's memory was full.
 
     Raises:
-        docker.errors.DockerException: The daemon does not say; the errors of `requests` likewise.
+        docker.errors.DockerException: The daemon does not answer; the errors of `requests` likewise.
     """
     if broken is not None:
         return f"the warden could not go on: {broken}"
@@ -51,7 +52,7 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None, m
 
 
 def _state(api: Any, container: str) -> dict[str, Any] | None:
-    """What the daemon says of a container; None when it has removed it."""
+    """The daemon's state of a container; None if it is removed."""
     try:
         state: dict[str, Any] = api.inspect_container(container)["State"]
     except docker.errors.NotFound:
@@ -80,7 +81,7 @@ def _ending(api: Any, container: str) -> str:
 
 
 def _starving(api: Any, container: str, spec: SandboxSpec) -> str:
-    """What a running container has too little of by its own doing."""
+    """The resource that a running container has used up, in a sentence; empty if none."""
     found = api.stats(container, stream=False)
     memory = found.get("memory_stats", {})
     if memory.get("limit") and memory.get("usage", 0) >= _FULL * memory["limit"]:

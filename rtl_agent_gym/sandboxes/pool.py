@@ -1,11 +1,11 @@
-"""Sandboxes that wait, so that nobody waits for one.
+"""A pool of sandboxes that are started in advance.
 
-Starting a container takes a tenth of a second and more; one that was started beforehand is had at once. Each is handed
-out once, has never run anything, and dies with its first user: nothing of one use reaches the next.
+Starting a container takes a tenth of a second or more; a waiting one is available at once. Each is used only once and
+ends after that, so nothing of one use reaches the next.
 
-Submissions come in bursts: a group of episodes ends at about the same time, then models think. So sandboxes are started
-and ended when there is nothing else to do; while there is, only as many are started as will be missed at once, and only
-so many that have served are left standing.
+Submissions arrive in bursts: a group of episodes ends at about the same time, then models think. So most sandboxes are
+started and ended while none are in use. Meanwhile, the pool starts only half as many as are in use, and keeps a limited
+number of used ones open.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ class _Shelf:
     waiting: deque[Sandbox] = field(default_factory=deque)
     starting: set[asyncio.Task[None]] = field(default_factory=set)
     callers: int = 0
-    """How many callers wait for those that are starting."""
+    """Number of callers that wait for a starting sandbox."""
 
 
 class _Lent:
-    """A `Sandbox` in use: the one behind it, but that closing it hands it back to the pool, which ends it."""
+    """A `Sandbox` in use. `close` returns it to the pool, which ends it."""
 
     def __init__(self, sandbox: Sandbox, hand_back: Callable[[Sandbox], Awaitable[None]]) -> None:
-        self._sandbox, self._hand_back = sandbox, hand_back
+        self._sandbox, self._return = sandbox, hand_back
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sandbox, name)
 
     async def close(self) -> None:
-        """Hand it back; it may stand for a while if nothing runs in it."""
-        await self._hand_back(self._sandbox)
+        """Return it to the pool; an idle one may stay open for a while."""
+        await self._return(self._sandbox)
 
 
 class WaitingSandboxes(SandboxProvider):
-    """A provider in front of another, with a few sandboxes of each spec that has been asked for in waiting.
+    """Wraps a provider and keeps a few sandboxes of each requested spec ready.
 
-    Owns its sandboxes, and ends each after its use: at once if something still runs in it or no other is in use,
-    when there is time otherwise. Leaving the context ends all of them, but not the provider behind.
+    Owns its sandboxes and ends each after its use: at once if something still runs in it or no other is in use,
+    otherwise later. Leaving the context ends all of them, but not the wrapped provider.
 
     Args:
-        provider: Where sandboxes come from.
-        size: How many of each spec wait.
+        provider: Creates the sandboxes.
+        size: Number of waiting sandboxes per spec.
     """
 
     def __init__(self, provider: SandboxProvider, size: int = 2) -> None:
@@ -74,7 +74,7 @@ class WaitingSandboxes(SandboxProvider):
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
         return await self._provider.build_image(files, dockerfile=dockerfile)
 
-    async def _hand_back(self, sandbox: Sandbox) -> None:
+    async def _return(self, sandbox: Sandbox) -> None:
         if sandbox not in self._in_use:
             return
         self._in_use.discard(sandbox)
@@ -94,7 +94,7 @@ class WaitingSandboxes(SandboxProvider):
             task.add_done_callback(self._ending.discard)
 
     async def prepare(self, spec: SandboxSpec) -> None:
-        """Have sandboxes of this spec in waiting; return when they are. Raises `SandboxError` if none starts."""
+        """Start waiting sandboxes of this spec; return when they are ready. Raises `SandboxError` if none starts."""
         shelf = self._shelf(spec)
         self._refill(shelf)
         await asyncio.gather(*shelf.starting, return_exceptions=True)
@@ -106,7 +106,7 @@ class WaitingSandboxes(SandboxProvider):
                 shelf.waiting.append(sandbox)
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
-        """A sandbox that has never been used: one in waiting if there is any, a new one otherwise."""
+        """An unused sandbox: a waiting one if there is any, else a new one."""
         shelf = self._shelf(spec or SandboxSpec())
         try:
             while True:
@@ -126,10 +126,10 @@ class WaitingSandboxes(SandboxProvider):
 
     def _lend(self, sandbox: Sandbox) -> Sandbox:
         self._in_use.add(sandbox)
-        return cast(Sandbox, _Lent(sandbox, self._hand_back))
+        return cast(Sandbox, _Lent(sandbox, self._return))
 
     def _shelf(self, spec: SandboxSpec) -> _Shelf:
-        """The shelf of a spec, from now on the one that was asked for last."""
+        """The shelf of a spec, moved to the end as the most recently used."""
         shelf = next((known for known in self._shelves if known.spec == spec), None)
         if shelf is None:
             shelf = _Shelf(spec)
@@ -147,7 +147,7 @@ class WaitingSandboxes(SandboxProvider):
         self._clear_old(shelf)
 
     def _clear_old(self, current: _Shelf) -> None:
-        """Whatever nobody has asked for lately makes room: no more than two shelves' worth wait in all."""
+        """End the least recently used waiting sandboxes beyond twice `size` in all."""
         surplus = sum(len(shelf.waiting) for shelf in self._shelves) - 2 * self._size
         for shelf in self._shelves:
             while surplus > 0 and shelf.waiting and shelf is not current:
@@ -156,7 +156,7 @@ class WaitingSandboxes(SandboxProvider):
                 surplus -= 1
 
     async def _start(self, shelf: _Shelf) -> None:
-        # A machine that cannot start one now says so to whoever asks next, through `create`.
+        # If the machine cannot start one now, the next call of `create` raises the error.
         with contextlib.suppress(SandboxError):
             sandbox = await self._provider.create(shelf.spec)
             if self._closed:
@@ -178,13 +178,13 @@ class WaitingSandboxes(SandboxProvider):
 
 
 async def _answers(sandbox: Sandbox) -> bool:
-    """Whether a sandbox that has waited is still there; asking costs a fraction of a millisecond."""
+    """Whether a waiting sandbox still answers, which takes a fraction of a millisecond; if not, it is closed."""
     try:
         await sandbox.ping()
     except SandboxError:
         await sandbox.close()
         return False
-    except BaseException:  # whoever asked has gone, and nobody else knows of it
+    except BaseException:  # cancelled: nobody else can close it
         await asyncio.shield(sandbox.close())
         raise
     return True

@@ -13,7 +13,7 @@ from .channel import Channel
 from .protocol import Process
 
 BUFFER = 1 << 20
-"""Bytes of unread output that are kept here before the process is held back; twice as many at most."""
+"""Bytes of unread output that are buffered before the process is held back; twice as many at most."""
 
 
 class WardenProcess(Process):
@@ -21,10 +21,10 @@ class WardenProcess(Process):
 
     Args:
         channel: To the warden.
-        worker: Whether the request is the second warden's.
+        worker: Whether the request is for the second warden.
         argv, cwd, env: See `Sandbox.spawn`.
-        classifying: Turns a loss into what it was; around each wait for the warden.
-        grace: Seconds that a killed process has to end.
+        classifying: Translates failures; used around each wait for the warden.
+        grace: Seconds within which a killed process must end.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class WardenProcess(Process):
         self._stdin_open = True
 
     def _hold(self, held: bool) -> None:
-        with contextlib.suppress(SandboxLost):  # which `wait` tells
+        with contextlib.suppress(SandboxLost):  # `wait` reports it
             self._channel.tell(b"H", {**self._address, "held": held})
 
     @property
@@ -60,7 +60,7 @@ class WardenProcess(Process):
         return int(self._end.future.result().header["exit_code"]) if ended else None
 
     async def write(self, data: bytes) -> None:
-        if data:  # nothing would end it
+        if data:  # an empty piece would end its stdin
             await self._write(data)
 
     async def close_stdin(self) -> None:
@@ -89,7 +89,7 @@ class WardenProcess(Process):
 
 
 class _Flow(asyncio.ReadTransport):
-    """Tells when an `asyncio.StreamReader` wants no more for now, and when it wants more."""
+    """Calls `hold` when an `asyncio.StreamReader` pauses or resumes reading."""
 
     def __init__(self, hold: Callable[[bool], None]) -> None:
         super().__init__()

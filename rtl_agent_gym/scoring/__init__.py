@@ -1,4 +1,4 @@
-"""Files in, `Score` out: the stages of a grading, the hidden tests, the reward."""
+"""Grades files with a problem's hidden tests: stages, harness, reward, cache."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whose fault it was that a grading ended badly: the design's, the problem's or the machine's. Evidence decides.
+"""Decides from evidence whether the design, the problem or the machine caused a failed grading.
 
-What a design cannot bring about is the machine's fault: a container that was frozen, a process that was stopped, one
-killed for memory while the container had not met its own limit, a witness that lost its line. What a design can bring
-about is its own, even where a machine could have failed in the same way, as a policy would soon find it out.
+What a design cannot cause is the machine's fault: a frozen container, a stopped process, a process killed for memory
+although the container had not reached its own limit, a witness that lost its connection. What a design can cause is its
+own fault, even if a machine could fail in the same way: a policy would learn to exploit anything else.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..sandboxes.protocol import WORK_DIR
 from .grader.messages import Memory, Report, StartFault
 
 LOST = 5.0
-"""Seconds without the machine from which on a test that failed may have failed for them: it may have its own clock."""
+"""Seconds of standstill from which on they may be why a test failed, since a test may have its own clock."""
 STARVED = 0.9
-"""Share of its time that a service has waited for a processor when it is not to blame for being late. Endless designs
-that are graded side by side take time from each other, and must not be able to excuse each other with that."""
+"""Share of its time for which a late service must have waited for a processor to be excused. Endless designs that are
+graded side by side take time from each other, which must not excuse them."""
 HOG = 0.5
-"""Share of a container's memory that one process had when it counts as the reason for what ran out, whoever's limit it
-was: on a host that has less than it promises, a design could otherwise choose to fail as the machine."""
+"""Share of a container's memory from which on one process counts as the reason for running out, whichever limit was
+reached. On a host with less memory than promised, a design could otherwise cause machine faults at will."""
 
 _NO_PROGRAM = {
     errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENOEXEC, errno.ELOOP, errno.EROFS,
     errno.ENAMETOOLONG, errno.EEXIST, errno.E2BIG,
 }  # fmt: skip
-"""What a system says of a program or folder that cannot be had anywhere; all else is said by a machine in need."""
+"""Errors that mean a missing or unusable program or folder on any machine; others mean a lack of resources."""
 
 
 @dataclass(frozen=True)
@@ -39,40 +39,40 @@ class MemoryUse:
     """How a grading's memory ended."""
 
     out: bool = False
-    """Whether something was killed for it, and the design is to blame."""
+    """Whether a process was killed for memory by the design's fault."""
     limit: int = 0
-    """Bytes that the container might have; 0 where that is not known."""
+    """The container's limit in bytes; 0 if unknown."""
     own: bool = True
-    """Whether it was the container's own limit."""
+    """Whether the container's own limit was reached."""
 
 
 def start_fault(service: str, fault: StartFault, problem: Problem) -> None:
-    """Of a service that did not start: nothing where the submission may be the reason, which is then a failed service.
+    """Raise for a service that could not be started, unless the submission may be the reason: then the service failed.
 
     Raises:
-        ProblemError: There is no such program or folder, on any machine.
+        ProblemError: There is no such program or folder on any machine.
         HarnessError: The machine could not start it.
     """
-    said = f"cannot run {fault['program']!r} in {fault['cwd']}: {fault['text']}"
+    message = f"cannot run {fault['program']!r} in {fault['cwd']}: {fault['text']}"
     if fault["errno"] not in _NO_PROGRAM:
-        raise HarnessError(f"{problem.id}: service {service!r}: {said}")
+        raise HarnessError(f"{problem.id}: service {service!r}: {message}")
     program = posixpath.join(fault["cwd"], fault["program"]) if "/" in fault["program"] else ""
     for path in map(posixpath.normpath, (program, fault["cwd"])):
         inside = path.removeprefix(f"{WORK_DIR}/")
         if inside != path and (editable(problem, inside) or editable(problem, f"{inside}/x")):
             return
     raise ProblemError(
-        f"service {service!r}: {said}; every grading would fail like this, so the problem cannot be scored",
+        f"service {service!r}: {message}; every grading would fail like this, so the problem cannot be scored",
         problem_id=problem.id,
         field=f"harness.{COMPOSE_FILE}",
     )
 
 
 def memory_use(memory: Memory) -> MemoryUse | None:
-    """Who is to blame for what was killed for memory; None where the host or a parent group ran out of it.
+    """The design's part in processes killed for memory; None if the host or a parent group ran out of it.
 
     Args:
-        memory: The supervisor's account (`grader/measures.py`).
+        memory: From the supervisor (`grader/measures.py`).
     """
     limit = memory["limit"]
     if memory["kills"] <= 0:
@@ -89,10 +89,10 @@ def _hog(memory: Memory) -> bool:
 
 
 def machine_fault(report: Report) -> str:
-    """Why a grading that did not end well says nothing about the design; empty where it does.
+    """Why the machine is to blame for a failed run; empty if it is not.
 
     Args:
-        report: The supervisor's, of a run in which a service has failed.
+        report: The supervisor's report of a run in which a service failed.
     """
     memory, lost = report["memory"], report["lost"]
     if memory_use(memory) is None:
@@ -101,7 +101,7 @@ def machine_fault(report: Report) -> str:
             f"may have {memory['limit'] >> 20} MiB: the host, or a group above the container, ran out of it; "
             "give it more, or grade fewer submissions at once"
         )
-    # Near its own limit a container stands still, too, while the kernel looks for memory in it.
+    # A container near its own limit also stands still, while the kernel reclaims its memory.
     if lost >= LOST and not memory["pressed"] and not _hog(memory):
         return f"the container stood still for {lost:.0f} s: it was paused, or the host had no processor for it"
     for service in report["services"]:
@@ -118,7 +118,7 @@ def machine_fault(report: Report) -> str:
 
 
 def check_report(report: Report, problem: Problem) -> MemoryUse:
-    """Raise where a report says nothing about the design; otherwise say how its memory ended.
+    """Return the design's use of memory, or raise if the report says nothing about the design.
 
     Raises:
         HarnessError: The machine failed.

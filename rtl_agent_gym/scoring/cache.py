@@ -1,7 +1,7 @@
 """Gradings on disk, by the content of what was graded.
 
-A file is written whole under another name and then renamed, so a reader sees all of it or nothing, whoever crashes; two
-processes that grade the same write the same. A file that cannot be read counts as not there.
+A file is written under a temporary name and then renamed, so a reader never sees part of it, even after a crash. Two
+processes that grade the same write the same. An unreadable file counts as missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .grading import Grading
 
 @functools.cache
 def rules_digest() -> str:
-    """A digest of the programs that grade: this folder's, the grader's among them. Others may grade otherwise."""
+    """A digest of the programs that grade: those of this folder, including the grader."""
     total = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         total.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -30,15 +30,15 @@ def rules_digest() -> str:
 
 
 def default_cache_dir() -> Path:
-    """Where gradings are kept unless told otherwise: ``$XDG_CACHE_HOME/rtl-agent-gym/scores``."""
+    """The default folder of gradings: ``$XDG_CACHE_HOME/rtl-agent-gym/scores``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "scores"
 
 
 class ScoreCache:
-    """Gradings in a folder, which only its owner can read or write.
+    """Gradings in a folder that only its owner can read or write.
 
     Args:
-        folder: Made when it is missing; None for `default_cache_dir`.
+        folder: Created if missing; None for `default_cache_dir`.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
@@ -46,19 +46,19 @@ class ScoreCache:
 
     @staticmethod
     def key(parts: Mapping[str, object]) -> str:
-        """The name of a grading by everything that decides it. Digests of contents, never paths or names of them."""
+        """The key of a grading, from digests of everything that determines its result."""
         text = json.dumps({"rules": rules_digest(), **parts}, sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def get(self, key: str) -> Grading | None:
-        """The grading of that name, or None."""
+        """The grading with this key, or None."""
         try:
             return Grading.model_validate_json(self._path(key).read_bytes())
         except (OSError, ValidationError):
             return None
 
     def put(self, key: str, grading: Grading) -> None:
-        """Keep a grading. A full or read-only disk is no fault of the grading, and costs only the next one's time."""
+        """Store a grading. A full or read-only disk is ignored: it only costs the time of the next grading."""
         path = self._path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""What a harness's compose file asks to be run: its services as commands, environments and folders.
+"""Reads the services of a harness's compose file: their commands, environments and folders.
 
-It reads the file as `docker compose` does, as far as harnesses use it; what this package cannot do the same way is a
-`ProblemError` that names the service and the key.
+It follows `docker compose` for the features that harnesses use. Anything that this package cannot do in the same way
+raises a `ProblemError` that names the service and the key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..problems.model import Problem
 
 RUN_DIR = "/code/rundir"
 SIM_IMAGES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "hdlc/sim:osvb")
-"""Images that the package's own simulation image stands for. The last is what older rows name instead of a template."""
+"""Image names that the package's own simulation image replaces. Older rows use the last one instead of a template."""
 
 _KNOWN_KEYS = {
     "image", "build", "volumes", "env_file", "environment", "command", "working_dir", "entrypoint",
@@ -35,7 +35,7 @@ _VARIABLE = re.compile(
 
 @dataclass(frozen=True)
 class Service:
-    """One service of a harness, ready to be run."""
+    """One service of a harness."""
 
     name: str
     argv: tuple[str, ...]
@@ -46,13 +46,13 @@ class Service:
 
 
 def read_services(problem: Problem) -> list[Service]:
-    """The services of a problem's harness, in the order they are run.
+    """The services of a problem's harness, in running order.
 
     Raises:
         ProblemError: The harness cannot be run here; the message names the service and the key.
     """
     if problem.unscorable:
-        raise ProblemError(f"no score can be had: {problem.unscorable}", problem_id=problem.id)
+        raise ProblemError(f"it cannot be scored: {problem.unscorable}", problem_id=problem.id)
     if COMPOSE_FILE not in problem.harness:
         raise ProblemError(
             "the problem has no hidden tests, so nothing can be scored",
@@ -92,7 +92,7 @@ def _service(name: str, service: Mapping[str, Any], harness: Mapping[str, str]) 
 
 
 def _words(value: Any, name: str, key: str) -> list[str]:
-    """A command as compose takes it: a list as it stands, a text split like a shell's words but by no shell."""
+    """A command as compose reads it: a list unchanged, a text split into words without a shell."""
     if value is None:
         return []
     if isinstance(value, list):
@@ -106,7 +106,7 @@ def _words(value: Any, name: str, key: str) -> list[str]:
 
 
 def _check_volumes(name: str, volumes: Any) -> None:
-    """The only folders that reach a harness are ``src``, at /src, and the work folder's own, at /code."""
+    """Check that a service mounts only ``src``, at /src, and folders of the work folder, at /code."""
     for volume in volumes or []:
         if isinstance(volume, dict):
             source, target = str(volume.get("source") or ""), str(volume.get("target") or "")
@@ -136,7 +136,7 @@ def _plain(value: Any) -> str:
 
 def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables of an ``env_file``, as compose reads it: spaces around ``=``, comments, quotes, and ``$NAME`` for
-    variables named earlier. Nothing of this process's own environment gets in.
+    earlier variables. This process's own environment is not used.
 
     Args:
         text: The file's content.
@@ -152,7 +152,7 @@ def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str
 
 
 def _interpolate(text: str, values: Mapping[str, str]) -> str:
-    """Compose's own substitution: ``$$`` is a dollar, and a variable that nobody set is empty."""
+    """Compose's substitution: ``$$`` is a dollar sign, and an unset variable is empty."""
 
     def put(match: re.Match[str]) -> str:
         if match["escaped"]:

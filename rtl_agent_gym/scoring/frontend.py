@@ -1,8 +1,8 @@
-"""Reads SystemVerilog in a process of its own, which may crash or hang without harm.
+"""Reads SystemVerilog in a separate process, which may crash or hang without harm.
 
-Who is to blame when it does is told by what the kernel says of its end. It may use so much processor time and so much
-memory: a source that takes more is at fault. One that was killed from outside, or had no processor to run on, says
-nothing about its source.
+The kernel's account of how the process ended decides whose fault that was. A source that exceeds the limits on
+processor time or memory is at fault. A process that was killed from outside, or got no processor time, is a fault of
+the machine.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _WORKER = Path(__file__).with_name("slang_worker.py")
 _LINE = 1 << 28
 """Longest reply, in bytes."""
 _TRIES = 2
-"""How often a crash is blamed on chance before it is blamed on the sources."""
+"""Crashes in a row after which the sources are to blame."""
 _HOG = 1 << 30
-"""Bytes: half of what a reading may have. One that had so much is itself to blame when memory runs out, whoever's limit
-it was: a source could otherwise choose to fail as the machine."""
+"""Half of a reading's memory limit in bytes. A reading that used as much is to blame when memory runs out, whichever
+limit was reached: a source could otherwise cause machine faults at will."""
 _CONTROL = b'{"files": {"m.sv": "module m; endmodule"}, "sources": ["m.sv"], "tops": ["m"]}\n'
-"""What a front end that works can read."""
+"""A request that a working front end can answer."""
 _GRACE = 15.0
-"""Seconds beyond a reading's own after which a silent child counts as stopped."""
+"""Seconds after a reading's time limit when a silent child counts as stopped."""
 _OWN_SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS}
-"""Signals that a program brings on itself."""
+"""Signals that a program causes itself."""
 
 
 @functools.cache
@@ -52,12 +52,12 @@ class Port:
     direction: str
     """``in``, ``out``, ``inout``, ``ref`` or ``interface``."""
     width: int | None
-    """Bits; None where it cannot be said."""
+    """Bits; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a front end makes of some sources."""
+    """What the front end found in some sources."""
 
     errors: tuple[tuple[str, int, str], ...] = ()
     """Syntax errors: path, line, message."""
@@ -65,17 +65,17 @@ class Reading:
     ports: Mapping[str, tuple[Port, ...]] = field(default_factory=dict)
     """The ports of each top module that was found."""
     fault: str = ""
-    """Why the sources could not be read at all; empty where they could."""
+    """Why the sources could not be read at all; empty if they could."""
     repeatable: bool = True
-    """Whether another reading must come to the same; not so where the speed or the memory of the machine decided."""
+    """Whether another reading must give the same result; False if the machine's speed or memory decided."""
 
 
 class Frontend:
-    """pyslang in a child process. Owns the child: `close` ends it, and so does the end of this process.
+    """pyslang in a child process, which `close` or the end of this process ends.
 
     Args:
-        processor: Whole seconds of processor time for one reading, after which the sources count as unreadable.
-        patience: Seconds that may pass meanwhile, after which the machine is too slow; None for six times as many.
+        processor: Seconds of processor time for one reading, rounded up, after which the sources count as unreadable.
+        patience: Seconds of wall time for it, after which the machine is too slow; None for six times `processor`.
     """
 
     def __init__(self, processor: int = 20, patience: float | None = None) -> None:
@@ -88,7 +88,7 @@ class Frontend:
         """Read `sources`, in order, as one compilation unit; `files` is everything they may include.
 
         Raises:
-            HarnessError: The machine failed: the child cannot be started, was killed, or was given no time.
+            HarnessError: The machine failed: the child cannot be started, was killed, or got no processor time.
         """
         present = [path for path in sources if path in files]
         if not present:
@@ -103,18 +103,18 @@ class Frontend:
                 if (blamed := self._blame(reply["ended"])) is not None:
                     return blamed
             if "reading" not in await self._ask(_CONTROL):
-                raise HarnessError("the SystemVerilog front end crashes on everything; is pyslang installed rightly?")
+                raise HarnessError("the SystemVerilog front end crashes on everything; is pyslang installed correctly?")
         return Reading(fault="the SystemVerilog front end crashed on it")
 
     def _blame(self, ended: Mapping[str, Any]) -> Reading | None:
-        """The reading that a limit ended; None for a crash, which may be chance.
+        """The reading if a limit ended it; None for a crash, which may be chance.
 
         Raises:
-            HarnessError: It was ended from outside.
+            HarnessError: It was killed from outside.
         """
         number, used = ended["signal"], ended["seconds"]
         if ended["long"]:
-            return Reading(fault="the SystemVerilog front end had too much to say about it")
+            return Reading(fault="the SystemVerilog front end's output is too long")
         if number == signal.SIGXCPU or used >= self._processor:
             fault = f"the SystemVerilog front end did not end within {self._processor} s of processor time"
             return Reading(fault=fault, repeatable=False)
@@ -135,7 +135,7 @@ class Frontend:
             await self._end()
 
     async def _ask(self, request: bytes) -> dict[str, Any]:
-        """One reply. No source can end the child that gives it; so when it is gone, the machine is to blame."""
+        """One reply. No source can end the child itself, so its end is the machine's fault."""
         try:
             reply = await asyncio.wait_for(self._exchange(request), self._patience + _GRACE)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""What a grading found, before any weights: the part of a score that is worth keeping."""
+"""The results of a grading before any weights: the part of a score that the cache keeps."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*
 
 
 _MOST = 20
-"""Files and notes that a score names."""
+"""Upper bound on the files and notes that a score lists."""
 
 
 class Grading(Measured):
     """Everything that was measured of one submission, independent of weights."""
 
     credit: float = 0.0
-    """What the hidden tests earn where a part of them counts, 0..1."""
+    """Partial credit for the hidden tests, 0..1."""
     notes: list[str] = Field(default_factory=list)
-    """What the design wanted to write or read, and did not."""
+    """Files that the design tried to write or read and did not get."""
     repeatable: bool = True
-    """Whether another grading must come to the same; not so where the clock decided."""
+    """Whether another grading must give the same result; False if the clock decided."""
 
     def score(
         self, weights: RewardWeights, submission: SubmittedFiles, *, seconds: float, retries: int, cached: bool = False
     ) -> Score:
-        """The score under some weights. What the submission has beside what was graded is said in it."""
+        """The score under some weights, including what was left out of the submission."""
         done, total = share(self.tests)
         stages = {name: getattr(self, name) for name in ("passed", "format", "syntax", "interface", "compile")}
         reason = "; ".join(part for part in (self.reason, submission.omissions) if part)
@@ -55,20 +55,20 @@ class Grading(Measured):
 
 
 def first_few(texts: Sequence[str]) -> list[str]:
-    """The first of them, and how many more there are."""
+    """The first texts, and the number of the others."""
     more = [f"and {len(texts) - _MOST} more"] if len(texts) > _MOST else []
     return [*texts[:_MOST], *more]
 
 
 def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defences: Defences, notes: str) -> Grading:
-    """The whole grading: the stages that need no run, and what the run of the harness showed.
+    """Complete a grading with the run of the harness.
 
     Args:
-        static: The stages before it.
+        static: The stages that run nothing.
         submission: What was graded.
-        run: What the harness did.
-        defences: Which of them stood.
-        notes: More for the reason: complaints of the stages before it, and between front ends.
+        run: The run of the harness.
+        defences: Which defences were active.
+        notes: Additions to the reason: complaints of the static stages, and disagreement between front ends.
     """
     accounts = [account(service["messages"], check_results=defences.witness) for service in run.services]
     several = len(run.services) > 1
@@ -95,13 +95,13 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
             "violations": violations,
             "notes": [printable(text) for text in dict.fromkeys(text for heard in accounts for text in heard.notes)],
             "reason": "; ".join(part for part in (reason, notes) if part),
-            "repeatable": static.repeatable and not late and _same_elsewhere(run),
+            "repeatable": static.repeatable and not late and _ended_by_own_limits(run),
         }
     )
 
 
-def _same_elsewhere(run: HarnessRun) -> bool:
-    """Whether memory ended the run nowhere but at the limit that gradings of this kind have."""
+def _ended_by_own_limits(run: HarnessRun) -> bool:
+    """Whether memory did not end the run, or did so at the limit of every grading."""
     return not run.memory.out or (run.memory.own and run.memory.limit == scoring_limits()["memory"])
 
 

@@ -1,8 +1,8 @@
-"""Runs the hidden tests on one submission, in a sandbox that has never run anything and never will again.
+"""Runs the hidden tests on one submission, in a sandbox that is used for nothing else.
 
-What runs where, and with which rights, is told in ``docs/scoring.md``. All services of a harness that share an image
-run one after another in one sandbox, as they share the mounted work folder in the official runner; what they leave in
-/tmp and /rundir is theirs alone.
+``docs/scoring.md`` describes what runs where and with which rights. Services of a harness with the same image run one
+after another in one sandbox, since they share the work folder in the official runner too; they do not share /tmp and
+/rundir.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from .submission import SubmittedFiles
 TIME_LIMIT = 600.0
 """Seconds for all services of a harness, as the official runner gives."""
 GRADER = "/opt/rtl-agent-gym/grader"
-"""Where a scoring sandbox has the grader; the image's own files name this folder, too."""
+"""The grader's folder in a scoring sandbox; files of the image contain this name, too."""
 _PATIENCE = 20.0
-"""Seconds that the supervisor has, beyond the services' own, to end what is left and report."""
+"""Seconds beyond the services' time limit in which the supervisor ends what is left and reports."""
 HIDDEN = ("/src", f"{WORK_DIR}/src")
-"""Where a harness finds its hidden files."""
+"""Folders of a harness's hidden files."""
 _LINT_SECONDS = 30
 _HASH_SEED = "0"
 
 
 @dataclass(frozen=True)
 class Defences:
-    """The single defences of a grading. All stand; a test takes one away to show that it is the one that holds."""
+    """The defences of a grading. All are active; tests switch one off to show that it is the one that works."""
 
     simulation: bool = True
-    """A compiled design that opens files or reaches for the machine is not simulated."""
+    """A compiled design is checked before it is simulated, and its files are when it opens them."""
     includes: bool = True
-    """A design that includes files which are not the problem's is not simulated."""
+    """A design that includes files other than the problem's is not simulated."""
     witness: bool = True
-    """A results file that says better than what was heard while the tests ran is a violation."""
+    """A results file that reports better results than the witnesses did is a violation."""
     testbench: bool = True
-    """A design that is compiled with a hidden testbench in Verilog meets it at its ports only, and does not end it."""
+    """A design that is compiled with a hidden testbench in Verilog may use its own ports only, and not end the run."""
     files: bool = True
     """Only files below the folders that the problem lets one change are graded, and none that a checker would load."""
     limits: bool = True
@@ -61,21 +61,21 @@ class HarnessRun:
 
     services: tuple[ServiceReport, ...]
     lint: str | None = None
-    """What Verilator said of the design; None where it did not run to an end."""
+    """Verilator's lint of the design; None if it did not finish."""
     memory: MemoryUse = field(default_factory=MemoryUse)
-    """How its memory ended."""
+    """The design's part in running out of memory."""
 
 
 @functools.cache
 def grader_files() -> dict[str, bytes]:
-    """The grader's programs, by their place in a scoring sandbox."""
+    """The grader's programs, by their path in a scoring sandbox."""
     folder = Path(__file__).with_name("grader")
     return {f"{GRADER}/rtl_gym_grader/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
 
 
 def scoring_sandbox(image: str) -> SandboxSpec:
-    """The sandbox of one grading. Its supervisor is ready before there is anything to grade; it runs with the harness's
-    Python, so that a harness may begin as a fork of it.
+    """The sandbox of one grading. Its supervisor starts before there is a submission, under the harness's Python, so
+    that a harness can run in a fork of it.
     """
     program = "from rtl_gym_grader.supervisor import main; main()"
     return SandboxSpec(
@@ -88,7 +88,7 @@ def scoring_sandbox(image: str) -> SandboxSpec:
 
 
 def scoring_limits() -> dict[str, Any]:
-    """The limits of a grading, by their names in `SandboxSpec`: another number may end it otherwise."""
+    """The limits of a grading, by their names in `SandboxSpec`. Other limits may change its result."""
     spec = scoring_sandbox("")
     return {name: getattr(spec, name) for name in ("memory", "cpus", "pids", "file_size", "disk")}
 
@@ -109,16 +109,16 @@ async def run_harness(
     Args:
         submission: What is graded.
         services: From `read_services`.
-        provider: Where the sandboxes come from.
-        images: Where their images come from.
+        provider: Creates the sandboxes.
+        images: Finds or builds their images.
         timeout: Seconds for all services together.
         defences: None for all of them.
         lint: Whether Verilator lints the design meanwhile.
-        seed: Of random stimuli, where the harness does not say it; None for the problem's own.
+        seed: For random stimuli, unless the harness sets one; None for the problem's own.
 
     Raises:
-        SandboxError: The machine failed. What a design does never raises.
-        ProblemError: The harness asks for a program that there is not.
+        SandboxError: The machine failed. A design never causes this.
+        ProblemError: The harness needs a program that does not exist.
     """
     named = [(await images.image(submission.problem, service, provider), service) for service in services]
     runs: list[ServiceReport] = []
@@ -163,7 +163,7 @@ async def _run_batch(submission: SubmittedFiles, image: str, request: Request, p
 
 
 def _request(service: Service, problem: Problem, drawn: int | None) -> ServiceRequest:
-    """A service for the supervisor. The seeds make equal designs get equal scores; a harness may set its own."""
+    """A service for the supervisor. Fixed seeds give equal designs equal scores; a harness may set its own."""
     seed = str(int(problem.digest[:8], 16) if drawn is None else drawn)
     plain = {
         "HOME": RUN_DIR,
@@ -179,7 +179,7 @@ def _request(service: Service, problem: Problem, drawn: int | None) -> ServiceRe
 
 
 def source_paths(services: Sequence[Service]) -> list[str]:
-    """The files that the services compile, relative to the work folder, in their order."""
+    """The files that the services compile, relative to the work folder, in compilation order."""
     words = [word for service in services for word in service.env.get("VERILOG_SOURCES", "").split()]
     prefix = f"{WORK_DIR}/"
     return list(dict.fromkeys(word.removeprefix(prefix) for word in words if word.startswith(prefix)))
@@ -198,7 +198,7 @@ def _lint_command(services: Sequence[Service], submission: SubmittedFiles) -> li
     sources = [f"{WORK_DIR}/{path}" for path in source_paths(services) if path in submission.tree]
     if not sources:
         return None
-    # Past the wrapper in Perl, which takes longer to start than the lint itself.
+    # Without the Perl wrapper, which takes longer to start than the lint itself.
     tool = ["env", "VERILATOR_ROOT=/usr/share/verilator", "/usr/bin/verilator_bin", "--lint-only", "--timing"]
     tool += ["-Wno-fatal", "-Wno-lint", "-Wno-style"]
     limited = ["timeout", "-s", "KILL", str(_LINT_SECONDS), "nice", "-n", "10"]

@@ -1,7 +1,7 @@
-"""The image that a service of a harness runs in: the simulation image, or one built from the row's Dockerfile.
+"""The image of a service: the simulation image, or one built from the row's Dockerfile.
 
-A Dockerfile that only asks for what the simulation image has already is not built at all. Another is built once per
-content, the simulation image's id included.
+A Dockerfile that only installs what the simulation image has is not built. Others are built once per content, which
+includes the simulation image's id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def instructions(dockerfile: str) -> list[tuple[str, str]]:
 
 
 def needs_build(dockerfile: str) -> bool:
-    """Whether a Dockerfile does more than the simulation image has done already."""
+    """Whether a Dockerfile adds anything to the simulation image."""
     has = {_package(name): version for name, version in pinned_versions().items()}
     for keyword, rest in instructions(dockerfile):
         if keyword == "FROM" and rest in SIM_IMAGES:
@@ -60,7 +60,7 @@ class HarnessImages:
         self._base = base
 
     async def base(self, provider: SandboxProvider) -> str:
-        """The id of the simulation image. Raises `ImageError` where it is missing."""
+        """The id of the simulation image. Raises `ImageError` if it is missing."""
         if self._base is None:
             self._base = await provider.image()
         return self._base
@@ -83,7 +83,7 @@ class HarnessImages:
 
 
 def _resolve(problem: Problem, dockerfile: str, base: str) -> str:
-    """The Dockerfile with the simulation image in the place of its templates."""
+    """The Dockerfile with the templates replaced by the simulation image."""
     text = problem.harness[dockerfile]
     stages = [rest.split()[0] for keyword, rest in instructions(text) if keyword == "FROM" and rest]
     if not stages or stages[-1] not in SIM_IMAGES:

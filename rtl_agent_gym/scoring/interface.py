@@ -16,7 +16,7 @@ _DRIVEN = re.compile(r"\bdut\.([A-Za-z]\w*)(?:\.value\s*=(?!=)|\.setimmediateval
 
 @dataclass(frozen=True)
 class Demand:
-    """What a problem asks of one module."""
+    """The ports that a problem requires of one module."""
 
     module: str
     ports: tuple[Port, ...]
@@ -29,22 +29,22 @@ class InterfaceStage:
     """What the interface stage found."""
 
     share: float
-    """Share of the ports asked for that are there with their direction and width."""
+    """Share of the required ports that exist with their direction and width."""
     differences: tuple[str, ...] = ()
-    """Each difference in words."""
+    """A description of each difference."""
 
 
 async def demands(problem: Problem, tops: Mapping[str, Sequence[str]], frontend: Frontend) -> list[Demand]:
-    """What a problem asks of the modules that its tests run on.
+    """The ports that a problem requires of the modules under test.
 
     Args:
         problem: With its hidden tests.
         tops: The modules, each with the names of the Python modules that test it.
         frontend: Reads the headers.
 
-    The module's header is taken from the prompt, the documents, or the RTL that the problem gives, in this order;
-    without one, the names that the tests drive are all that is known. A header in a file that is to be changed is an
-    old one: what its module's tests never look at is not asked for, and widths are not compared.
+    The module's header is taken from the prompt, the documents, or the given RTL, in this order. Without a header, only
+    the names that the tests drive are required. A header in a file that is to be changed may be outdated: ports that
+    the module's tests never use are not required then, and widths are not compared.
     """
     found = []
     for top, tests in tops.items():
@@ -66,8 +66,8 @@ async def demands(problem: Problem, tops: Mapping[str, Sequence[str]], frontend:
 
 
 def _find_header(problem: Problem, top: str) -> tuple[str | None, bool]:
-    """The text of `top`'s module with nothing in it, or None where the problem shows none; and whether it stands in a
-    file that is to be changed.
+    """The text of `top`'s module without a body, or None if the problem shows none; and whether its file is to be
+    changed.
     """
     documents = [(text, False) for path, text in problem.context.items() if path.startswith("docs/")]
     rtl = [(text, path in problem.targets) for path, text in problem.context.items() if path.startswith("rtl/")]
@@ -89,7 +89,7 @@ def _without_comments(text: str) -> str:
 
 
 def _used(problem: Problem, tests: Sequence[str], tops: Mapping[str, Sequence[str]]) -> set[str]:
-    """Names that a module's tests, and what they may import, use of it: all Python files but other modules' tests."""
+    """Signals that a module's tests, or what they may import, use: all Python files except other modules' tests."""
     others = {name for names in tops.values() for name in names} - set(tests)
     texts = [
         text
@@ -109,7 +109,7 @@ def _driven(problem: Problem, tests: Sequence[str]) -> list[str]:
 
 
 def judge_interface(asked: Sequence[Demand], reading: Reading) -> InterfaceStage:
-    """Compare what was asked with what is there. With nothing asked there is nothing to miss."""
+    """Compare the required ports with the existing ones. If none are required, the share is 1."""
     shares, differences = [], []
     for demand in asked:
         ports = reading.ports.get(demand.module)
@@ -125,7 +125,7 @@ def judge_interface(asked: Sequence[Demand], reading: Reading) -> InterfaceStage
 
 
 def _compare(demand: Demand, ports: Mapping[str, Port]) -> list[tuple[str, str]]:
-    """Each port that was asked for and is not there so, with the difference in words."""
+    """Each required port that is missing or different, with a description of the difference."""
     extra = [port for name, port in ports.items() if name not in {asked.name for asked in demand.ports}]
     wrong = []
     for asked in demand.ports:
@@ -143,7 +143,7 @@ def _compare(demand: Demand, ports: Mapping[str, Port]) -> list[tuple[str, str]]
 
 
 def _alike(asked: Port, extra: list[Port], names_only: bool) -> str | None:
-    """The left-over port that most looks as if it stood in for `asked`; it is taken from the list."""
+    """The surplus port that is most likely meant as `asked`; it is removed from the list."""
     fitting = [
         port for port in extra if names_only or (port.direction == asked.direction and port.width == asked.width)
     ]

@@ -1,6 +1,6 @@
-"""What the guards and witnesses of a grading said, put together into tests, violations and the verdict.
+"""Turns the messages of guards and witnesses into tests, violations and partial credit.
 
-Nothing here reads what a service printed: a design can print whatever it likes.
+What a service printed is never read here, since a design can print anything.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .score import TestOutcome
 
 @dataclass
 class Simulation:
-    """One simulation with cocotb: the tests it was to run and how they ended."""
+    """One simulation with cocotb: its planned tests and how they ended."""
 
     planned: list[str]
     outcomes: dict[str, str] = field(default_factory=dict)
 
     def results(self) -> dict[str, str]:
-        """Every planned test; one that nothing was heard of ended in an error."""
+        """Every planned test; one without a reported outcome counts as an error."""
         return {name: self.outcomes.get(name, "error") for name in [*self.planned, *self.outcomes]}
 
     def failed(self) -> bool:
@@ -30,34 +30,34 @@ class Simulation:
 
 @dataclass
 class Item:
-    """One test of pytest, with the simulations it ran."""
+    """One pytest test, with the simulations it ran."""
 
     name: str
     phases: dict[str, str] = field(default_factory=dict)
     unfinished: bool = False
-    """Whether it failed where it would have gone on to more, such as a further configuration."""
+    """Whether it failed before all its work was done, for example with more configurations to run."""
     simulations: list[Simulation] = field(default_factory=list)
 
     def outcome(self) -> str:
-        """How pytest judged it; ``error`` when it was never judged."""
+        """Its outcome in pytest; ``error`` without one."""
         if "failed" in self.phases.values():
             return "failed"
         return self.phases.get("call") or self.phases.get("setup", "passed").replace("passed", "error")
 
     @property
     def function(self) -> str:
-        """Its name without parameters: what its siblings of one parametrised function share."""
+        """Its name without parameters, shared by all tests of one parametrised function."""
         return self.name.partition("[")[0]
 
     def planned(self) -> list[str]:
-        """The tests of the simulation that it has, the longest where it has several."""
+        """The tests of its longest simulation."""
         return max((list(simulation.results()) for simulation in self.simulations), key=len, default=[])
 
     def earned(self) -> float | None:
-        """What it adds to partial credit, 0..1; None where it was skipped.
+        """Its partial credit, 0..1; None if it was skipped.
 
-        It is the share of its tests that passed in every simulation that it ran. Where it failed for another reason, or
-        before it had run all of them, nobody knows what share that would be, and it earns nothing.
+        This is the share of its tests that passed in every simulation it ran. If it failed for another reason, or
+        before all its simulations ran, that share is unknown, and the credit is 0.
         """
         outcome = self.outcome()
         if outcome == "skipped":
@@ -73,11 +73,11 @@ class Item:
         return 0.0 if unexplained or self.unfinished else sum(judged.values()) / len(judged)
 
     def tests(self, expected: Sequence[str] = ()) -> list[TestOutcome]:
-        """Its single tests, or itself where it has none or failed beyond them.
+        """Its single tests; also itself if it has none, or failed although they passed.
 
         Args:
-            expected: The tests of a sibling. One that came to no simulation, as the design did not compile with its
-                parameters, failed as many: else breaking a configuration would cost less than a wrong result in it.
+            expected: The tests of a sibling. An item without a simulation, because the design did not compile with its
+                parameters, failed as many: breaking a configuration must not cost less than a wrong result in it.
         """
         short = self.name.rsplit("/", 1)[-1]
         if not self.simulations and expected and self.outcome() in ("failed", "error"):
@@ -95,27 +95,27 @@ class Item:
 
 @dataclass
 class Account:
-    """Everything that was heard during one service."""
+    """The collected messages of one service."""
 
     items: dict[str, Item] = field(default_factory=dict)
     compiled: list[bool] = field(default_factory=list)
     """Whether each call of a compiler succeeded."""
     compiler: str = ""
-    """What the compiler said when it first failed."""
+    """The compiler's output at its first failure."""
     simulated: int = 0
     """How many simulations were begun."""
     violations: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
-    """Why a simulation was refused although nobody cheated."""
+    """Why a simulation was refused although it is no violation."""
     notes: list[str] = field(default_factory=list)
-    """What a design wanted to write or read, and did not."""
+    """Files that a design tried to write or read and did not get."""
 
     def item(self, name: str) -> Item:
-        """The item of that name; without a name, a simulation that is no pytest's."""
+        """The item with this name; an empty name means a simulation outside of pytest."""
         return self.items.setdefault(name, Item(name or "simulation", {} if name else {"call": "passed"}))
 
     def tests(self, service: str, code: int | None) -> list[TestOutcome]:
-        """The tests of the service, one at least."""
+        """The tests of the service, at least one."""
         siblings: dict[str, list[str]] = {}
         for item in self.items.values():
             siblings[item.function] = max(siblings.get(item.function, []), item.planned(), key=len)
@@ -126,9 +126,9 @@ class Account:
         return found
 
     def earned(self, code: int | None) -> list[float]:
-        """What each item of the service adds to partial credit, 0..1; one for all where it has none.
+        """The partial credit of each item of the service, 0..1; a single one if it has no items.
 
-        A service that failed although nothing was heard to fail earns nothing.
+        A service that failed although no reported test failed earns nothing.
         """
         earned = [share for item in self.items.values() if (share := item.earned()) is not None]
         if code != 0 and all(share == 1.0 for share in earned):
@@ -137,11 +137,11 @@ class Account:
 
 
 def account(messages: Iterable[Message], *, check_results: bool = True) -> Account:
-    """Put together what was said during one service.
+    """Collect the messages of one service.
 
     Args:
-        messages: In the order they were heard.
-        check_results: Whether a results file that says better than the witness did is a violation.
+        messages: In the order of arrival.
+        check_results: Whether a results file that reports better results than the witness is a violation.
     """
     total = Account()
     for message in messages:
@@ -170,7 +170,7 @@ def account(messages: Iterable[Message], *, check_results: bool = True) -> Accou
             if simulations := total.item(message["item"]).simulations:
                 simulations[-1].outcomes[message["test"]] = message["outcome"]
         elif message["kind"] == "results" and check_results and message["total"] and not message["failed"]:
-            # What the checker read after the simulation, against what was heard during it.
+            # Compare what the checker read after the simulation with the messages during it.
             simulations = total.item(message["item"]).simulations
             if not simulations or simulations[-1].failed():
                 total.violations.append(f"{message['file']}: says that all tests passed, which nobody saw")
@@ -179,6 +179,6 @@ def account(messages: Iterable[Message], *, check_results: bool = True) -> Accou
 
 
 def share(tests: Sequence[TestOutcome]) -> tuple[int, int]:
-    """How many tests passed, of how many; those skipped count for nothing."""
+    """The number of passed tests and of all tests, without skipped ones."""
     counted = [test for test in tests if test.outcome != "skipped"]
     return sum(test.outcome == "passed" for test in counted), len(counted)

@@ -1,4 +1,4 @@
-"""How the stages of a grading become one number."""
+"""Turns the stages of a grading into one number."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from ..errors import UsageError
 
 
 class RewardWeights(BaseModel):
-    """What each stage is worth. Frozen; a score is graded once and can be weighted many times.
-
-    Each stage gives a share between 0 and 1, which is multiplied by its weight and added up.
-    """
+    """The weight of each stage. The reward is the sum over all stages of share (0..1) times weight."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: float = Field(default=0.1, ge=0)
-    """For target files that are there and not empty."""
+    """For target files that exist and are not empty."""
     syntax: float = Field(default=0.3, ge=0)
     """For target files without a syntax error."""
     interface: float = Field(default=0.0, ge=0)
-    """For the ports that the problem asks for."""
+    """For the ports that the problem requires."""
     compile: float = Field(default=0.0, ge=0)
-    """For compiling as the harness compiles it."""
+    """For compiling in the harness."""
     tests: float = Field(default=1.0, ge=0)
     """For the hidden tests."""
     partial_tests: bool = False
-    """Whether a part of the tests earns a part of `tests` (see ``docs/scoring.md``); otherwise all of it or nothing."""
+    """Whether some of the tests earn a part of `tests` (see ``docs/scoring.md``); otherwise all or nothing."""
     simulate: bool = True
     """Whether the hidden tests are run. Without them no container is needed, and `tests` and `compile` earn nothing."""
 
@@ -43,7 +40,7 @@ class RewardWeights(BaseModel):
 
     @property
     def most(self) -> float:
-        """The highest reward there is."""
+        """The highest possible reward."""
         tests = self.tests + self.compile if self.simulate else 0.0
         return self.format + self.syntax + self.interface + tests
 
@@ -61,7 +58,7 @@ class RewardWeights(BaseModel):
 
         Args:
             passed: The official verdict.
-            format: Share of the target files that are there; `syntax`, `interface` and `compile` likewise.
+            format: Share of the target files that exist; `syntax`, `interface` and `compile` likewise.
             tests: The partial credit of the tests, 0..1; used with `partial_tests` only.
         """
         earned = tests if self.partial_tests else float(passed)
@@ -78,7 +75,7 @@ PRESETS: dict[str, RewardWeights] = {
     "compile": RewardWeights(compile=0.5),
     "proxy": RewardWeights(interface=0.2, tests=0.0, simulate=False),
 }
-"""The weights by name. ``staged`` pays for ports, then syntax, then tests; ``dense`` for parts of the tests.
+"""The weights by name. ``staged`` rewards ports, then syntax, then tests; ``dense`` rewards parts of the tests.
 
-``compile`` adds a step before the tests; ``proxy`` never simulates, for the first steps of a training run.
+``compile`` also rewards compiling; ``proxy`` never simulates, for the first steps of a training run.
 """

@@ -1,4 +1,4 @@
-"""Which problems can be scored here at all, found out before anything is played."""
+"""Finds out before any episode which problems can be scored here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .compose import read_services
 
 
 def why_unscorable(problem: Problem) -> str | None:
-    """Why a problem cannot be scored here; None where it can be."""
+    """Why a problem cannot be scored here; None if it can."""
     if problem.unscorable:
         return problem.unscorable
     try:
@@ -21,7 +21,7 @@ def why_unscorable(problem: Problem) -> str | None:
 
 
 def scorable(problems: Sequence[Problem]) -> tuple[list[Problem], list[tuple[Problem, str]]]:
-    """The problems that can be scored here, and the others with why not."""
+    """The problems that can be scored here, and the others with the reason."""
     kept: list[Problem] = []
     left: list[tuple[Problem, str]] = []
     for problem in problems:
@@ -34,7 +34,7 @@ def scorable(problems: Sequence[Problem]) -> tuple[list[Problem], list[tuple[Pro
 
 
 def require_scorable(problem: Problem) -> Problem:
-    """The problem. Raises `UsageError` where it cannot be scored here, as playing it would be for nothing."""
+    """Return the problem, or raise `UsageError` if it cannot be scored here."""
     reason = why_unscorable(problem)
     if reason is not None:
         name = "" if problem.id in reason else f"{problem.id} "

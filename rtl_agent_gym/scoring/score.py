@@ -1,4 +1,4 @@
-"""What a grading says."""
+"""The result of a grading."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Measured(BaseModel):
     passed: bool = False
     """The official verdict: every service of the harness exited 0."""
     format: float = 0.0
-    """Share of the target files that are there, 0..1."""
+    """Share of the target files that exist, 0..1."""
     syntax: float = 0.0
     interface: float = 0.0
     compile: float = 0.0
@@ -33,11 +33,11 @@ class Measured(BaseModel):
     reason: str = ""
     """Why the score is what it is, in one line a person can act on."""
     tests: list[TestOutcome] = []
-    """The single tests where the harness reports them."""
+    """The single tests, if the harness reports them."""
 
 
 class Score(Measured):
-    """The grading of one set of files. It says what was measured; a machine's fault is never in it."""
+    """The grading of one set of files. A machine fault is never a score: it raises `SandboxError`."""
 
     passed: bool
     tests_passed: int = 0
@@ -45,15 +45,15 @@ class Score(Measured):
     reward: float = 0.0
     """The weighted sum by `RewardWeights`."""
     left_out: list[str] = []
-    """What counted for nothing, and why: submitted files, and files that a design would have written or read; excluded
-    from comparisons."""
+    """What was ignored, and why: submitted files, and files that a design tried to write or read; excluded from
+    comparisons."""
     seconds: float = 0.0
     """Wall time of the grading; excluded from comparisons."""
     cached: bool = False
     retries: int = 0
-    """How often the machine failed meanwhile and the grading was begun again; excluded from comparisons."""
+    """How often the grading was repeated because the machine failed; excluded from comparisons."""
 
     def same_as(self, other: Score) -> bool:
-        """Whether both say the same of the files, whatever it took to find out."""
+        """Whether both say the same of the files, without `seconds`, `cached`, `retries` and `left_out`."""
         ignore = {"seconds", "cached", "retries", "left_out"}
         return self.model_dump(exclude=ignore) == other.model_dump(exclude=ignore)

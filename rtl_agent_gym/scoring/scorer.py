@@ -39,7 +39,7 @@ from .submission import SubmittedFiles, sift
 from .syntax import SyntaxStage, disagreement, is_hdl, judge_syntax, reading_order
 
 ATTEMPTS = 4
-"""How often a grading is tried while the machine fails."""
+"""How often a grading is tried if the machine fails."""
 _MOST_PROBLEMS = 4096
 """Digests of problems that a scorer remembers."""
 _LONGEST_WAIT = 8.0
@@ -55,13 +55,13 @@ class Scorer:
     machine's are a `SandboxError`, after retries.
 
     Args:
-        provider: Where sandboxes come from; None for Docker containers of its own, which it closes.
-        weights: What the stages are worth; None for the default.
-        cache: Where gradings are kept; None for nowhere, a path for a folder.
+        provider: Creates sandboxes; None for a `DockerSandboxes` of its own, which `close` closes.
+        weights: Weights of the stages; None for the default.
+        cache: Stores gradings; None for no cache, a path for a folder.
         defences: For tests of the defences only.
-        waiting: How many started, never used sandboxes are held ready for the next gradings; each grades one submission
-            and ends. Worth as many as come at once; each holds as much memory as a Python that has imported pytest. 0
-            starts each sandbox when it is wanted.
+        waiting: Number of started, unused sandboxes that are kept ready; each grades one submission and ends. Useful up
+            to the number of simultaneous gradings. Each uses the memory of a Python that has imported pytest. 0 starts
+            each sandbox on demand.
 
     Example:
         async with Scorer() as scorer:
@@ -97,7 +97,7 @@ class Scorer:
         await self.close()
 
     async def close(self) -> None:
-        """End what the scorer started; a provider that was given stays open."""
+        """End what the scorer started. A provider passed to the scorer stays open."""
         self._closed = True
         await self._frontend.close()
         if self._pool is not None:
@@ -121,11 +121,11 @@ class Scorer:
             problem: With its hidden tests.
             files: What an agent left, by path relative to the work folder.
             timeout: Seconds for all hidden tests together.
-            seed: Of the tests' random stimuli, unless their harness sets it; None for the problem's own.
+            seed: For the tests' random stimuli, unless their harness sets one; None for the problem's own.
 
         Raises:
             ProblemError: The problem has no tests that can be run here.
-            SandboxError: The machine failed, again and again; `retries` says how often. Never a score.
+            SandboxError: The machine failed in every try; `retries` is their number. Never a score.
         """
         begun = time.monotonic()
         submission = sift(problem, files, defended=self._defences.files)
@@ -135,7 +135,7 @@ class Scorer:
             seconds = time.monotonic() - begun
             return grading.score(self.weights, submission, seconds=seconds, retries=retries.count, cached=cached)
 
-        # A grading in the cache proves that the problem can be scored; so its harness need not be read again.
+        # A grading in the cache proves that the problem can be scored, so its harness need not be read again.
         key = await self._key(submission, timeout, seed, retries) if self._cache and self.weights.simulate else ""
         known = self._cache.get(key) if self._cache and key else None
         if known is not None:
@@ -165,7 +165,7 @@ class Scorer:
         return ScoreCache.key(parts)
 
     def _digest(self, problem: Problem) -> str:
-        """The problem's digest, taken once for each object; the object is held, so that no other gets its identity."""
+        """The problem's digest, computed once per object; the cache holds the object, so that its id is not reused."""
         if id(problem) not in self._digests:
             if len(self._digests) >= _MOST_PROBLEMS:
                 self._digests.clear()
@@ -208,7 +208,7 @@ class Scorer:
         return judge_run(static, submission, run, self._defences, notes)
 
     async def _static(self, submission: SubmittedFiles, services: Sequence[Service]) -> tuple[Grading, str]:
-        """The stages that run nothing, and their complaints in one line."""
+        """The stages that run nothing, and their complaints as one line."""
         tops = top_modules(services)
         files = {path: content for path, content in submission.tree.items() if is_hdl(path)}
         order = reading_order(submission, source_paths(services))
@@ -243,13 +243,13 @@ class Scorer:
         return self._pool or self._provider
 
     async def prepare(self, problem: Problem) -> None:
-        """Have sandboxes in waiting for a problem's gradings, and return when they are; nothing where none are to wait.
+        """Start the waiting sandboxes for a problem's gradings, and return when they are ready.
 
-        Without it, they are started beside the first grading.
+        Does nothing if `waiting` is 0. Without this call, they start with the first grading.
 
         Raises:
             ProblemError: As in `score`.
-            SandboxError: None starts.
+            SandboxError: No sandbox can be started.
         """
         sandboxes = self._sandboxes()
         images = {await self._images.image(problem, service, sandboxes) for service in read_services(problem)}
@@ -259,17 +259,17 @@ class Scorer:
 
 @dataclass
 class Retries:
-    """How often the machine failed over one grading and the work was done again."""
+    """How often one grading was repeated because the machine failed."""
 
     count: int = 0
 
 
 async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = None) -> T:
-    """Do work that the machine may fail at; try again, ever later, before its `SandboxError` is raised.
+    """Do work, and repeat it with growing pauses while it raises `SandboxError`, at most `ATTEMPTS` times in all.
 
     Args:
-        work: Done until it succeeds, or has failed `ATTEMPTS` times.
-        retries: Counts each new try.
+        work: What to do.
+        retries: Counts the repetitions.
     """
     retries = retries or Retries()
     try:

@@ -1,8 +1,8 @@
-"""A process that reads SystemVerilog with pyslang for somebody else. Standard library and pyslang only.
+"""A process that reads SystemVerilog with pyslang for `frontend.py`. Standard library and pyslang only.
 
-What it reads was written by a model: it may crash a parser, or keep it busy for ever. So each request is read in a fork
-of its own, with limits of its own, and this process, which no source ever reaches, says how that ended. `frontend.py`
-starts it. One JSON document a line goes in, and one comes out.
+A model wrote the sources, so they may crash the parser or keep it busy without end. A fork with its own limits reads
+each request, and this process, which never parses a source, reports how that ended. One JSON document per line is
+received, and one is sent.
 
 Request: ``files`` (path to text), ``sources`` (paths to read, in order, as one compilation unit), ``tops`` (names of
 modules). Reply: ``reading``, with ``errors`` ([path, line, message] of each syntax error), ``modules`` (names) and
@@ -74,7 +74,7 @@ def describe(port: Any) -> list[Any]:
 
 
 def serve(line: bytes, processor: int, patience: float) -> bytes:
-    """The reply to one request, by a fork that writes it to a file in memory."""
+    """The reply to one request; a fork writes it to a file in memory."""
     reply = os.memfd_create("reply")
     pid = os.fork()
     if not pid:
@@ -106,7 +106,7 @@ def _answer(line: bytes, reply: int, processor: int) -> None:
     code = 1
     try:
         with open("/proc/self/oom_score_adj", "w") as stream:
-            stream.write("1000")  # where memory runs out, this goes before anything that matters
+            stream.write("1000")  # if memory runs out, the kernel kills this first
         os.dup2(reply, 1)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -114,7 +114,7 @@ def _answer(line: bytes, reply: int, processor: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
-        # No file of this machine can be opened from here on, so an include finds what was submitted and nothing else.
+        # From here on no file of this machine can be opened, so an include finds only submitted files.
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
         text = memoryview(json.dumps(read(json.loads(line))).encode())
         while text:

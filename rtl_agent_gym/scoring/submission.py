@@ -1,8 +1,8 @@
-"""Which of the files that somebody left are graded, which count for nothing, and which were meant for the checker.
+"""Sorts submitted files into graded files, ignored files and violations.
 
-Only regular files below the folders that the problem lets one change are graded, and they reach the scoring sandbox by
-their own content: links, devices and modes cannot come along. What else was left is left out, and the score says so. A
-file that would take the place of a hidden test, or be loaded beside it, is a violation.
+Only regular files below the folders that the problem lets one change are graded. Only their content reaches the scoring
+sandbox: no links, devices or modes. Other files are left out, and the score names them. A file that would replace a
+hidden test, or be loaded with it, is a violation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PYTHON = (".py", ".pyw", ".pyc")
 MAX_FILE = 16 << 20
 MAX_TOTAL = 64 << 20
 MAX_COUNT = 5000
-"""Files, bytes a file and bytes in all that one submission may have."""
+"""Bytes per file, bytes in all, and number of files that one submission may have."""
 MAX_FOLDERS, MAX_DEPTH = 5000, 64
 """Upper bound on the directories that one submission may create."""
 
@@ -30,34 +30,34 @@ _LOADED_UNASKED = re.compile(
     r"|.+\.(?:pth|pyc|pyo|vpi|vpl|so)|(?:pytest|tox)\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|modelsim\.ini"
     r"|docker-compose\.ya?ml|Dockerfile|\.env\w*"
 )
-"""Names of files that Python, pytest, the simulator or the runner would pick up by themselves."""
+"""Names of files that Python, pytest, the simulator or the runner load without being told to."""
 
 
 @dataclass(frozen=True)
 class SubmittedFiles:
-    """The files of one grading, sifted."""
+    """The sorted files of one grading."""
 
     problem: Problem
     files: Mapping[str, bytes]
-    """What was submitted and is graded, by path relative to the work folder."""
+    """Files to be graded, by path relative to the work folder."""
     violations: tuple[str, ...] = ()
-    """What was meant for the checker."""
+    """Files that attack the checker."""
     fault: str = ""
-    """Why nothing can be graded although nobody cheated; empty where it can."""
+    """Why nothing can be graded although there is no violation; empty if it can."""
     ignored: tuple[str, ...] = field(default=(), compare=False)
-    """Paths that count for nothing."""
+    """Paths that are not graded."""
     left_out: tuple[str, ...] = field(default=(), compare=False)
-    """The same with why, each fit to be printed."""
+    """The same with the reason, in printable characters."""
 
     @cached_property
     def tree(self) -> dict[str, bytes]:
-        """The work folder as it is graded: the problem's files with the submitted ones over them.
+        """The graded work folder: the submitted files replace the problem's.
 
-        A target that the problem gives and nobody submitted stays as given; another missing one is missing.
+        A target that is part of the problem and was not submitted stays as given.
         """
         given = {path: text.encode() for path, text in self.problem.context.items()}
         tree = given | dict(self.files)
-        # A submitted folder takes the place of a given file of that name, and the other way round.
+        # A submitted folder replaces a given file of that name, and vice versa.
         for path in self.files:
             for other in [other for other in given if other.startswith(path + "/") or path.startswith(other + "/")]:
                 tree.pop(other, None)
@@ -70,13 +70,13 @@ class SubmittedFiles:
 
     @property
     def format(self) -> float:
-        """Share of the target files that are there and not empty."""
+        """Share of the target files that exist and are not empty."""
         targets = self.problem.targets
         return 1.0 - len(self.missing) / len(targets) if targets else float(bool(self.files))
 
     @property
     def omissions(self) -> str:
-        """For a score's reason: the ignored files of the folders that may be changed; empty where there are none."""
+        """For a score's reason: the ignored files in the folders that may be changed; empty if there are none."""
         names = [path for path in self.ignored if path.split("/")[0] in AGENT_FOLDERS and "/" in path]
         shown = [path if path.isprintable() else ascii(path) for path in names[:3]]
         more = [f"{len(names) - 3} more"] if len(names) > 3 else []
@@ -84,7 +84,7 @@ class SubmittedFiles:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what is graded and of what was tried, in hex."""
+        """SHA-256 of the graded files and the violations, in hex."""
         total = hashlib.sha256()
         for path, content in sorted(self.files.items()):
             total.update(b"%d %d\n" % (len(path.encode("utf-8", "surrogateescape")), len(content)))
@@ -95,21 +95,21 @@ class SubmittedFiles:
 
 
 def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool = True) -> SubmittedFiles:
-    """Sort submitted files into those that are graded, those that count for nothing, and attempts on the checker.
+    """Sort submitted files.
 
     Args:
-        problem: Says which files may be changed.
+        problem: Determines which files may be changed.
         files: By path relative to the work folder.
-        defended: False, for tests of what this is good for, grades all of them.
+        defended: False, for tests of this defence, grades all of them.
     """
     kept: dict[str, bytes] = {}
     violations: list[str] = []
     ignored: dict[str, str] = {}
     for path, content in sorted(files.items()):
-        if defended and (reason := _reaches_for(problem, path)):
-            violations.append(_named(path, reason))
-        elif defended and (reason := _omitted(problem, path)):
-            ignored[path] = _named(path, reason)
+        if defended and (reason := _violation(problem, path)):
+            violations.append(_describe(path, reason))
+        elif defended and (reason := _omission(problem, path)):
+            ignored[path] = _describe(path, reason)
         else:
             kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
     fault = _size_fault(kept) or tree_fault(kept) or ""
@@ -119,17 +119,17 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
 
 
 def _is_python(problem: Problem, path: str) -> bool:
-    """Whether a file is a program for the checker's interpreter. No open harness runs one of the candidate's."""
+    """Whether a file is a program for the checker's interpreter. No open harness runs one of the candidate."""
     return path.endswith(_PYTHON) and path not in problem.context and path not in problem.targets
 
 
-def _named(path: str, reason: str) -> str:
+def _describe(path: str, reason: str) -> str:
     plain = path.isprintable() and not path_fault(path)
     return f"{path}: {reason}" if plain else f"{path!a}: {reason}"
 
 
-def _reaches_for(problem: Problem, path: str) -> str | None:
-    """What of the checker's a path leads to, however it is spelled; None where it leads to nothing of that."""
+def _violation(problem: Problem, path: str) -> str | None:
+    """Why a path, however it is spelled, attacks the checker; None if it does not."""
     if path in problem.context or path in problem.targets:
         return None
     letters = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/")).replace("\0", "")
@@ -141,8 +141,8 @@ def _reaches_for(problem: Problem, path: str) -> str | None:
     return None
 
 
-def _omitted(problem: Problem, path: str) -> str | None:
-    """Why a file is put nowhere; None where it is graded."""
+def _omission(problem: Problem, path: str) -> str | None:
+    """Why a file is ignored; None if it is graded."""
     fault = path_fault(path) or (None if path.isprintable() else "the name has characters that do not print")
     if fault:
         return f"{fault}; no such file is put anywhere"
@@ -173,7 +173,7 @@ def _size_fault(files: Mapping[str, bytes]) -> str | None:
 
 
 def _folders(paths: Iterable[str]) -> int:
-    """How many folders the paths need."""
+    """The number of folders that the paths need."""
     found: set[str] = set()
     for path in paths:
         folder = posixpath.dirname(path)

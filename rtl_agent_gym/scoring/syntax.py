@@ -1,4 +1,4 @@
-"""The syntax stage: whether the target files are SystemVerilog, by pyslang, with Verilator as second opinion."""
+"""The syntax stage: whether pyslang accepts the target files; Verilator gives a second opinion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SyntaxStage:
     share: float
     """Share of the target files that were submitted and have no syntax error."""
     reason: str = ""
-    """The first complaint; empty where there is none."""
+    """The first complaint; empty if there is none."""
 
 
 def is_hdl(path: str) -> bool:
@@ -32,7 +32,7 @@ def is_hdl(path: str) -> bool:
 
 
 def reading_order(submission: SubmittedFiles, sources: Sequence[str]) -> list[str]:
-    """What to read, in the order of the harness's compilation; target files that it leaves out come last.
+    """The files to read, in the harness's order of compilation; other target files come last.
 
     Headers are read where they are included, unless they are targets that nothing includes.
     """
@@ -44,7 +44,7 @@ def reading_order(submission: SubmittedFiles, sources: Sequence[str]) -> list[st
 
 
 def judge_syntax(submission: SubmittedFiles, reading: Reading) -> SyntaxStage:
-    """The syntax stage by what pyslang said. Targets that are no SystemVerilog only need to be there."""
+    """The syntax stage from pyslang's reading. Targets in other languages only need to exist."""
     targets = submission.problem.targets
     if reading.fault:
         return SyntaxStage(0.0, f"syntax: {reading.fault}")
@@ -56,9 +56,9 @@ def judge_syntax(submission: SubmittedFiles, reading: Reading) -> SyntaxStage:
 
 
 def disagreement(stage: SyntaxStage, lint: str | None) -> str:
-    """Which of the two front ends complained when only one did; empty where they agree or Verilator did not run.
+    """Which of the two front ends complained if only one did; empty if they agree or Verilator did not run.
 
-    Only errors of syntax count: what Verilator does not support, or misses among the modules, is none.
+    Only syntax errors count, not features that Verilator does not support or modules that it misses.
     """
     if lint is None:
         return ""

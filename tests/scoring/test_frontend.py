@@ -119,7 +119,7 @@ async def test_one_that_is_given_no_processor_says_nothing_of_its_sources() -> N
         ({"overdue": True, "signal": 9, "peak": 1 << 30}, "more memory"),
         ({"signal": 24, "seconds": 20.1}, "20 s of processor time"),
         ({"signal": 9, "seconds": 21.0}, "20 s of processor time"),
-        ({"long": True, "signal": 9}, "too much to say"),
+        ({"long": True, "signal": 9}, "output is too long"),
     ],
 )
 def test_a_source_that_asks_for_too_much_is_to_blame(ended: dict[str, Any], said: str) -> None:

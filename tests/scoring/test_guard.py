@@ -59,19 +59,31 @@ def test_a_module_from_elsewhere_is_not_loaded(name: str, blank: str, tmp_path: 
         ([], True),
         (['    %vpi_call 2 4 "$dumpfile", "x.vcd" {0 0 0};'], True),
         (['    %vpi_call 2 4 "$dumpfile", "/none/x.vcd" {0 0 0};'], False),
-        (['    %vpi_call 2 4 "$dumpfile", "/none/x.vcd" {0 0 0};', '    %vpi_call 2 4 "$dumpfile", v0 {0 0 0};'], True),
+        (['    %vpi_call 2 4 "$dumpfile", v0 {0 0 0};'], False),
+        (['    %vpi_call 3 4 "$dumpfile", v0 {0 0 0};'], True),
+        (
+            ['    %vpi_call 3 4 "$dumpfile", v0 {0 0 0};', '    %vpi_call 3 4 "$dumpfile", "/none/x.vcd" {0 0 0};'],
+            False,
+        ),
+        (['    %vpi_call 3 4 "$dumpfile", v0 {0 0 0};', '    %vpi_call 3 5 "$dumpfile", v0 {0 0 0};'], False),
+        (['    %vpi_call 4 4 "$dumpfile", v0 {0 0 0};'], False),
+        (['    %vpi_call 2 4 "$dumpfile", "folder" {0 0 0};'], False),
+        ([f'    %vpi_call 2 4 "$dumpfile", "{"x" * 300}" {{0 0 0}};'], False),
         (
             ['    %vpi_call 2 4 "$dumpfile", "/none/x.vcd" {0 0 0};', '    %vpi_call 2 4 "$dumpfile", "x" {0 0 0};'],
             False,
         ),
-        (['    %vpi_call 2 4 "$dumpfile", "\\000/none/x.vcd" {0 0 0};'], True),
+        (['    %vpi_call 2 4 "$dumpfile", "\\000/none/x.vcd" {0 0 0};'], False),
     ],
 )
 def test_waveforms_are_left_out_unless_the_simulator_would_stop(
     statements: list[str], silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert check(tmp_path, *statements) == ([], [], silent)
+    (tmp_path / "folder.fst").mkdir()
+    (tmp_path / "cocotb_iverilog_dump.v").touch()
+    names = '"N/A"; "<interactive>"; "/code/rtl/a.sv"; "cocotb_iverilog_dump.v"; "/code/rtl/cocotb_iverilog_dump.v";'
+    assert check(tmp_path, *statements, names=names) == ([], [], silent)
 
 
 @pytest.mark.parametrize(

@@ -62,17 +62,17 @@ def judged(number: int) -> Judged:
 def test_a_line_that_breaks_is_said_on_a_new_one(address: str) -> None:
     listener = Listener(address, until=2)
     for number in range(4):
-        witness_module.tell(judged(number))
+        witness_module.send(judged(number))
     assert witness_module._witness.line is not None
     witness_module._witness.line.close()
     listener.close()
-    said = [message.get("test", message.get("text", "")[:28]) for message in listener.heard]
-    assert said == ["0", "1", "a witness lost its line to t", "2", "3"]
+    said = [message.get("test", message.get("text", "")[:29]) for message in listener.heard]
+    assert said == ["0", "1", "a witness lost its connection", "2", "3"]
 
 
 def test_in_a_grading_it_waits_for_its_supervisor(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RTL_GYM_SEED", "1")
-    teller = threading.Thread(target=witness_module.tell, args=[judged(0)])
+    teller = threading.Thread(target=witness_module.send, args=[judged(0)])
     teller.start()
     teller.join(0.2)
     assert teller.is_alive()
@@ -85,7 +85,7 @@ def test_in_a_grading_it_waits_for_its_supervisor(address: str, monkeypatch: pyt
 
 
 def test_outside_of_a_grading_it_says_nothing(address: str) -> None:
-    witness_module.tell(judged(0))
+    witness_module.send(judged(0))
     assert witness_module._witness.line is None
 
 
@@ -107,5 +107,5 @@ def test_what_would_have_gone_on(
 ) -> None:
     monkeypatch.setattr(plugin, "HARNESS", (str(tmp_path),))
     (tmp_path / "test_it.py").write_text(source)
-    assert plugin._goes_on(str(tmp_path / "test_it.py"), failing) == goes_on
-    assert not plugin._goes_on(plugin.__file__, 40)
+    assert plugin._would_repeat(str(tmp_path / "test_it.py"), failing) == goes_on
+    assert not plugin._would_repeat(plugin.__file__, 40)

@@ -1,8 +1,8 @@
 """A report bounded in bytes without losing a verdict.
 
-How a test ended, and that there was a violation, is always reported: how many such messages there are is the harness's
-doing alone. What a design can make long is text: complaints about it, and what its services print. Of that, a fixed
-number of bytes is kept for the whole grading, however many simulations there are.
+How a test ended, and that there was a violation, is always reported: the harness alone determines the number of such
+messages. A design can make only text long: complaints about it, and what its services print. A fixed number of bytes of
+text is kept per grading, for any number of simulations.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any
 from .messages import Message, ProcessReport, Report
 
 TEXTS = 500_000
-"""Bytes of complaints, as they are encoded, that are kept of all simulations together."""
+"""Encoded bytes of complaints that are kept, for all simulations together."""
 LOGS = 1_000_000
-"""Bytes of printed text, as they are encoded, that are kept of all services together."""
+"""Encoded bytes of printed text that are kept, for all services together."""
 PLAIN = 1_000_000
-"""Bytes of a report above which it travels compressed."""
+"""Bytes above which a report is sent compressed."""
 MORE = "?: and more complaints than a report holds"
 
 
 class Complaints:
-    """What guards say of a design, each text once, until the space for them is used up."""
+    """Complaints of guards about a design, each text once, until the space for them is used up."""
 
     def __init__(self) -> None:
         self.left = TEXTS
         self.known: set[str] = set()
 
     def fit(self, message: Message) -> Message:
-        """A message with the new ones of its complaints. One that had any, of which all are cut, has `MORE`."""
+        """The message with only its new complaints; where some do not fit, `MORE` takes their place."""
         kept: Any = dict(message)
         for name in ("violations", "refusals", "notes"):
             if name in kept:
@@ -59,7 +59,7 @@ class Complaints:
 
 
 def in_characters(text: str) -> str:
-    """A text in which bytes may stand as surrogates (PEP 383), as text that can be written anywhere."""
+    """A text without surrogates, which stand for undecodable bytes (PEP 383), so that it can be encoded."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     except UnicodeEncodeError:  # other surrogates
@@ -67,7 +67,7 @@ def in_characters(text: str) -> str:
 
 
 def encoded_size(text: str) -> int:
-    """Bytes of a text in a report."""
+    """Bytes that a text takes in a report."""
     return len(json.dumps(text))
 
 
@@ -89,11 +89,11 @@ def fit_logs(parts: Sequence[ProcessReport]) -> None:
 
 
 def encode_report(report: Report, limited: bool = True) -> str:
-    """A report as text for the wire.
+    """A report as text.
 
     Args:
         report: What was found.
-        limited: Whether a long one is compressed; a test of this limit sends it as it is.
+        limited: Whether a long report is compressed; False for tests of this limit.
     """
     text = json.dumps(report)
     if limited and len(text) > PLAIN:
@@ -102,7 +102,7 @@ def encode_report(report: Report, limited: bool = True) -> str:
 
 
 def decode_report(text: str) -> Report:
-    """The report that `encode_report` made this text of. Raises ValueError for any other text."""
+    """The inverse of `encode_report`. Raises ValueError for any other text."""
     try:
         if not text.startswith("{"):
             text = zlib.decompress(base64.b64decode(text, validate=True)).decode()

@@ -1,4 +1,4 @@
-"""The processes that a supervisor runs: their start, their output, and their end with everything they left."""
+"""The processes of a supervisor: starting them, reading their output, and ending them with all that they started."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from .messages import ProcessReport, StartFault
 HEAD, TAIL = 16_000, 48_000
 """Bytes kept of a service's output."""
 _BY_PYTHON_ALONE = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores, and no other program expects to be ignored."""
+"""Signals that Python ignores; other programs expect their default actions."""
 
 
 class Log:
-    """The head and the tail of what was written.
+    """The head and the tail of an output.
 
     Args:
-        limited: Whether the rest is dropped; a test of this limit keeps it.
+        limited: Whether the rest is dropped; False for tests of this limit.
     """
 
     def __init__(self, limited: bool = True) -> None:
         self.head, self.tail, self.size, self.limited = b"", b"", 0, limited
 
     def feed(self, data: bytes) -> None:
-        """Take more of it."""
+        """Add output."""
         self.size += len(data)
         free = HEAD - len(self.head) if self.limited else len(data)
         self.head += data[:free]
         self.tail = (self.tail + data[free:])[-TAIL:]
 
     def text(self) -> str:
-        """What was kept, with a line about what was not."""
+        """What was kept, with a line in place of what was dropped."""
         cut = self.size - len(self.head) - len(self.tail)
         gap = f"\n… {cut} bytes left out …\n".encode() if cut else b""
         return (self.head + gap + self.tail).decode("utf-8", errors="replace")
 
 
 class Process:
-    """A child with its output in a pipe. The kernel's out-of-memory killer takes it before the supervisor.
+    """A child with its output in a pipe. The kernel's out-of-memory killer prefers it to the supervisor.
 
     Args:
-        selector: Of the loop that serves it.
-        release: Called in the child, to let go of what holds a descriptor that is not the child's business.
+        selector: The supervisor's selector.
+        release: Called in the child to give up the supervisor's connections.
         limited: Whether its output is cut.
     """
 
@@ -81,13 +81,13 @@ class Process:
             self.fault = {"program": argv[0], "cwd": cwd, "errno": error.errno or 0, "text": error.strerror or ""}
         finally:
             os.close(write_fd)
-        # A pidfd wakes the loop the moment the child ends, whoever still holds the pipe.
+        # A pidfd wakes the loop as soon as the child ends, even if other processes hold the pipe.
         self.pid_fd = os.pidfd_open(self.pid) if self.pid else -1
         if self.pid:
             selector.register(self.pid_fd, selectors.EVENT_READ, self.poll)
 
     def read(self) -> None:
-        """Take what has been written."""
+        """Read the output written so far."""
         try:
             data = os.read(self.read_fd, 1 << 20)
         except BlockingIOError:
@@ -98,7 +98,7 @@ class Process:
             self._close("read_fd")
 
     def poll(self, options: int = os.WNOHANG) -> None:
-        """Note the end of the child."""
+        """Check whether the child has ended."""
         if self.code is not None:
             return
         pid, status = os.waitpid(self.pid, options)
@@ -109,7 +109,7 @@ class Process:
             self._close("pid_fd")
 
     def end(self, spared: set[int]) -> None:
-        """End it and everything it started, but for other children and what these started."""
+        """Kill it and everything it started, except the spared children and what they started."""
         if self.code is None:
             self.stopped, self.waited = hindrance(self.pid)
             self.seconds = time.monotonic() - self.begun
@@ -129,7 +129,7 @@ class Process:
             setattr(self, name, -1)
 
     def report(self) -> ProcessReport:
-        """What it did."""
+        """How it ended."""
         return {
             "code": None if self.timed_out else self.code,
             "seconds": self.seconds,
@@ -141,11 +141,11 @@ class Process:
 
 
 def start(argv: list[str], env: dict[str, str], cwd: str, output: int, release: Callable[[], None]) -> int:
-    """Fork, and run a command in the child: pytest at once where this process has it loaded (`warm`), anything else as
-    a new program. Returns the child's process id. For the arguments, see `Process`.
+    """Fork and run a command in the child: pytest directly if this process has loaded it (`warm`), anything else as a
+    new program. Returns the child's process id. For the arguments, see `Process`.
 
     Raises:
-        OSError: There is no child, or its program cannot be run; nothing of it has run then.
+        OSError: The fork failed or the program cannot be run; nothing of it has run.
     """
     loaded = warm.can_start(argv, env, cwd)
     reading, writing = os.pipe()
@@ -174,7 +174,7 @@ def _be_child(
     writing: int,
     loaded: bool,
 ) -> NoReturn:
-    """In the child. The pipe `writing` gets the number of an error; where there is none it is closed."""
+    """In the child. Writes the number of an error to the pipe `writing`, or closes it if there is none."""
     try:
         os.setsid()
         with open("/proc/self/oom_score_adj", "w") as stream:
@@ -191,12 +191,12 @@ def _be_child(
     except BaseException as error:
         os.write(writing, str(getattr(error, "errno", None) or 5).encode())
         os._exit(127)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the pipe, too, which tells that all is well
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # and with them the pipe, which reports success
     warm.run(argv, env, cwd)
 
 
 def kill_session(leader: int, spared: set[int]) -> None:
-    """Kill whoever is left of a service: its session, and orphans, which come to this process as their reaper."""
+    """Kill what is left of a service: its session, and orphans, whose parent is now this process."""
     for _ in range(100):
         left = [
             pid

@@ -1,8 +1,8 @@
 """Judges a compiled design: which system tasks it calls, and which modules of code it loads into the simulator.
 
-Icarus writes each call of a system task, with the file and line it stands in, into the compiled `.vvp`, however it was
-spelled in the source. The simulator has no task that starts a process, and which files a task opens is decided when it
-does (`wall.c`). So what is found here names an attempt, or says why a simulation is refused, before anything runs.
+Icarus writes each call of a system task with its file and line into the compiled `.vvp`, however the source spells it.
+The simulator has no task that starts a process, and `wall.c` decides which files a task may open when it opens them. So
+this module reports attempts, and reasons for refusing a simulation, before anything runs.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ import re
 from .tasks import HOSTILE, KNOWN, METHODS
 
 TOOLS = "/opt/rtl-agent-gym/real"
-"""Where the image has the simulators' real programs, each under its own name."""
-READABLE = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
+"""The image's folder of the simulators' real programs, each under its own name."""
+EDITABLE = ("/code/rtl", "/code/verif", "/code/docs")
+"""Folders of the submitted files."""
+READABLE = (*EDITABLE, "/code/rundir")
 """Folders whose files a design may include."""
 WORK = ("/code", "/rundir")
-"""Folders whose files a design may read while it runs, beside the one it runs in; what is secret in them apart."""
+"""Folders whose files a design may read while it runs, in addition to its working folder; `SECRET` takes precedence."""
 SECRET = ("/src", "/code/src", "/proc", "/sys", "/etc", "/opt", "/venv")
-"""Folders of the checker's and the machine's: a design that asks for a file there reaches for the checker."""
+"""Folders of the checker and the machine: a design that opens a file there attacks the checker."""
 LOADED = (".xml", ".py", ".pyc", ".pth", ".so", ".vpi", ".vpl", ".vvp", ".ini", ".cfg", ".toml", ".env", ".json")
-"""Endings of names that a checker reads or loads: a design that would write such a file reaches for the checker."""
+"""Endings of names that a checker reads or loads: a design that would write such a file attacks the checker."""
+COCOTB_DUMP = "cocotb_iverilog_dump.v"
+"""The source that cocotb adds where the harness wants waveforms."""
+LONGEST_NAME = 200
+"""Bytes of a file's name that certainly fit every file system."""
 LIBRARIES = ("/usr", "/opt", "/venv", "/src")
 """Folders from which the simulator may load modules of code: the image's own, and the harness's."""
 
@@ -32,7 +38,7 @@ CALL = re.compile(
     rb'(?:%vpi_(?:call|func)[/a-z]*|\.sfunc(?:/e)?)[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+"(?P<name>\$[^"\\]+)"'
     rb'(?:, "(?P<literal>[^"\\]*)" \{)?'
 )
-"""A call; no text of a design looks like one, as quotation marks in it have backslashes before them."""
+"""A call; no text of a design looks like one, since quotation marks in texts are escaped."""
 MODULE = re.compile(rb'^:vpi_module\s*(?:"([^"\n]*)")?', re.MULTILINE)
 FILES = re.compile(rb'^\s*"((?:[^"\\]|\\.)*)";', re.MULTILINE)
 
@@ -48,16 +54,22 @@ def short(path: str) -> str:
 
 
 def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
-    """What a compiled design would do: (violations, why it is refused, whether its waveforms can be left out)."""
+    """What a compiled design would do: (violations, why it is refused, whether its waveforms can be left out).
+
+    They can be left out if each waveform file could be created. Otherwise the simulator may stop, and must do so here.
+    """
     with open(path, "rb") as stream:
         text = stream.read()
     files = [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
     violations, refusals = [], []
-    dumps: list[bytes | None] = []
+    dumps, computed = [b"dump"], []
     for call in CALL.finditer(text):
         name, number = call["name"].decode("latin-1"), int(call["file"])
         if name == "$dumpfile":
-            dumps.append(call["literal"])
+            if call["literal"] is not None:
+                dumps.append(call["literal"])
+            else:
+                computed.append(files[number] if number < len(files) else "?")
         elif name in HOSTILE or (name not in KNOWN and not name.startswith(METHODS)):
             place = f"{short(files[number]) if number < len(files) else '?'}:{int(call['line'])}"
             if name in HOSTILE:
@@ -68,6 +80,24 @@ def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
         loaded = os.fsdecode(module[1] or b"")
         if not below(os.path.realpath(loaded), LIBRARIES):
             violations.append(f"{path}: loads {loaded!r} into the simulator by :vpi_module")
-    # Where a waveform file cannot be made the simulator stops, and so it must here. A computed name is never tried.
-    silent = None in dumps or all(os.access(os.path.dirname(name or b"") or b".", os.W_OK) for name in dumps)
+    silent = (not computed or _is_cocotbs(computed)) and all(map(_can_be_created, dumps))
     return violations, refusals, silent
+
+
+def _is_cocotbs(computed: list[str]) -> bool:
+    """Whether the only computed name of a waveform file is in the module that cocotb adds for a harness with waveforms.
+
+    A `line directive can claim that file, too. But then it does not exist, or there are two computed names.
+    """
+    file = os.path.abspath(computed[0])
+    added = os.path.basename(file) == COCOTB_DUMP and not below(file, EDITABLE) and os.path.exists(file)
+    return added and len(computed) == 1
+
+
+def _can_be_created(name: bytes) -> bool:
+    """Whether a waveform file of this name can be opened for writing, whichever ending the simulator adds to it."""
+    folder, start = os.path.split(name)
+    if len(name) > LONGEST_NAME or not os.access(folder or b".", os.R_OK | os.W_OK | os.X_OK):
+        return False
+    alike = [entry for entry in os.scandir(folder or b".") if entry.name.startswith(start)]
+    return all(entry.is_file() and os.access(entry.path, os.W_OK) for entry in alike)

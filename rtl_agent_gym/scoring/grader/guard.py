@@ -1,10 +1,10 @@
-"""Stands in the place of a simulator's program: looks at what is about to run, and runs it or not.
+"""Runs in place of a simulator's program: checks what is about to run, then runs it or refuses to.
 
-What is judged is the compiled design (`compiled.py`), a moment before the simulator reads it, when nothing of the
-design has ever run, and what the compilers read (`sources.py`, `verilated.py`). Which files a design opens is decided
-while it runs, in the simulator itself (`wall.c`). When the supervisor cannot be reached, nothing is run.
+It checks what the compilers read (`sources.py`, `verilated.py`) and the compiled design (`compiled.py`), immediately
+before the simulator reads it and before any part of the design has run. `wall.c` decides in the simulator's process
+which files a design may open. If the supervisor cannot be reached, nothing is run.
 
-This runs before every simulation, so what costs milliseconds to import is imported where it is used.
+This runs before every simulation, so modules that take milliseconds to import are imported where they are used.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from .compiled import TOOLS, WALL, check_vvp
 from .line import Line
 
 WALL_LIBRARY = "/opt/rtl-agent-gym/wall.so"
-"""What decides in the simulator's process which files a design opens; built from `wall.c` with the image."""
+"""The library that decides which files a design may open; built from `wall.c` with the image."""
 REFUSED = 125
 MOST, LONGEST = 20, 400
-"""Complaints that are reported of one simulation, and the characters of one."""
+"""Complaints that are reported for one simulation, and characters of one complaint."""
 
 
 class Guard:
-    """What it takes to judge one call of a tool.
+    """Checks one call of a tool.
 
     Args:
         line: To the supervisor.
-        arguments: The tool's own.
+        arguments: The tool's arguments.
     """
 
     def __init__(self, line: Line, arguments: list[str]) -> None:
         self.line, self.arguments, self.settings = line, arguments, line.settings
 
-    def tell_compiled(self, code: int | None, text: bytes, violations: list[str], refusals: list[str]) -> None:
-        """Tell how a compiler ended, or that it is not started. Ends this process where nothing is built."""
+    def report_compiled(self, code: int | None, text: bytes, violations: list[str], refusals: list[str]) -> None:
+        """Report how a compiler ended, or that it is not started. Ends this process if there are complaints."""
         start = text[:4096].decode("utf-8", errors="replace")
         violations, refusals = self._cut(violations), self._cut(refusals)
-        self.line.tell(
+        self.line.send(
             {"kind": "compiler", "code": code, "text": start, "violations": violations, "refusals": refusals}
         )
         refuse_if(violations + refusals)
 
     def run_vvp(self) -> None:
-        """Judge the compiled design that `vvp` is asked to run, then become `vvp`."""
+        """Check the compiled design that `vvp` is to run, then become `vvp`."""
         arguments, env = self.arguments, dict(os.environ)
         violations: list[str] = []
         refusals: list[str] = []
@@ -52,15 +52,15 @@ class Guard:
             violations, refusals, silent = check_vvp(design)
             arguments = [*arguments, "-none"] if silent else arguments
             env["LD_PRELOAD"] = " ".join([WALL_LIBRARY, *os.environ.get("LD_PRELOAD", "").split()])
-            # The compiled file may hold a hidden testbench, which no design is to read.
+            # The compiled file may contain a hidden testbench, which a design must not read.
             env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), WALL])
         violations, refusals = self._cut(violations), self._cut(refusals)
-        self.line.tell({"kind": "simulator", "violations": violations, "refusals": refusals})
+        self.line.send({"kind": "simulator", "violations": violations, "refusals": refusals})
         refuse_if(violations + refusals)
         os.execve(f"{TOOLS}/vvp", ["vvp", *arguments], env)
 
     def run_iverilog(self) -> None:
-        """Compile, and look at which files the compiler read."""
+        """Compile, and check which files the compiler read."""
         from .sources import driven_inputs, icarus_beyond_ports, include_faults, mixed, without_output
         from .tools import OwnFolder, read_lines, run
 
@@ -69,7 +69,7 @@ class Guard:
             listing, errors = f"{folder}/files", f"{folder}/stderr"
             options = [f"-Mprefix={listing}"] if checked else []
             code = run([f"{TOOLS}/iverilog", *options, *self.arguments], {2: errors})
-            if code and checked:  # the preprocessor may not have come to its list
+            if code and checked:  # the preprocessor may not have written its list
                 again = [f"{TOOLS}/iverilog", *options, *without_output(self.arguments), "-E", "-o", "/dev/null"]
                 run(again, {1: "/dev/null", 2: "/dev/null"})
             with open(errors, "rb") as stream:
@@ -90,11 +90,11 @@ class Guard:
             for option, value in zip(self.arguments, self.arguments[1:], strict=False):
                 if option == "-o" and os.path.isfile(value):
                     os.unlink(value)
-        self.tell_compiled(code, text, violations, refusals)
+        self.report_compiled(code, text, violations, refusals)
         sys.exit(code if code >= 0 else 128 - code)
 
     def run_verilator(self) -> None:
-        """Judge the text that Verilator is asked to turn into a program, then let it."""
+        """Check the text that Verilator would turn into a program, then let it."""
         from .tools import OwnFolder, run
         from .verilated import HARMLESS, judge
 
@@ -105,17 +105,17 @@ class Guard:
                 code, text, violations, refusals = judge(self.arguments, folder, self.settings["testbench"])
             os.write(2, text)
             if code or violations or refusals:
-                self.tell_compiled(code, text, violations, refusals)
+                self.report_compiled(code, text, violations, refusals)
         with OwnFolder() as folder:
             code = run([f"{TOOLS}/verilator", *self.arguments], {2: f"{folder}/stderr"})
             with open(f"{folder}/stderr", "rb") as stream:
                 text = stream.read()
         os.write(2, text)
-        self.tell_compiled(code, text, [], [])
+        self.report_compiled(code, text, [], [])
         sys.exit(code if code >= 0 else 128 - code)
 
     def _cut(self, complaints: list[str]) -> list[str]:
-        """The first complaints, none of them long, and how many more there are: a design decides how many there are."""
+        """The first complaints, shortened, and the number of the rest: a design determines how many there are."""
         if not self.settings["limits"]:
             return complaints
         distinct = list(dict.fromkeys(text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in complaints))
@@ -124,7 +124,7 @@ class Guard:
 
 
 def compiled_design(arguments: list[str]) -> str | None:
-    """The file that `vvp` is asked to run: the first word that is neither an option nor an option's value."""
+    """The file that `vvp` is to run: the first word that is neither an option nor an option's value."""
     words = iter(arguments)
     for word in words:
         if word == "--":
@@ -137,7 +137,7 @@ def compiled_design(arguments: list[str]) -> str | None:
 
 
 def refuse_if(complaints: list[str]) -> None:
-    """Where there are any, print them on stderr and end: nothing is run."""
+    """If there are complaints, print them on stderr and exit without running anything."""
     for text in complaints:
         print(f"rtl-agent-gym: {ascii(text)[1:-1]}", file=sys.stderr)
     if complaints:
@@ -145,7 +145,7 @@ def refuse_if(complaints: list[str]) -> None:
 
 
 def main() -> None:
-    """Stand in for the simulator's program whose name is the first argument."""
+    """Run in place of the simulator's program whose name is the first argument."""
     name, arguments = sys.argv[1], sys.argv[2:]
     try:
         guard = Guard(Line(), arguments)

@@ -1,4 +1,4 @@
-"""The socket of a supervisor: one JSON object a line, and the end of the line that guards and witnesses hold."""
+"""The protocol of a supervisor's socket, one JSON object a line, and the client's end for guards and witnesses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # not needed before every simulation
     from .messages import Message, Request, Settings
 
 SOCKET = "\0rtl-agent-gym"
-"""An abstract address, of which each sandbox has its own."""
+"""An abstract address; each sandbox has its own namespace of them."""
 OK = b"ok\n"
 
 
@@ -27,10 +27,10 @@ def decode(line: bytes) -> Any:
 
 
 class Line:
-    """A connection to the supervisor of this grading; no time limit, as a frozen or starved sandbox answers late.
+    """A connection to the supervisor of this grading. No time limit, since a frozen or starved sandbox replies late.
 
     Raises:
-        OSError: Nobody supervises, or the supervisor has gone.
+        OSError: There is no supervisor, or it has ended.
     """
 
     def __init__(self, address: str = SOCKET) -> None:
@@ -42,14 +42,14 @@ class Line:
             self.close()
             raise
 
-    def tell(self, message: Message) -> None:
-        """Send a message, and return when the supervisor knows of it."""
+    def send(self, message: Message) -> None:
+        """Send a message, and return when the supervisor has acknowledged it."""
         self._socket.sendall(encode(message))
         if self._read() != OK:
-            raise ConnectionError("the supervisor said something else than that it has heard")
+            raise ConnectionError("the supervisor sent an unexpected reply")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def _read(self) -> bytes:
@@ -57,6 +57,6 @@ class Line:
         while not line.endswith(b"\n"):
             data = self._socket.recv(1 << 16)
             if not data:
-                raise ConnectionError("the supervisor has hung up")
+                raise ConnectionError("the supervisor closed the connection")
             line += data
         return line

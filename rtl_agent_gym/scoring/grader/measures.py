@@ -1,6 +1,6 @@
-"""What the machine did to a grading: memory, and time that passed without it.
+"""Measurements of a grading: memory, and time in which the machine did not run it.
 
-Nothing is decided here. What a design may have caused and what it cannot is told apart in ``scoring/blame.py``.
+``scoring/blame.py`` decides from them what a design may have caused.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ CGROUPS = "/sys/fs/cgroup"
 NEAR = 1 << 20
 """Bytes below its limit at which a group counts as full: the kernel charges in batches."""
 NOTABLE = 1.0
-"""Seconds that one wait must take longer than it was asked to before they count as lost."""
+"""Seconds by which one wait must exceed its time-out before the excess counts as lost."""
 
 
 def memory(root: str = CGROUPS) -> Memory:
-    """What the kernel's books say of this container's memory; zeros where they cannot be read.
+    """The kernel's counters of this container's memory; zeros where they cannot be read.
 
-    The highest use of a cgroup 1 cannot be reset, so ``own`` and ``pressed`` count from the container's start there.
+    The highest use of a cgroup 1 cannot be reset, so there ``own`` and ``pressed`` count from the container's start.
 
     Args:
-        root: Where the control groups are mounted. Inside a container, the files of cgroup 2 lie there directly, those
-            of cgroup 1 in the folder of each controller; both are of the container's own group.
+        root: The mount point of the control groups. In a container, the files of its own group are directly in it
+            (cgroup 2) or in the folder of each controller (cgroup 1).
     """
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     for name in ("memory.events.local", "memory.events"):
@@ -39,7 +39,7 @@ def memory(root: str = CGROUPS) -> Memory:
     folder = f"{root}/memory"
     kills = _counts(f"{folder}/memory.oom_control").get("oom_kill", 0)
     limit, most = _number(f"{folder}/memory.limit_in_bytes"), _number(f"{folder}/memory.max_usage_in_bytes")
-    # The counters of failures stay at 0 on newer kernels; the highest use says the same there.
+    # On newer kernels the failure counters stay 0; the highest use shows the same.
     failures = _number(f"{folder}/memory.failcnt") + _number(f"{folder}/memory.memsw.failcnt")
     met = max(failures, int(0 < limit - NEAR <= most))
     return {"kills": kills, "own": met, "pressed": met, "limit": limit, "peak": peak}
@@ -60,9 +60,9 @@ def _number(path: str) -> int:
 
 
 class Waits:
-    """How much longer than asked this process waited for events: it was frozen, stopped, or starved of a processor.
+    """How far waits of this process exceeded their time-outs: it was frozen, stopped, or starved of a processor.
 
-    A design cannot do that to it: it runs in other processes, of which the kernel gives none more than its share.
+    A design cannot cause that: it runs in other processes, and the kernel gives none of them more than its share.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Waits:
         """Seconds in all."""
 
     def select(self, selector: selectors.BaseSelector, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
-        """``selector.select(timeout)``, watched."""
+        """``selector.select(timeout)``, measured."""
         begun = time.monotonic()
         ready = selector.select(timeout)
         late = time.monotonic() - begun - timeout
@@ -88,8 +88,8 @@ def processes() -> Iterator[tuple[int, str, int, int]]:
 
 
 def hindrance(leader: int) -> tuple[bool, float]:
-    """What keeps the processes of a session from running: whether a signal or a tracer holds one, and the seconds that
-    one of them was ready to run and got no processor: the most of all, as a design could add processes.
+    """What kept the processes of a session from running: whether a signal or a tracer stops one, and the most seconds
+    for which one was ready to run without a processor (not the sum, since a design could add processes).
     """
     stopped, waited = False, 0.0
     for pid, state, _, session in processes():

@@ -1,8 +1,8 @@
-"""What the parts of a grading tell each other; `line` writes and reads it.
+"""The messages between the parts of a grading; `line` encodes and decodes them.
 
-Guards, witnesses and the wall around a simulation's files (`wall.c` in the image, which writes its line by hand)
+Guards, witnesses and the wall around a simulation's files (`wall.c` in the image, which formats its message itself)
 connect to the supervisor's socket, which no design can do. The first line on each connection is the `Settings`; then
-each message is answered with `line.OK`, so that nobody goes on before the supervisor knows.
+the supervisor acknowledges each message with `line.OK`, and the sender waits for that.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 Settings = dict[str, bool]
-"""Which defences stand, by the names of `Defences` in ``scoring/harness.py``."""
+"""Which defences are active, by the names of `Defences` in ``scoring/harness.py``."""
 
 
 class Compiled(TypedDict):
-    """A guard: a compiler has ended, or was not started."""
+    """From a guard: a compiler has ended, or was not started."""
 
     kind: Literal["compiler"]
     code: int | None
@@ -27,7 +27,7 @@ class Compiled(TypedDict):
 
 
 class Simulated(TypedDict):
-    """A guard: a simulation is about to begin, or is refused."""
+    """From a guard: a simulation is about to begin, or is refused."""
 
     kind: Literal["simulator"]
     violations: list[str]
@@ -35,7 +35,7 @@ class Simulated(TypedDict):
 
 
 class Opened(TypedDict):
-    """The wall: a design has asked for a file that it did not get."""
+    """From the wall: a design tried to open a file that it did not get."""
 
     kind: Literal["file"]
     violations: list[str]
@@ -43,14 +43,14 @@ class Opened(TypedDict):
 
 
 class Collected(TypedDict):
-    """pytest: the tests that there are."""
+    """From pytest: the tests that it collected."""
 
     kind: Literal["items"]
     items: list[str]
 
 
 class Phase(TypedDict):
-    """pytest: a phase of a test has ended."""
+    """From pytest: a phase of a test has ended."""
 
     kind: Literal["phase"]
     item: str
@@ -58,20 +58,20 @@ class Phase(TypedDict):
     """``setup``, ``call`` or ``teardown``."""
     outcome: str
     unfinished: bool
-    """Whether it failed where it would have gone on to more, such as a further configuration."""
+    """Whether it failed before all its work was done, for example with more configurations to run."""
 
 
 class Planned(TypedDict):
-    """cocotb: a simulation begins, with these tests."""
+    """From cocotb: a simulation begins, with these tests."""
 
     kind: Literal["plan"]
     item: str
-    """The test of pytest that it belongs to; empty where there is none."""
+    """The pytest test that it belongs to; empty if there is none."""
     tests: list[str]
 
 
 class Judged(TypedDict):
-    """cocotb: a test of the last simulation has ended."""
+    """From cocotb: a test of the last simulation has ended."""
 
     kind: Literal["test"]
     item: str
@@ -80,18 +80,18 @@ class Judged(TypedDict):
 
 
 class Results(TypedDict):
-    """The runner: what the results file says after a simulation."""
+    """From the runner: what the results file contains after a simulation."""
 
     kind: Literal["results"]
     item: str
     file: str
     total: int | None
-    """How many tests; None where there is no such file."""
+    """Number of tests; None if there is no such file."""
     failed: int
 
 
 class Fault(TypedDict):
-    """What was heard is not everything, by the machine's fault."""
+    """Messages were lost because the machine failed."""
 
     kind: Literal["fault"]
     text: str
@@ -110,7 +110,7 @@ class ServiceRequest(TypedDict):
 
 
 class Request(TypedDict):
-    """What the supervisor is asked for."""
+    """What the supervisor is to run."""
 
     services: list[ServiceRequest]
     seconds: float
@@ -139,39 +139,39 @@ class ProcessReport(TypedDict):
     """Head and tail of what it printed. For people: the design can print there too."""
     fault: StartFault | None
     stopped: bool
-    """Whether a signal or a tracer held one of its processes when the time ran out."""
+    """Whether a signal or a tracer had stopped one of its processes when the time ran out."""
     waited: float
-    """Seconds for which one of them was ready to run then, and got no processor."""
+    """Seconds for which one of them had been ready to run by then without getting a processor."""
 
 
 class ServiceReport(ProcessReport):
-    """How a service ended, and what guards and witnesses said meanwhile."""
+    """How a service ended, and the messages of guards and witnesses meanwhile."""
 
     name: str
     messages: list[Message]
 
 
 class Memory(TypedDict):
-    """What the kernel's books say of the sandbox's memory, from the grading's beginning."""
+    """The kernel's counters of the sandbox's memory since the grading began."""
 
     kills: int
-    """Processes that were killed for memory, whoever ran out of it: the sandbox, a group above it, or the host."""
+    """Processes killed because the sandbox, a control group above it, or the host ran out of memory."""
     own: int
-    """How often the sandbox's own limit called for that."""
+    """How often the sandbox's own limit was the reason."""
     pressed: int
-    """How often its own limit was met, so that memory had to be reclaimed."""
+    """How often its own limit was reached and memory was reclaimed."""
     limit: int
     """Bytes; 0 for none."""
     peak: int
-    """The most bytes that one process had."""
+    """The largest memory of one process, in bytes."""
 
 
 class Report(TypedDict):
-    """All that the supervisor found out."""
+    """The result of a grading's run."""
 
     services: list[ServiceReport]
     lint: ProcessReport | None
     faults: list[str]
     memory: Memory
     lost: float
-    """Seconds for which the sandbox stood still."""
+    """Seconds for which the sandbox did not run."""

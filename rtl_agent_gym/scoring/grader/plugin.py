@@ -1,7 +1,7 @@
-"""A pytest plugin: tells the supervisor which tests there are and how each ended.
+"""A pytest plugin: reports to the supervisor which tests there are and how each ended.
 
-The supervisor's request names it in ``PYTEST_PLUGINS``. It changes nothing about the run but the seed of `random`:
-tests that draw their parameters draw the same ones each time, so that equal designs get equal scores.
+The supervisor's request names it in ``PYTEST_PLUGINS``. Apart from seeding `random` it does not change the run. With
+the seed, tests that draw their parameters draw the same ones each time, so that equal designs get equal scores.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import os
 import random
 from typing import Any
 
-from .witness import GRADED, tell
+from .witness import GRADED, send
 
 HARNESS = ("/src/", "/code/src/")
-"""Where a harness has its own Python files."""
+"""Folders of a harness's own Python files."""
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 _unfinished: set[str] = set()
@@ -29,20 +29,20 @@ def pytest_configure(config: Any) -> None:
 
 def pytest_collection_finish(session: Any) -> None:
     """After everything has been collected."""
-    tell({"kind": "items", "items": [item.nodeid for item in session.items]})
+    send({"kind": "items", "items": [item.nodeid for item in session.items]})
 
 
 def pytest_runtest_makereport(item: Any, call: Any) -> None:
     """When a phase of a test has ended, before its report is made."""
     if call.excinfo is not None and any(
-        _goes_on(str(entry.path), entry.lineno + 1) for entry in call.excinfo.traceback
+        _would_repeat(str(entry.path), entry.lineno + 1) for entry in call.excinfo.traceback
     ):
         _unfinished.add(item.nodeid)
 
 
 def pytest_runtest_logreport(report: Any) -> None:
     """After each phase of each test."""
-    tell(
+    send(
         {
             "kind": "phase",
             "item": report.nodeid,
@@ -53,11 +53,11 @@ def pytest_runtest_logreport(report: Any) -> None:
     )
 
 
-def _goes_on(path: str, line: int) -> bool:
-    """Whether what failed in this line of a harness would have been done again: in a loop, or by a later line.
+def _would_repeat(path: str, line: int) -> bool:
+    """Whether what failed in this line of a harness would have run again: in a loop, or by a later line.
 
-    A test that runs its configurations one after the other stops at the first that fails, and how many there would have
-    been is not known.
+    A test that runs its configurations one after another stops at the first failure, and the number of the others is
+    not known.
     """
     tree = _parsed(path) if path.startswith(HARNESS) else None
     if tree is None:

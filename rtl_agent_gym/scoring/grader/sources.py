@@ -1,4 +1,4 @@
-"""Judges what a simulator's compiler reads: which files a design includes, and how it meets a hidden testbench."""
+"""Checks what a simulator's compiler reads: which files a design includes, and how it uses a hidden testbench."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 from .compiled import READABLE, TOOLS, below, short
 
-APART = "?: what the hidden testbench and the design say cannot be told apart, so nothing is simulated"
+APART = "?: the texts of the hidden testbench and of the design cannot be told apart, so nothing is simulated"
 DRIVEN = re.compile(rb"(.+):\d+: warning: input port (\S+) is coerced to inout")
 
 
 def without_output(arguments: list[str]) -> list[str]:
-    """A compiler's arguments but for the file it writes."""
+    """A compiler's arguments without ``-o`` and its file."""
     kept, skip = [], False
     for word in arguments:
         if not skip and word != "-o":
@@ -24,11 +24,10 @@ def without_output(arguments: list[str]) -> list[str]:
 
 
 def include_faults(lines: list[str]) -> list[str]:
-    """Included files that are none of the problem's.
+    """Violations: included files that are not the problem's.
 
-    The list is in the order of reading: behind each source (``M``) come the files that it includes (``I``).
-    What the harness compiles of its own may include what it likes, unless a file of the candidate's on that way may
-    have done it.
+    The list is in the order of reading: each source (``M``) is followed by the files that it includes (``I``). Files of
+    the harness may include anything, unless a file of the candidate, included before, could be the one that did it.
     """
     odd = [f"?: the compiler's list of files has the line {line!r}" for line in lines if line[:2] not in ("M ", "I ")]
     read = list(dict.fromkeys(os.path.realpath(line[2:]) for line in lines))
@@ -48,7 +47,7 @@ def include_faults(lines: list[str]) -> list[str]:
 
 
 def _could_include(path: str) -> bool:
-    """Whether a file that a source of the harness's includes may itself include what is none of the problem's."""
+    """Whether a file that a harness's source includes could itself include files that are not the problem's."""
     with open(path, "rb") as stream:
         text = stream.read()
     plain = re.sub(rb'`include\s+"(/code/(?:rtl|verif|docs)/(?:[\w-][\w.-]*/)*[\w-][\w.-]*)"', b"", text)
@@ -56,7 +55,7 @@ def _could_include(path: str) -> bool:
 
 
 def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[str], list[str]]:
-    """`beyond_ports` for Icarus, by its list of files."""
+    """`beyond_ports` for Icarus, from its list of files."""
     sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
     named = [word for word in arguments if os.path.realpath(word) in sources]
     others = [word for word in without_output(arguments) if word not in named]
@@ -64,12 +63,12 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[st
     tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
     named += _libraries(others)
     if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
-        return [], [APART]  # a file of options names sources
+        return [], [APART]  # an options file names sources
     return beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
 
 
 def _libraries(arguments: list[str]) -> list[str]:
-    """Files that the compiler may read when it misses a module."""
+    """Files that the compiler may read to find a missing module."""
     found: list[str] = []
     for at, word in enumerate(arguments):
         if word[:2] in ("-y", "-l"):
@@ -81,7 +80,7 @@ def _libraries(arguments: list[str]) -> list[str]:
 
 
 def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> tuple[list[str], list[str]]:
-    """Where a design reaches into a testbench that it is compiled with: (violations, why it cannot be judged)."""
+    """Where a design uses names of a testbench that it is compiled with: (violations, why they cannot be found)."""
     hidden = [not below(os.path.realpath(word), READABLE) for word in sources]
     if all(hidden) or not any(hidden):
         return [], []
@@ -100,9 +99,9 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> tup
 
 
 def _texts(command: list[str], sources: list[str]) -> list[str] | None:
-    """What the preprocessor makes of each source behind those before it; None where that cannot be said.
+    """The preprocessed text of each source, compiled after those before it; None if that cannot be determined.
 
-    It reads one source after the other, so its text of the first few is how its text of one more begins.
+    The preprocessor reads one source after another, so its text of n sources is the beginning of its text of n + 1.
     """
     import subprocess
 
@@ -117,7 +116,7 @@ def _texts(command: list[str], sources: list[str]) -> list[str] | None:
 
 
 def _including(path: str, read: list[str]) -> str:
-    """Where `path` is included, as ``file:line``; through a macro, the first inclusion through one."""
+    """Where `path` is included, as ``file:line``; if through a macro, the first inclusion through any macro."""
     name, macro = os.path.basename(path).encode(errors="surrogateescape"), ""
     for file in read:
         if file == path or not os.path.isfile(file) or not below(file, READABLE):
@@ -132,13 +131,13 @@ def _including(path: str, read: list[str]) -> str:
 
 
 def mixed(lines: list[str]) -> bool:
-    """Whether files of the candidate's are compiled with others, by the compiler's list."""
+    """Whether files of the candidate are compiled together with others, from the compiler's list."""
     own = [below(os.path.realpath(line[2:]), READABLE) for line in lines]
     return any(own) and not all(own)
 
 
 def driven_inputs(said: Iterable[bytes]) -> list[str]:
-    """Inputs that a design drives from inside, and so the signals of whoever connected them, by Icarus's warnings."""
+    """Inputs that a design drives from inside, and with them its parent's signals, from Icarus's warnings."""
     driven = []
     for line in said:
         match = DRIVEN.match(line)

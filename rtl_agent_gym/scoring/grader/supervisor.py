@@ -1,9 +1,8 @@
 """Runs the services of a harness inside a scoring sandbox, and is the parent of everything that runs there.
 
-What it prints is one `Report`; what the services print goes into a pipe that ends here, so no text of a design ever
-stands where the client reads. It listens to the guards in front of the simulators and to the witnesses in pytest and
-cocotb (`messages`). It is started before there is a submission, loads what the services will want (`warm`), and then
-waits for its `Request` on stdin.
+It prints one `Report`. It reads the services' output from pipes, so no text of a design reaches the client directly. It
+receives messages from the guards of the simulators and from the witnesses in pytest and cocotb (`messages`). It starts
+before there is a submission, imports what the services will need (`warm`), and waits for its `Request` on stdin.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from .measures import Waits, memory
 from .messages import Message, Report, Request, ServiceReport, ServiceRequest
 
 MOST_MESSAGES = 200_000
-"""Messages of one grading. There are a few of each test and each simulation; how many those are, the harness says."""
+"""Upper bound on the messages of one grading. Each test and simulation, which the harness determines, sends a few."""
 SCRATCH = ("/tmp", "/rundir")
-"""Folders that services of one harness do not share: each has its own in the official runner."""
+"""Folders that the services of a harness do not share, as in the official runner."""
 FOLDERS = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
-"""Folders that every harness finds, empty or not."""
+"""Folders that exist for every harness, empty or not."""
 _SET_CHILD_SUBREAPER = 36
 
 
@@ -44,11 +43,11 @@ class Caller:
         supervisor.selector.register(connection, selectors.EVENT_READ, self.read)
 
     def _send(self, data: bytes) -> None:
-        with contextlib.suppress(ConnectionError):  # it may have been killed while it waited
+        with contextlib.suppress(ConnectionError):  # the other end may have been killed while it waited
             self.connection.sendall(data)
 
     def read(self) -> None:
-        """Note what has come since, and answer it."""
+        """Record the new messages and acknowledge them."""
         data = b""
         with contextlib.suppress(ConnectionError):
             data = self.connection.recv(1 << 20)
@@ -58,12 +57,12 @@ class Caller:
             return
         *lines, self.received = (self.received + data).split(b"\n")
         for line in lines:
-            self.supervisor.note(decode(line))
+            self.supervisor.record(decode(line))
             self._send(OK)
 
 
 class Supervisor:
-    """Everything the loop knows."""
+    """Runs the services and serves the socket."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -71,35 +70,35 @@ class Supervisor:
         self.deadline = time.monotonic() + (request["seconds"] if self.limited else 1e9)
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.messages: list[Message] = []
-        """Of the service that runs."""
-        self.heard = 0
+        """Messages of the running service."""
+        self.message_count = 0
         self.complaints = Complaints()
         self.faults: list[str] = []
-        """Why what was heard is not everything."""
+        """Why messages may be missing."""
         self.waits = Waits()
         self.spared: set[int] = set()
-        """Children that outlive a service."""
+        """Children that the end of a service does not kill."""
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(SOCKET)
         self.listener.listen(64)
         self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
 
     def accept(self) -> None:
-        """A guard or a witness has called."""
+        """Accept the connection of a guard or a witness."""
         Caller(self, self.listener.accept()[0])
 
-    def note(self, message: Message) -> None:
-        """Keep what a guard or a witness has said."""
-        self.heard += 1
+    def record(self, message: Message) -> None:
+        """Keep a message of a guard or a witness."""
+        self.message_count += 1
         if message["kind"] == "fault":
             self.faults.append(message["text"])
-        elif self.heard > MOST_MESSAGES:
+        elif self.message_count > MOST_MESSAGES:
             self.faults.append(f"the harness reports more than {MOST_MESSAGES} events")
         else:
             self.messages.append(self.complaints.fit(message) if self.limited else message)
 
     def release(self) -> None:
-        """In a child that has not become another program: give up every connection, without a word on it."""
+        """In a child before its exec: give up every connection without closing it for the parent."""
         for key in list(self.selector.get_map().values()):
             if isinstance(key.fileobj, socket.socket):
                 key.fileobj.detach()
@@ -110,7 +109,7 @@ class Supervisor:
         return Process(self.selector, argv, env, cwd, release=self.release, limited=self.limited)
 
     def run(self) -> Report:
-        """Run everything and say what happened."""
+        """Run everything and report what happened."""
         before = memory()
         lint = self.start(self.request["lint"], {}, "/code/rundir") if self.request["lint"] else None
         if lint is not None:
@@ -128,7 +127,7 @@ class Supervisor:
         return {"services": services, "lint": linted, "faults": faults, "memory": now, "lost": self.waits.lost}
 
     def run_service(self, service: ServiceRequest) -> ServiceReport:
-        """Run one service to its end, and end what it left behind."""
+        """Run one service to its end, and kill what it left running."""
         process = self.start(service["argv"], service["env"], service["cwd"])
         self.wait(process)
         if len(self.request["services"]) > 1:
@@ -138,7 +137,7 @@ class Supervisor:
         return {"name": service["name"], "messages": messages, **process.report()}
 
     def wait(self, process: Process) -> None:
-        """Serve until a process has ended or its time is over. Time in which nothing here could run is not its own."""
+        """Serve until a process has ended or its time is over. Time in which the sandbox did not run does not count."""
         while process.code is None:
             left = self.deadline - time.monotonic()
             if left <= 0:
@@ -147,11 +146,11 @@ class Supervisor:
             self.turn(min(left, 0.5))
             process.poll()
         process.end(self.spared)
-        while self.turn(0):  # what was said last
+        while self.turn(0):  # the last messages
             pass
 
     def turn(self, timeout: float) -> bool:
-        """Serve whoever calls; whether anybody did."""
+        """Serve the descriptors that are ready; whether there were any."""
         before = self.waits.lost
         ready = self.waits.select(self.selector, timeout)
         self.deadline += self.waits.lost - before
@@ -163,7 +162,7 @@ class Supervisor:
 
 
 def empty(folder: str) -> None:
-    """Remove what lies in a folder; what cannot be removed stays."""
+    """Empty a folder as far as possible."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             if entry.is_dir(follow_symlinks=False):

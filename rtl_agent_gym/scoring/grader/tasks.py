@@ -1,14 +1,14 @@
-"""Every system task and function of Icarus Verilog 13, by what it can do to the world outside of the simulation."""
+"""Every system task and function of Icarus Verilog 13, by what it can do outside of the simulation."""
 
 from __future__ import annotations
 
 READS = {"$readmemb", "$readmemh", "$sdf_annotate", "$fopenr"}
 """Calls whose first argument names a file to read."""
 WRITES = {"$fopen", "$fopenw", "$fopena", "$writememb", "$writememh", "$ivlh_file_open"}
-"""Calls that open a file for writing, or for what their arguments say at run time."""
+"""Calls that open a file for writing, or in a mode that is known only at run time."""
 HOSTILE = {"$system", "$exec", "$shell", "$popen", "$readmempath", "$vpi_tree", "$input", "$key", "$log", "$save"}
 HOSTILE |= {"$restart", "$incsave", "$table_model"}
-"""Calls with no honest use in a design: they reach for files, for processes or for the simulator's own state."""
+"""Calls without an honest use in a design: they use files, processes or the simulator's own state."""
 
 _KNOWN = """
 abs abstime acos acosh asin asinh atan atan2 atanh bits bitstoreal bitstoshortreal ceil clog2 cos cosh countbits
@@ -31,4 +31,4 @@ ivlh_rising_edge ivlh_shift_left ivlh_shift_right ivlh_write ivlh_writeline
 KNOWN = {f"${name}" for name in _KNOWN.split()} | READS | WRITES
 """Every call that a design may make."""
 METHODS = ("$ivl_",)
-"""The compiler's own names for methods of strings, enumerations, queues and arrays."""
+"""Prefixes of the compiler's names for methods of strings, enumerations, queues and arrays."""

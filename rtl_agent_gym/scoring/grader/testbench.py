@@ -1,9 +1,8 @@
-"""Judges a design that is compiled together with a hidden testbench: the two may meet at ports, and nowhere else.
+"""Checks a design that is compiled together with a hidden testbench: they may be connected by ports only.
 
-A testbench in Verilog holds its answers in its own variables. A design beside it could read them by name, write them,
-use the reference model that the testbench uses, or end the simulation before the first comparison. Nothing of that is
-needed to be a design under test, and all of it takes a name of the testbench's, or a few words, in the design's text
-as the compiler reads it.
+A testbench in Verilog has its answers in its own variables. A design compiled with it could read them by name, write
+them, use the testbench's reference model, or end the simulation before the first comparison. No honest design needs any
+of that. Each of these takes a name of the testbench, or one of a few keywords, in the preprocessed text of the design.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ LINE = re.compile(r'[ \t]*`line[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"')
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
 ROOTS = {"$root", "$unit"}
 BORDERS = {"module", "macromodule", "endmodule", "interface", "endinterface", "program", "endprogram"}
-"""Words between which a module stands: an odd number of them has been read inside of one."""
+"""Words that begin or end a module: after an odd number of them, the text is inside one."""
 DEPTHS = {"begin": 1, "fork": 1, "class": 1, "end": -1, "join": -1, "join_any": -1, "join_none": -1, "endclass": -1}
-"""Words of inner scopes, where a declaration counts for that scope alone."""
+"""Words that open or close inner scopes; a declaration there is local to that scope."""
 OVERRIDES = {"force", "release", "$deposit"}
 SWITCHES = {"tran", "tranif0", "tranif1", "rtran", "rtranif0", "rtranif1"}
-"""What acts on a signal from both of its sides, and so on the testbench's behind a port."""
+"""Primitives that act on both of their sides, and so on the testbench's signal behind a port."""
 COMPLETE = {";", "end", "endfunction", "endtask", "endgenerate", "generate"}
-"""Words behind which a declaration is the module's own. Under a condition it belongs to a scope that may be absent."""
+"""Words after which a declaration belongs to the module. Under a condition, its scope may not exist."""
 
-# The hidden text is trusted, so patterns do for it.
+# The hidden text is trusted, so patterns are enough for it.
 _DESIGN = re.compile(r"\b(?:module|macromodule|interface|program|package|class)\s+(?:automatic\s+|static\s+)?(\w+)")
 _ROUTINE = re.compile(r"\b(?:function|task)\b[^;(]*?(\w+)\s*[;(]")
 _BLOCK = re.compile(r"\b(?:begin|fork)\s*:\s*(\w+)")
@@ -43,13 +42,13 @@ _WORDS |= {"module", "function", "task", "return", "initial", "always", "final",
 
 
 class Names:
-    """What a hidden testbench calls its own.
+    """The names of a hidden testbench.
 
     Attributes:
         scopes: What can stand before a dot: modules, instances, blocks, routines, packages, classes.
-        routines: Functions and tasks, which are found upwards without a dot, too.
-        used: Modules, packages and classes that the testbench itself is or uses. Others among the hidden sources are
-            there for the design.
+        routines: Functions and tasks, which a design can also call without a dot (upward name resolution).
+        used: Modules, packages and classes that the testbench itself is or uses. Others in the hidden sources are for
+            the design.
     """
 
     def __init__(self, texts: Sequence[str], tops: Sequence[str]) -> None:
@@ -64,18 +63,17 @@ class Names:
 
 
 Token = namedtuple("Token", "kind word place module")
-"""A word of the design's text: ``name`` or the mark itself, the word, ``file:line``, and the number of the module that
-it stands in."""
+"""A word of the design's text: ``name`` or the mark itself, the word, ``file:line``, and the number of its module."""
 
 
 def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[str]:
-    """Where the text of a design leaves its ports.
+    """Where a design uses more of the testbench than its own ports.
 
     Args:
-        text: As the preprocessor gives it, of one of the design's sources.
-        file: That source. Where the text does not say what it includes, places count from its beginning.
+        text: The preprocessed text of one of the design's sources.
+        file: That source. Until the text has a `line directive, places count from its beginning.
         names: The testbench's.
-        show: How a file is called in what is said.
+        show: Shortens a file's name for messages.
     """
     tokens = _tokens(text, file, show)
     own = _own_routines(tokens)
@@ -88,7 +86,7 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
         before = tokens[at - 1].word if at else ""
         if word in ENDS:
             found.append(f"{token.place}: {word} ends the simulation, which is for the hidden testbench to do")
-        elif word in ROOTS or (word in names.scopes and _leads(tokens, at + 1)):
+        elif word in ROOTS or (word in names.scopes and _has_member(tokens, at + 1)):
             found.append(f"{token.place}: {word!r} leads into the hidden testbench")
         elif word in names.used and (before in ("extends", "bind") or (after and (after.kind in ("name", "#")))):
             found.append(f"{token.place}: {word!r} is a part of the hidden testbench")
@@ -120,7 +118,7 @@ def _tokens(text: str, file: str, show: Callable[[str], str]) -> list[Token]:
 
 
 def _own_routines(tokens: Sequence[Token]) -> set[tuple[str, int]]:
-    """The routines that are declared in a module, with its number; where one is declared, it is found first."""
+    """The routines that modules declare, with the module's number; they take precedence over the testbench's."""
     found: set[tuple[str, int]] = set()
     depth = 0
     for at, token in enumerate(tokens):
@@ -156,8 +154,8 @@ def _blocks_around(tokens: Sequence[Token]) -> dict[int, set[str]]:
     return found
 
 
-def _leads(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a dot or a double colon follows, perhaps after indices."""
+def _has_member(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a dot or a double colon follows, possibly after indices."""
     while at < len(tokens) and tokens[at].kind == "[":
         depth = 0
         while at < len(tokens):

@@ -1,9 +1,9 @@
-"""Judges a design that Verilator is about to turn into a program: what it could do to the world outside of it.
+"""Checks a design that Verilator is about to turn into a program for what it could do outside of the simulation.
 
-Verilator leaves no list of calls behind, but its own preprocessor can be asked for the text that its compiler will
-read, with every macro, include and condition resolved. In that text the words that reach outside are few, and all are
-fixed by its lexer: none can be made at run time. Nothing watches the program while it runs, so names of files must
-stand there as literal text, and what writes a file is not built at all.
+Verilator writes no list of calls, but its preprocessor can print the text that its compiler will read, with every
+macro, include and condition resolved. In that text few words have effects outside, and its lexer fixes all of them:
+none can be computed at run time. Nothing watches the program while it runs, so file names must be literals, and a
+design that writes files is not built.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MODE = re.compile(r'\s*,\s*"(rb?)"\s*\)')
 FOREIGN = re.compile(r"`(?:systemc_\w+|pragma|verilator_config)")
 RAW = re.compile(r"\$c(?:\d+|pure)?")
 MODES = ("build", "exe", "binary", "cc", "sc", "main", "xml-only", "json-only", "dpi-hdr-only")
-"""Modes that do not go together with -E."""
+"""Modes that cannot be combined with -E."""
 HARMLESS = {"--lint-only", "--version", "-V", "-E", "--getenv"}
 """Options with which nothing is built."""
 DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
@@ -45,14 +45,14 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     """What a build would do.
 
     Args:
-        arguments: Verilator's own.
-        folder: An empty one, for its output.
-        testbench: Whether a design must keep apart from a hidden testbench.
+        arguments: Verilator's.
+        folder: An empty folder for its output.
+        testbench: Whether a design may be connected to a hidden testbench by ports only.
 
     Returns:
-        Its exit status where it fails on these sources, else None; what it printed then; violations; refusals.
+        Its exit status if it fails on these sources, else None; what it printed then; violations; refusals.
     """
-    # Without the text nothing can be judged, and so nothing is built.
+    # Without the text nothing can be checked, so nothing is built.
     kept = [word for word in arguments if word.lstrip("-") not in MODES]
     done = subprocess.run([f"{TOOLS}/verilator", *kept, "-E"], capture_output=True)
     read, errors = ([], b"") if done.returncode else _read_files(kept, folder)
@@ -72,7 +72,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
 
 
 def _read_files(kept: list[str], folder: str) -> tuple[list[str], bytes]:
-    """Every file that Verilator reads, also those that it looks up; where it fails, what it printed."""
+    """Every file that Verilator reads, including those that it looks up; if it fails, what it printed."""
     timing = [] if any(word.lstrip("-") in ("timing", "no-timing") for word in kept) else ["--timing"]
     outputs = ["--json-only", "--json-only-output", f"{folder}/tree", "--json-only-meta-output", f"{folder}/meta"]
     done = subprocess.run([f"{TOOLS}/verilator", *kept, *timing, *outputs, "--Mdir", folder], capture_output=True)
@@ -91,7 +91,7 @@ def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list
 
     Args:
         text: That output.
-        arguments: Verilator's own, which name the sources.
+        arguments: Verilator's, which name the sources.
     """
     allowed = READABLE + tuple(os.path.realpath(word) for word in arguments if os.path.isfile(word))
     violations: list[str] = []
@@ -110,7 +110,7 @@ def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list
         if kind == "dpi" or kind == "stop":
             foreign = f"{place}: {word}" if kind == "dpi" else ""
         elif foreign and kind in ("string", "block", "directive"):
-            # A name of a language makes it a foreign one, whatever stands before that name; so does what may hide one.
+            # A string after import or export names a foreign language; a block or a directive may contain one.
             violations.append(f"{foreign} of a foreign function reaches out of the simulation")
             foreign = ""
         if kind == "block":
@@ -125,12 +125,12 @@ def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list
 
 
 def unjudged(text: str, read: list[str], arguments: list[str]) -> list[str]:
-    """Files of the candidate's that Verilator looked up by the name of a module, and so past its preprocessor.
+    """Files of the candidate that Verilator looked up by the name of a module, so that `text` does not have them.
 
     Args:
-        text: The preprocessor's output, of what the arguments name.
+        text: The preprocessed text of the sources that the arguments name.
         read: Every file that the compiler read.
-        arguments: Verilator's own.
+        arguments: Verilator's.
     """
     named = {os.path.realpath(word) for word in arguments if os.path.isfile(word)}
     plain = PLAIN.sub(" ", MARKS.sub("", text))
@@ -139,8 +139,8 @@ def unjudged(text: str, read: list[str], arguments: list[str]) -> list[str]:
     for path in read:
         if not below(os.path.realpath(path), READABLE) or os.path.realpath(path) in named:
             continue
-        # What is not named is included, or else its module is named in what is: its file is called like it, and more.
-        # What is declared is not looked up.
+        # A file that is not named was included, or looked up for a module that the text names, whose name begins the
+        # name of the file. Verilator does not look up what the text declares.
         parts = os.path.basename(path).split(".")
         stems = [".".join(parts[: count + 1]) for count in range(len(parts))]
         if any(re.search(rf"(?<!\w){re.escape(stem)}(?!\w)", plain) for stem in stems if stem not in declared):
@@ -149,7 +149,7 @@ def unjudged(text: str, read: list[str], arguments: list[str]) -> list[str]:
 
 
 def _declared(plain: str) -> set[str]:
-    """The modules, packages and the like that a text declares, none within another."""
+    """The modules, packages and the like that a text declares at its top level."""
     found, depth = {""}, 0
     for match in BORDER.finditer(plain):
         if match[1] and depth == 0:
@@ -159,7 +159,7 @@ def _declared(plain: str) -> set[str]:
 
 
 def _task_fault(name: str, text: str, at: int) -> tuple[bool, str | None]:
-    """Whether a task reaches for the checker, and what is wrong with it; None where nothing is."""
+    """Whether a task is a violation, and what is wrong with it; None if nothing is."""
     if RAW.fullmatch(name):
         return True, f"{name} puts C++ of its own into the simulator"
     if name in HOSTILE:

@@ -1,9 +1,9 @@
-"""Starts pytest without starting Python: as a fork of a process that has imported it while nobody waited.
+"""Starts pytest without starting Python: as a fork of a process that has already imported it.
 
-Importing pytest and cocotb's runner is a third of what a small harness takes. A scoring sandbox waits for its one
-submission anyway, so its supervisor imports them meanwhile, and each service whose command is a plain call of pytest
-begins in a fork of it. Everything that such a process can see of itself is made what a new interpreter would show; a
-command, a variable or a file that this cannot promise for gets a new interpreter.
+Importing pytest and cocotb's runner takes a third of a small harness's time. A scoring sandbox waits for its submission
+anyway, so its supervisor imports them meanwhile. Each service whose command is a plain call of pytest runs in a fork of
+it. The fork looks to its program like a new interpreter. Where a command, a variable or a file makes that uncertain,
+the service gets a new interpreter.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ PROGRAM = "/venv/bin/pytest"
 MODULES = ("pytest", "cocotb_tools.runner")
 SHELLS = ("sh", "/bin/sh", "bash", "/bin/bash", "/usr/bin/bash")
 PLAIN = re.compile(r"[\w@%+=:,./ -]+")
-"""What a shell takes for words and blanks, and does nothing else with."""
+"""Text that a shell only splits into words."""
 DECIDING = ("PYTHON", "COVERAGE", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "TZ", "PATH", "BASH", "ENV")
-"""Beginnings of names of variables that an interpreter, or what starts it, reads once."""
+"""Prefixes of variables that an interpreter, or the program that starts it, reads only at its start."""
 HIDDEN = ("/src", "/code/src")
-"""Where a harness has its own modules."""
+"""Folders of a harness's own modules."""
 FOLLOWED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-"""Those that a fork can follow later, or that say what holds already."""
+"""Exceptions: variables that a fork can apply later, or that already have this effect."""
 
 _base_path: list[str] = []
 
 
 def preload() -> None:
-    """Import everything that a harness of this kind will ask for. To be called once, before anything else is known."""
+    """Import what such a harness will import. To be called once, before the request is read."""
     _base_path[:] = [folder for folder in sys.path if folder]
     for name in MODULES:
         importlib.import_module(name)
@@ -50,7 +50,7 @@ def preload() -> None:
 
 
 def words_of(argv: Sequence[str]) -> tuple[list[str] | None, bool]:
-    """The words of a plain call of pytest, and whether a shell was to make it; (None, False) for anything else."""
+    """The words of a plain call of pytest, and whether it is a shell command; (None, False) for anything else."""
     shell = len(argv) == 3 and argv[0] in SHELLS and argv[1] == "-c"
     if shell:
         words = argv[2].split(" ") if PLAIN.fullmatch(argv[2]) else []
@@ -61,7 +61,7 @@ def words_of(argv: Sequence[str]) -> tuple[list[str] | None, bool]:
 
 
 def can_start(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bool:
-    """Whether a fork would be no other than a new interpreter. `env` are the variables that a service adds."""
+    """Whether a fork would behave like a new interpreter. `env` are the variables that a service adds."""
     words, _ = words_of(argv)
     if words is None or not _base_path or shutil.which("pytest") != PROGRAM:
         return False
@@ -77,7 +77,7 @@ def can_start(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bool:
 
 
 def run(argv: list[str], env: dict[str, str], cwd: str) -> NoReturn:
-    """Be pytest, in a fork of this process for which `can_start` has said yes, and end as an interpreter ends."""
+    """Run pytest in a fork of this process, after `can_start` returned True, and end as an interpreter does."""
     code = 1
     try:
         _become(argv, env, cwd)
@@ -94,11 +94,11 @@ def run(argv: list[str], env: dict[str, str], cwd: str) -> NoReturn:
 
 
 def _flush_all() -> None:
-    """What was written to files that nobody closed reaches them."""
+    """Flush every open file, as the end of an interpreter does."""
     gc.unfreeze()
     streams = [thing for thing in gc.get_objects() if isinstance(thing, io.IOBase)]
     texts = [stream for stream in streams if isinstance(stream, io.TextIOBase)]
-    for stream in [*texts, sys.stdout, sys.stderr, *streams]:  # a text's buffer is another stream
+    for stream in [*texts, sys.stdout, sys.stderr, *streams]:  # a text stream's buffer is another stream
         with contextlib.suppress(BaseException):
             stream.flush()
 
@@ -118,7 +118,7 @@ def _become(argv: list[str], env: dict[str, str], cwd: str) -> None:
 
 
 def _exit_code() -> int:
-    """Run it; what `sys.exit` would make of its end."""
+    """Run pytest and return its exit status as `sys.exit` would set it."""
     import pytest
 
     try:

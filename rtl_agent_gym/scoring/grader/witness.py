@@ -1,7 +1,7 @@
-"""Tells the supervisor of a grading what the tests did. Outside a grading, where nobody listens, it says nothing.
+"""Reports to the supervisor of a grading what the tests did. Without a supervisor it does nothing.
 
-Completed by `rtl_gym_site` (in the image) are cocotb's regression manager, which reports each test as it is judged, and
-its runner, which reports what it reads from a results file.
+`rtl_gym_site` (in the image) calls `complete` on two modules of cocotb: the regression manager, which then reports each
+test as it ends, and the runner, which then reports what it reads from a results file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .line import SOCKET, Line
 from .messages import Message
 
 GRADED = "RTL_GYM_SEED"
-"""A variable that each service of a grading has."""
+"""An environment variable that every service of a grading has."""
 
 
 class _Witness:
@@ -26,25 +26,25 @@ class _Witness:
     line: Line | None = None
     tried = False
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         if not self.tried:
             self.tried = True
             self.line = _connect(patient=GRADED in os.environ)
         if self.line is None:
             return
         try:
-            self.line.tell(message)
-        except OSError as error:  # the machine's fault: nothing that a design does breaks this line
+            self.line.send(message)
+        except OSError as error:  # the machine's fault: a design cannot break this connection
             self.line.close()
             self.line = _connect(patient=True)
             assert self.line is not None
-            text = f"a witness lost its line to the supervisor ({error}), so what was heard is not everything"
-            self.line.tell({"kind": "fault", "text": text})
-            self.line.tell(message)
+            text = f"a witness lost its connection to the supervisor ({error}), so messages may be missing"
+            self.line.send({"kind": "fault", "text": text})
+            self.line.send(message)
 
 
 def _connect(patient: bool) -> Line | None:
-    """A new line; None where nobody listens. In a grading somebody must, so there it tries until its time is over."""
+    """A new connection; None without a supervisor. In a grading there is one, so there it retries without end."""
     while True:
         try:
             return Line(SOCKET)
@@ -57,18 +57,18 @@ def _connect(patient: bool) -> Line | None:
 _witness = _Witness()
 
 
-def tell(message: Message) -> None:
-    """Tell the supervisor, if there is one, and wait until it knows."""
-    _witness.tell(message)
+def send(message: Message) -> None:
+    """Send a message to the supervisor, if there is one, and wait for its acknowledgement."""
+    _witness.send(message)
 
 
 def _item() -> str:
-    """The test of pytest that is running."""
+    """The running pytest test."""
     return os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" (", 1)[0]
 
 
 def complete(module: ModuleType) -> None:
-    """Make a freshly loaded module of cocotb's report what it sees."""
+    """Make a newly loaded module of cocotb report what it observes."""
     {"cocotb.regression": _complete_regression, "cocotb_tools.runner": _complete_runner}[module.__name__](module)
 
 
@@ -81,13 +81,13 @@ def _complete_runner(module: ModuleType) -> None:
             total, failed = check(results_file)
             return total, failed
         finally:
-            tell({"kind": "results", "item": _item(), "file": str(results_file), "total": total, "failed": failed})
+            send({"kind": "results", "item": _item(), "file": str(results_file), "total": total, "failed": failed})
 
     module.get_results = get_results  # type: ignore[attr-defined]
 
 
 def _complete_regression(module: ModuleType) -> None:
-    # Now, while our finder stands first: cocotb puts pytest's in front of it before the tests are imported.
+    # Now, while our finder is the first: cocotb puts pytest's before it when it imports the tests.
     import cocotb.result  # type: ignore[import-not-found,unused-ignore] # noqa: F401
 
     manager = module.RegressionManager
@@ -104,7 +104,7 @@ def _complete_regression(module: ModuleType) -> None:
 def _reporting(method: Callable[..., Any], outcome: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def record(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tell({"kind": "test", "item": _item(), "test": self._test.fullname, "outcome": outcome})
+        send({"kind": "test", "item": _item(), "test": self._test.fullname, "outcome": outcome})
         return method(self, *args, **kwargs)
 
     return record
@@ -116,7 +116,7 @@ def _announcing(method: Callable[..., Any]) -> Callable[..., Any]:
         if self._first_test and not getattr(self, "_rtl_gym_announced", False):
             self._rtl_gym_announced = True
             tests = [test.fullname for test, chosen in zip(self._test_queue, self._included, strict=False) if chosen]
-            tell({"kind": "plan", "item": _item(), "tests": tests})
+            send({"kind": "plan", "item": _item(), "tests": tests})
         return method(self, *args, **kwargs)
 
     return execute

@@ -60,6 +60,53 @@ async def test_a_reader_of_printed_text_would_be_fooled(attack: Attack, provider
     assert "failed" in judged.values()
 
 
+CREATED = {
+    '$dumpfile("nosuch/x.vcd"); $dumpvars;': False,
+    "$dumpfile(P); $dumpvars;": False,
+    's = "nosuch"; $dumpfile({s, "/x.vcd"}); $dumpvars;': False,
+    's = "x.vcd"; $dumpfile(s); $dumpvars;': True,
+    '$dumpfile("nosuch/x.vcd"); $dumpfile("x.vcd"); $dumpvars;': True,
+    '$dumpfile("x.vcd"); $dumpvars; #1 $dumpfile("nosuch/x.vcd"); $dumpvars;': True,
+    '$dumpfile("nosuch/x.vcd");': True,
+    '$dumpfile("/code/rtl/a.b"); $dumpvars;': False,
+    '$dumpfile("folder"); $dumpvars;': False,
+    's = "/code/docs/x.txt/x.vcd"; $dumpfile(s); $dumpvars;': False,
+    's = {300{"x"}}; $dumpfile(s); $dumpvars;': False,
+    '`line 9 "cocotb_iverilog_dump.v" 0\n$dumpfile(P); $dumpvars;': False,
+    'f = $fopen("nosuch/x.txt", "w"); if (f != 0) $finish;': True,
+    's = "/code/docs/x.txt/x"; f = $fopen(s, "w"); if (f != 0) $finish;': True,
+    's = {300{"x"}}; f = $fopen(s); if (f != 0) $finish;': True,
+    '$writememh("nosuch/x.hex", m);': True,
+}
+"""Statements of a design, and whether its simulation runs to the end."""
+
+
+@pytest.mark.parametrize("simulation", [False, True], ids=["without the wall", "with it"])
+async def test_a_file_that_cannot_be_created_ends_a_simulation_as_without_the_wall(
+    simulation: bool, provider: DockerSandboxes
+) -> None:
+    """The wall makes no difference, whichever format the waveforms have."""
+    designs = {
+        f"rtl/{number:02}.sv": 'module t; parameter P = "nosuch/x.vcd"; integer f; string s; reg [7:0] m [0:1];\n'
+        f'initial begin\n{body}\n#1 $display("ran to the end"); end endmodule\n'
+        for number, body in enumerate(CREATED)
+    }
+    script = (
+        "mkdir folder.vcd folder.fst; for path in /code/rtl/??.sv; do iverilog -g2012 -o t.vvp $path; "
+        "for format in -vcd -fst; do vvp -n t.vvp $format > out || true; "
+        'echo "verdict $path $(grep -c ran.to.the.end out)"; done; done'
+    )
+    plain = arbiter()
+    problem = plain.model_copy(update={"harness": {**plain.harness, **shell(script)}})
+    submission = sift(problem, {**designs, "rtl/a.b/x.sv": "\n", "docs/x.txt": "x"})
+    services, defences = read_services(problem), Defences(simulation=simulation)
+    run = await run_harness(submission, services, provider, HarnessImages(), defences=defences, lint=False)
+    (service,) = run.services
+    verdicts = re.findall(r"^verdict .*/(\d+)\.sv (\d)$", service["log"], re.MULTILINE)
+    expected = [(number, end) for number, end in enumerate(CREATED.values()) for _ in ("-vcd", "-fst")]
+    assert [(int(number), end == "1") for number, end in verdicts] == expected, service["log"]
+
+
 class OneForAll(ProviderAround):
     """A provider that hands out the same sandbox again, as if nothing could be left in it."""
 

@@ -1,17 +1,19 @@
-/* The wall around the files of a simulation: decides where a design's tasks open something, whatever the source says.
+/* The wall around the files of a simulation: decides what a design's system tasks may open, at the moment of opening.
 
-   The guard preloads it into `vvp`. Every file that a system task opens goes through `fopen`, called from the simulator's
-   program or one of its modules; tests compare this with the symbols that they import. Such a call is judged here, by the
-   file that it really reaches:
+   The guard preloads it into `vvp`. Every system task that opens a file calls `fopen` from the simulator's program or
+   one of its modules; tests compare this with the symbols that they import. The wall looks at the file that such a call
+   really reaches:
 
    - what would be written goes nowhere (/dev/null), so a debug log is harmless;
    - what is read must be a regular file of the problem's folders;
-   - what reaches for the checker is refused, and the supervisor is told so before the task goes on.
+   - a file of the checker's is refused, as a violation.
 
-   Python, which cocotb loads into the same process, opens its files itself; its libraries are told apart by where they lie.
-   Policy comes in RTL_GYM_WALL: folders of the checker's, folders that may be read, endings of names that a checker would
-   load; ':' between entries, '|' between the lists. Where the supervisor is gone, the simulation ends. One that is late
-   is waited for, as long as it takes: the machine may be frozen or busy. */
+   The supervisor receives a report of each denial before the task continues.
+
+   Python, which cocotb loads into the same process, opens its own files. Its libraries are recognised by their folders.
+   RTL_GYM_WALL holds the policy: the checker's folders, the folders that may be read, and the endings of names that a
+   checker would load; ':' between entries, '|' between the lists. Without a supervisor the simulation ends. There is no
+   time limit on the supervisor's reply: the machine may be frozen or busy. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -33,8 +35,8 @@ static FILE *(*real_fopen)(const char *, const char *);
 static int (*real_unlink)(const char *);
 static int (*real_rename)(const char *, const char *);
 static char *secret, *readable, *loaded;
-static int line = -1, told[2], begun;
-static unsigned long said[2][MOST];
+static int line = -1, reported_count[2], design_runs;
+static unsigned long reported[2][MOST];
 
 static void stop(const char *why)
 {
@@ -42,7 +44,7 @@ static void stop(const char *why)
     _exit(REFUSED);
 }
 
-__attribute__((constructor)) static void begin(void)
+__attribute__((constructor)) static void initialize(void)
 {
     const char *policy = getenv("RTL_GYM_WALL");
     char *rest = policy ? strdup(policy) : NULL;
@@ -54,8 +56,8 @@ __attribute__((constructor)) static void begin(void)
     unsetenv("LD_PRELOAD");
 }
 
-/* Whether code at this address belongs to the simulator: to no library of Python's or of the harness's. */
-static int simulators(void *address)
+/* Whether code at this address belongs to the simulator, not to a library of Python or of the harness. */
+static int from_simulator(void *address)
 {
     Dl_info info;
     if (!dladdr(address, &info) || !info.dli_fname || strstr(info.dli_fname, "/libstdc++"))
@@ -94,17 +96,17 @@ static int ends(const char *path, const char *endings)
     return 0;
 }
 
-/* The absolute path without '.', '..' and doubled slashes, by its letters alone. Returns 0 where it is too long. */
-static int plain(const char *path, char *out)
+/* The absolute path without '.', '..' and doubled slashes; links are not resolved. Returns 0 if it is too long. */
+static int make_absolute(const char *path, char *out)
 {
-    char whole[2 * PATH_MAX], *rest = whole, *part;
+    char absolute[2 * PATH_MAX], *rest = absolute, *part;
     size_t at = 0;
-    whole[0] = 0;
-    if (*path != '/' && !getcwd(whole, PATH_MAX))
+    absolute[0] = 0;
+    if (*path != '/' && !getcwd(absolute, PATH_MAX))
         return 0;
     if (strlen(path) >= PATH_MAX)
         return 0;
-    strcat(strcat(whole, "/"), path);
+    strcat(strcat(absolute, "/"), path);
     out[0] = 0;
     while ((part = strsep(&rest, "/"))) {
         if (!strcmp(part, "..")) {
@@ -120,7 +122,7 @@ static int plain(const char *path, char *out)
     return 1;
 }
 
-static void answer(const char *expected)
+static void await_reply(const char *expected)
 {
     char letter = 0;
     size_t count = 0, right = 0;
@@ -134,29 +136,31 @@ static void answer(const char *expected)
         count++;
     }
     if (expected && (right != strlen(expected) || count != right))
-        stop("the supervisor said something else");
+        stop("the supervisor sent an unexpected reply");
 }
 
-/* Whether something is to be told: it is new, and one of the first few of its kind. */
-static int news(int violation, const char *text)
+/* Whether to send a report: it is new, and one of the first few of its kind. */
+static int is_new(int violation, const char *text)
 {
     unsigned long hash = 5381;
     while (*text)
         hash = hash * 33 + (unsigned char)*text++;
-    for (int at = 0; at < told[violation]; at++)
-        if (said[violation][at] == hash)
+    for (int at = 0; at < reported_count[violation]; at++)
+        if (reported[violation][at] == hash)
             return 0;
-    if (told[violation] == (violation ? MOST : MOST / 4))
+    if (reported_count[violation] == (violation ? MOST : MOST / 4))
         return 0;
-    said[violation][told[violation]++] = hash;
+    reported[violation][reported_count[violation]++] = hash;
     return 1;
 }
 
-/* Tell the supervisor, in the words of the grader's messages.py, and wait until it knows. */
-static void tell(int violation, const char *task, const char *place, int number, const char *verb, const char *path,
-                 const char *end)
+/* Send a message of the grader's messages.py to the supervisor, and wait for its reply. */
+static void report(int violation, const char *task, const char *place, int number, const char *verb, const char *path,
+                   const char *end)
 {
     char text[LONG + 1024], *at = text;
+    if (!violation && !strncmp(task, "$dump", 5)) /* waveforms are not worth a note */
+        return;
     at += sprintf(at, "{\"kind\":\"file\",\"%s\":[],\"%s\":[\"", violation ? "notes" : "violations",
                   violation ? "violations" : "notes");
     const char *parts[] = {place, NULL, task, " ", verb, " '", path, "'", end};
@@ -175,7 +179,7 @@ static void tell(int violation, const char *task, const char *place, int number,
             at += sprintf(at, " ...");
     }
     at += sprintf(at, "\"]}\n");
-    if (!news(violation, text))
+    if (!is_new(violation, text))
         return;
     if (line < 0) {
         static const char name[] = "\0rtl-agent-gym";
@@ -185,7 +189,7 @@ static void tell(int violation, const char *task, const char *place, int number,
         if (line < 0 ||
             connect(line, (struct sockaddr *)&address, offsetof(struct sockaddr_un, sun_path) + sizeof name - 1))
             stop("nobody supervises it");
-        answer(NULL);
+        await_reply(NULL);
     }
     for (const char *from = text; from < at;) {
         ssize_t sent = send(line, from, (size_t)(at - from), MSG_NOSIGNAL);
@@ -193,7 +197,7 @@ static void tell(int violation, const char *task, const char *place, int number,
             stop("the supervisor is gone");
         from += sent > 0 ? sent : 0;
     }
-    answer("ok\n");
+    await_reply("ok\n");
 }
 
 static FILE *refuse(int number)
@@ -202,18 +206,20 @@ static FILE *refuse(int number)
     return NULL;
 }
 
-static FILE *judged(const char *path, const char *mode, const char *task, const char *place, int number)
+static FILE *decide(const char *path, const char *mode, const char *task, const char *place, int number)
 {
-    char whole[2 * PATH_MAX], found[PATH_MAX], link[64], here[PATH_MAX] = "";
+    char absolute[2 * PATH_MAX], found[PATH_MAX], link[64], here[PATH_MAX] = "";
     int reads = *mode == 'r' && !strchr(mode, '+');
-    if (!plain(path, whole))
+    if (!make_absolute(path, absolute))
         return refuse(ENAMETOOLONG);
-    int forbidden = below(whole, secret) && strcmp(whole, "/proc/self/statm") && strcmp(whole, "/proc/meminfo");
+    int forbidden = below(absolute, secret);
+    if (!strcmp(absolute, "/proc/self/statm") || !strcmp(absolute, "/proc/meminfo")) /* the simulator reads these */
+        forbidden = 0;
     if (!reads) {
         struct stat entry;
         const char *end = " for writing, which only the checker may";
-        if (forbidden || ends(whole, loaded)) {
-            tell(1, task, place, number, "opens", path, end);
+        if (forbidden || ends(absolute, loaded)) {
+            report(1, task, place, number, "opens", path, end);
             return refuse(EACCES);
         }
         strcpy(found, *path == '/' ? "/" : ".");
@@ -222,15 +228,15 @@ static FILE *judged(const char *path, const char *mode, const char *task, const 
         if (!stat(path, &entry)) {
             if (S_ISDIR(entry.st_mode) || access(path, W_OK))
                 return refuse(S_ISDIR(entry.st_mode) ? EISDIR : EACCES);
-        } else if (*mode == 'r' || access(found, W_OK)) {
+        } else if (*mode == 'r' || errno != ENOENT || access(found, W_OK | X_OK)) {
             return refuse(errno);
         }
-        tell(0, task, place, number, "opens", path, " for writing; what a design writes goes nowhere");
+        report(0, task, place, number, "opens", path, " for writing; what a design writes goes nowhere");
         return real_fopen("/dev/null", mode);
     }
     if (*path != '/' && getcwd(here, sizeof here) && !strcmp(here, "/"))
         *here = 0;
-    int inside = below(whole, readable) || (*here && below(whole, here));
+    int inside = below(absolute, readable) || (*here && below(absolute, here));
     int file = forbidden || !inside ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (file < 0 && inside && !forbidden)
         return NULL;
@@ -245,22 +251,22 @@ static FILE *judged(const char *path, const char *mode, const char *task, const 
             return fdopen(file, mode);
         close(file);
     }
-    tell(forbidden, task, place, number, "reads", path, ", which is none of the problem's files");
+    report(forbidden, task, place, number, "reads", path, ", which is none of the problem's files");
     return refuse(EACCES);
 }
 
-static FILE *opened(const char *path, const char *mode, void *caller)
+static FILE *intercept(const char *path, const char *mode, void *caller)
 {
     if (!real_fopen)
-        begin();
-    if (!simulators(caller))
+        initialize();
+    if (!from_simulator(caller))
         return real_fopen(path, mode);
     void *(*handle)(int, void *) = (void *(*)(int, void *))dlsym(RTLD_DEFAULT, "vpi_handle");
     char *(*text)(int, void *) = (char *(*)(int, void *))dlsym(RTLD_DEFAULT, "vpi_get_str");
     int (*get)(int, void *) = (int (*)(int, void *))dlsym(RTLD_DEFAULT, "vpi_get");
     void *call = handle ? handle(SYS_TF_CALL, NULL) : NULL;
-    begun |= call != NULL || from_module(caller);
-    if (!begun) /* the simulator's own: the compiled design, and its log */
+    design_runs |= call != NULL || from_module(caller);
+    if (!design_runs) /* the simulator's own files: the compiled design and its log */
         return real_fopen(path, mode);
     if (!secret || !readable || !loaded)
         stop("it has no policy");
@@ -268,35 +274,35 @@ static FILE *opened(const char *path, const char *mode, void *caller)
     char name[PATH_MAX], how[8];
     if (strlen(path) >= sizeof name || strlen(mode) >= sizeof how)
         return refuse(ENAMETOOLONG);
-    strcpy(name, path), strcpy(how, mode); /* these may lie in the buffer that the next calls use */
+    strcpy(name, path), strcpy(how, mode); /* these may be in a buffer that the next calls overwrite */
     if (call && text && get) {
         snprintf(task, sizeof task, "%s", text(NAME, call));
         snprintf(place, sizeof place, "%s", text(FILE_NAME, call));
         shown += strncmp(place, "/code/", 6) ? 0 : 6;
     }
-    return judged(name, how, task, shown, call && get ? get(LINE, call) : 0);
+    return decide(name, how, task, shown, call && get ? get(LINE, call) : 0);
 }
 
 FILE *fopen(const char *path, const char *mode)
 {
-    return opened(path, mode, __builtin_return_address(0));
+    return intercept(path, mode, __builtin_return_address(0));
 }
 
 FILE *fopen64(const char *path, const char *mode)
 {
-    return opened(path, mode, __builtin_return_address(0));
+    return intercept(path, mode, __builtin_return_address(0));
 }
 
 int unlink(const char *path)
 {
     if (!real_unlink)
-        begin();
-    return simulators(__builtin_return_address(0)) ? 0 : real_unlink(path);
+        initialize();
+    return from_simulator(__builtin_return_address(0)) ? 0 : real_unlink(path);
 }
 
 int rename(const char *from, const char *to)
 {
     if (!real_rename)
-        begin();
-    return simulators(__builtin_return_address(0)) ? 0 : real_rename(from, to);
+        initialize();
+    return from_simulator(__builtin_return_address(0)) ? 0 : real_rename(from, to);
 }

@@ -1,9 +1,9 @@
-"""Imported by every Python of the image at its start: completes a few modules of cocotb when somebody imports them.
+"""Imported by every Python of the image at its start: extends a few modules of cocotb when they are imported.
 
-What harnesses written for cocotb 1 ask of cocotb 2, and nothing more than that: cocotb 2 gives a one-bit signal as a
-`Logic`, which lacks the conversions that wider ones have; `TestFailure` is gone; and a define without a value is
-written as the text ``None``. In a grading, the grader's witness completes modules, too. Nothing is imported here that
-Python has not imported already, so a start costs no time.
+It adds only what harnesses written for cocotb 1 need of cocotb 2: conversions of `Logic`, which cocotb 2 uses for
+one-bit signals; `TestFailure`, which was removed; and defines without a value, which cocotb 2 writes as the text
+``None``. In a grading, the grader's witness extends modules as well. This module imports only what Python has imported
+already, so it does not slow down the start.
 """
 
 import importlib
@@ -41,7 +41,7 @@ def _runner(module):
 
 
 def _witness(module):
-    """Let the grader's witness see what the module does; only a scoring sandbox has one."""
+    """Let the grader's witness observe the module; only a scoring sandbox has a witness."""
     try:
         witness = importlib.import_module("rtl_gym_grader.witness")
     except ModuleNotFoundError:
@@ -55,15 +55,15 @@ COMPLETED = {
     "cocotb_tools.runner": _runner,
     "cocotb.regression": _witness,
 }
-"""What is called with a module, once that has been loaded."""
+"""The function that extends each module once it is loaded."""
 
 
 class Finder:
-    """Finds the modules to complete where everybody else would, and adds to them once they are loaded."""
+    """Finds the modules to extend with the other finders, and extends them once they are loaded."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        """The usual spec of a module to complete, with its loader wrapped."""
+        """The usual spec of a module to extend, with its loader wrapped."""
         if name not in COMPLETED:
             return None
         for finder in sys.meta_path:
@@ -74,7 +74,7 @@ class Finder:
 
 
 class Loader:
-    """Loads a module as its own loader does, then completes it."""
+    """Loads a module with its own loader, then extends it."""
 
     def __init__(self, loader, complete):
         self.loader, self.complete = loader, complete
@@ -84,7 +84,7 @@ class Loader:
         return self.loader.create_module(spec)
 
     def exec_module(self, module):
-        """As the wrapped loader; then what is missing is added."""
+        """As the wrapped loader; then extend the module."""
         self.loader.exec_module(module)
         self.complete(module)
 
