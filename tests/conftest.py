@@ -97,9 +97,10 @@ async def sandbox(provider: DockerSandboxes) -> DockerSandbox:
     return await provider.create()
 
 
-CLEAN = "kill -9 -1; chmod -R u+rwx /code /tmp /rundir /home/agent; find /code /tmp /rundir /home/agent -mindepth 1 -delete"
-STATE = """
-ps -e -o stat=,comm=; ls -Ad /code /tmp /rundir; ls -A /code /tmp /rundir /home/agent /dev/shm; ls -l /proc/$$/fd | wc -l
+FOLDERS = "/code /tmp /rundir /home/agent"
+CLEAN = f"kill -9 -1; chmod -R u+rwx {FOLDERS}; find {FOLDERS} -mindepth 1 -delete"
+STATE = f"""
+ps -e -o stat=,comm=; ls -A {FOLDERS} /dev/shm; stat -c %a {FOLDERS}; ls -l /proc/$$/fd | wc -l
 pwd; env; set -o; shopt; alias; trap; declare -F; enable; ulimit -a; jobs; umask
 """
 
