@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 
+from rtl_agent_gym.errors import RTLGymError
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 
@@ -93,3 +95,56 @@ async def provider() -> AsyncIterator[DockerSandboxes]:
 async def sandbox(provider: DockerSandboxes) -> DockerSandbox:
     """A fresh agent's container."""
     return await provider.create()
+
+
+FOLDERS = "/code /tmp /rundir /home/agent"
+CLEAN = f"kill -9 -1; chmod -R u+rwx {FOLDERS}; find {FOLDERS} -mindepth 1 -delete"
+STATE = f"""
+ps -e -o stat=,comm=; ls -A {FOLDERS} /dev/shm; stat -c %a {FOLDERS}; ls -l /proc/$$/fd | wc -l
+pwd; env; set -o; shopt; alias; trap; declare -F; enable; ulimit -a; jobs; umask
+"""
+
+
+class SharedSandbox:
+    """One agent's container for many tests. Each test gets it clean; what cannot be cleaned is replaced."""
+
+    def __init__(self, provider: DockerSandboxes) -> None:
+        self._provider = provider
+        self._sandbox: DockerSandbox | None = None
+        self._state = ""
+        """What a clean one prints for `STATE`."""
+
+    async def get(self) -> DockerSandbox:
+        """The sandbox with no process, file or shell setting of an earlier test."""
+        if self._sandbox is not None:
+            try:
+                if await self._clean(self._sandbox) == self._state:
+                    return self._sandbox
+            except RTLGymError:
+                pass
+            await self._sandbox.close()
+        self._sandbox = await self._provider.create()
+        self._state = await self._clean(self._sandbox)
+        return self._sandbox
+
+    async def _clean(self, sandbox: DockerSandbox) -> str:
+        await sandbox.exec(["/bin/sh", "-c", CLEAN])
+        for _ in range(3):
+            if (await sandbox.run("cd /code", timeout=3.0)).restarted is None:
+                break
+        return (await sandbox.run(STATE, timeout=3.0)).output
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def _shared() -> AsyncIterator[SharedSandbox]:
+    async with DockerSandboxes() as provider:
+        yield SharedSandbox(provider)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shared_sandbox(_shared: SharedSandbox) -> DockerSandbox:
+    """An agent's container without anything of an earlier test; one serves a file's tests.
+
+    Tests that use it run in their module's event loop: ``@pytest.mark.asyncio(loop_scope="module")``.
+    """
+    return await _shared.get()

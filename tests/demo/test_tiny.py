@@ -128,22 +128,27 @@ async def test_the_teacher_passes_the_real_harness_and_the_student_seldom_does(
 ) -> None:
     models = tiny.make_tiny(0)
     with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path)) as service:
-        teacher = await pass_rate(service, models.teacher_path, problem, provider)
-        student = await pass_rate(service, models.student_path, problem, provider)
+        teacher = await pass_rate(service, models.teacher_path, problem, provider, tmp_path / "gradings")
+        student = await pass_rate(service, models.student_path, problem, provider, tmp_path / "gradings")
     assert teacher >= 0.95
     assert 0.05 <= student <= 0.35
 
 
 async def pass_rate(
-    service: LocalServiceClient, path: Path, problem: Problem, provider: DockerSandboxes, episodes: int = 64
+    service: LocalServiceClient,
+    path: Path,
+    problem: Problem,
+    provider: DockerSandboxes,
+    gradings: Path,
+    episodes: int = 64,
 ) -> float:
-    """The part of real episodes at temperature 1 that pass the hidden tests."""
+    """The part of real episodes at temperature 1 that pass the hidden tests; the same design is graded once."""
     sampler = await service.create_sampling_client(base_model=str(path))
     renderer = get_renderer(RENDERER, sampler.get_tokenizer())
     config = EpisodeConfig(max_turns=6, system_prompt=SYSTEM_PROMPT, user_prompt=USER_PROMPT)
     gate = asyncio.Semaphore(4)
 
-    async with Scorer(provider) as scorer:
+    async with Scorer(provider, cache=gradings) as scorer:
 
         async def one(number: int) -> bool:
             async with (

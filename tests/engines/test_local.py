@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tinker
 import torch
-from transformers import AutoModelForCausalLM
+import transformers
 
 from rtl_agent_gym.engines.local import LocalEngineConfig, LocalSamplingClient, LocalServiceClient, LocalTrainingClient
 from rtl_agent_gym.errors import UsageError
@@ -59,7 +59,7 @@ async def test_the_gradient_is_that_of_the_textbook_loss(
 ) -> None:
     trainer = await service.create_lora_training_client(str(model_path), rank=0)
     rng = random.Random(1)
-    data, expected = [], AutoModelForCausalLM.from_pretrained(model_path).double()
+    data, expected = [], transformers.AutoModelForCausalLM.from_pretrained(model_path).double()
     for length in (9, 30, 17):  # of different lengths, so that padding plays a part
         ids = prompt_of(length, seed=length)
         inputs: dict[str, list[float]]
@@ -313,7 +313,7 @@ async def test_all_weights_can_be_trained_saved_and_read_by_transformers(
     path = (await trainer.save_state("full")).path
     sampler = await trainer.save_weights_and_get_sampling_client()
     wanted = await sampler.compute_logprobs(tinker.ModelInput.from_ints(ids))
-    model = AutoModelForCausalLM.from_pretrained(path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(path)
     logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
     found = logits.gather(-1, torch.tensor(ids[1:]).unsqueeze(-1)).squeeze(-1).tolist()
     assert found == pytest.approx(wanted[1:], abs=1e-5)
@@ -394,7 +394,7 @@ async def test_logprobs_are_those_of_the_distribution_that_was_drawn_from(
     sampler = await service.create_sampling_client(base_model=str(model_path))
     prompt = prompt_of(12)
     logits = (
-        AutoModelForCausalLM.from_pretrained(model_path)(input_ids=torch.tensor([prompt]))
+        transformers.AutoModelForCausalLM.from_pretrained(model_path)(input_ids=torch.tensor([prompt]))
         .logits[0, -1]
         .double()
         .detach()
@@ -433,7 +433,7 @@ def transformers_tokenizer(path: Path) -> Any:
 async def test_small_steps_move_weights_that_are_kept_in_half_precision(
     half: LocalServiceClient, model_path: Path, tmp_path: Path
 ) -> None:
-    library: Any = AutoModelForCausalLM
+    library: Any = transformers.AutoModelForCausalLM
     model = library.from_pretrained(model_path)
     with torch.no_grad():
         model.model.layers[0].mlp.down_proj.weight.fill_(0.02)

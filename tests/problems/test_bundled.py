@@ -141,25 +141,26 @@ def test_wrong_designs_are_whole_and_distinct(problem: Problem) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.asyncio(loop_scope="module")
 @each_problem
-async def test_designs_compile_and_golden_passes_its_testbench(problem: Problem, sandbox: DockerSandbox) -> None:
+async def test_designs_compile_and_golden_passes_its_testbench(problem: Problem, shared_sandbox: DockerSandbox) -> None:
     """Each golden and each wrong design, as each service compiles it; and each testbench on the golden one."""
     assert problem.golden is not None
     for name, design in {"golden": problem.golden, **wrong_designs(problem.id)}.items():
         files = {**problem.context, **design}
-        await sandbox.write_files({f"{name}/{path}": text for path, text in files.items()})
+        await shared_sandbox.write_files({f"{name}/{path}": text for path, text in files.items()})
         for path, text in problem.harness.items():
             if not path.startswith("src/.env"):
                 continue
             env = {key: value or "" for key, value in dotenv_values(stream=io.StringIO(text)).items()}
             sources = env["VERILOG_SOURCES"].replace("/code/", f"/code/{name}/").split()
-            await compile_verilog(sandbox, env["TOPLEVEL"], sources)
+            await compile_verilog(shared_sandbox, env["TOPLEVEL"], sources)
     for path in problem.context:
         if path.startswith("verif/") and path.endswith("_tb.sv"):
             rtl = sorted(source for source in {**problem.context, **problem.golden} if source.startswith("rtl/"))
             sources = [f"/code/golden/{source}" for source in (*rtl, path)]
-            await compile_verilog(sandbox, Path(path).stem, sources)
-            result = await sandbox.exec(["vvp", "/code/compiled.vvp"], timeout=30)
+            await compile_verilog(shared_sandbox, Path(path).stem, sources)
+            result = await shared_sandbox.exec(["vvp", "/code/compiled.vvp"], timeout=30)
             assert "PASS" in result.output, result.output
             assert "FAIL" not in result.output, result.output
 

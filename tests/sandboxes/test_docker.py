@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 
 import docker
 import pytest
@@ -19,6 +20,8 @@ from rtl_agent_gym.sandboxes.client import DockerClient
 from rtl_agent_gym.sandboxes.hosting import MAPPED_UIDS, MAX_INODES, UIDS, uid_range
 
 pytestmark = pytest.mark.docker
+shared = pytest.mark.asyncio(loop_scope="module")
+"""For tests that need no sandbox of their own."""
 
 
 def containers(name: str = "rtl-gym-") -> list[str]:
@@ -29,10 +32,10 @@ def containers(name: str = "rtl-gym-") -> list[str]:
         client.close()
 
 
-async def gone(name: str, seconds: float) -> bool:
+async def gone(name: str, seconds: float, besides: Collection[str] = ()) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if not containers(name):
+        if set(containers(name)) <= set(besides):
             return True
         await asyncio.sleep(0.1)
     return False
@@ -83,12 +86,14 @@ async def test_the_container_is_hardened(sandbox: DockerSandbox) -> None:
         ("ulimit -c", "0"),
     ],
 )
-async def test_what_a_command_may_do(sandbox: DockerSandbox, command: str, expected: str) -> None:
-    assert (await sandbox.run(command)).output.strip() == expected
+@shared
+async def test_what_a_command_may_do(shared_sandbox: DockerSandbox, command: str, expected: str) -> None:
+    assert (await shared_sandbox.run(command)).output.strip() == expected
 
 
-async def test_the_tools_are_there(sandbox: DockerSandbox) -> None:
-    result = await sandbox.run(
+@shared
+async def test_the_tools_are_there(shared_sandbox: DockerSandbox) -> None:
+    result = await shared_sandbox.run(
         "iverilog -V 2>&1 | sed -n 1p; verilator --version; yosys -V; python3 -c 'import cocotb'"
     )
     assert "Icarus Verilog version 13.0" in result.output
@@ -97,59 +102,66 @@ async def test_the_tools_are_there(sandbox: DockerSandbox) -> None:
     assert result.exit_code == 0
 
 
-async def test_zombies_are_reaped(sandbox: DockerSandbox) -> None:
-    await sandbox.run("for i in $(seq 50); do (setsid true &) ; done; sleep 0.3")
-    assert (await sandbox.run("ps -eo stat= | grep -c Z")).output == "0\n"
+@shared
+async def test_zombies_are_reaped(shared_sandbox: DockerSandbox) -> None:
+    await shared_sandbox.run("for i in $(seq 50); do (setsid true &) ; done; sleep 0.3")
+    assert (await shared_sandbox.run("ps -eo stat= | grep -c Z")).output == "0\n"
 
 
-async def test_exec_runs_beside_the_shell(sandbox: DockerSandbox) -> None:
-    slow = asyncio.create_task(sandbox.run("sleep 1; echo shell"))
+@shared
+async def test_exec_runs_beside_the_shell(shared_sandbox: DockerSandbox) -> None:
+    slow = asyncio.create_task(shared_sandbox.run("sleep 1; echo shell"))
     begun = time.monotonic()
-    result = await sandbox.exec(["sh", "-c", "echo $A; pwd; exit 4"], env={"A": "b c"}, cwd="/tmp")
+    result = await shared_sandbox.exec(["sh", "-c", "echo $A; pwd; exit 4"], env={"A": "b c"}, cwd="/tmp")
     assert time.monotonic() - begun < 0.9
     assert (result.output, result.exit_code) == ("b c\n/tmp\n", 4)
     assert (await slow).output == "shell\n"
 
 
-async def test_exec_times_out_with_all_its_children(sandbox: DockerSandbox) -> None:
-    result = await sandbox.exec(["sh", "-c", "setsid sleep 99 & sleep 98"], timeout=0.5)
+@shared
+async def test_exec_times_out_with_all_its_children(shared_sandbox: DockerSandbox) -> None:
+    result = await shared_sandbox.exec(["sh", "-c", "setsid sleep 99 & sleep 98"], timeout=0.5)
     assert result.timed_out
     assert result.seconds < 1.5
-    assert (await sandbox.run("pgrep -c sleep")).output == "0\n"
-    assert (await sandbox.exec(["/no/such"])).exit_code == 127
+    assert (await shared_sandbox.run("pgrep -c sleep")).output == "0\n"
+    assert (await shared_sandbox.exec(["/no/such"])).exit_code == 127
 
 
-async def test_files_go_in_and_come_out(sandbox: DockerSandbox) -> None:
+@shared
+async def test_files_go_in_and_come_out(shared_sandbox: DockerSandbox) -> None:
     files: dict[str, str | bytes] = {"rtl/a.sv": "module a;\n", "rtl/deep/b.bin": bytes(range(256)), "c d/é.txt": "ü"}
-    await sandbox.write_files(files)
-    assert (await sandbox.run("cat rtl/a.sv; stat -c '%a %U' rtl/a.sv")).output == "module a;\n644 agent\n"
-    found = await sandbox.read_files(["."])
+    await shared_sandbox.write_files(files)
+    assert (await shared_sandbox.run("cat rtl/a.sv; stat -c '%a %U' rtl/a.sv")).output == "module a;\n644 agent\n"
+    found = await shared_sandbox.read_files(["."])
     assert found == {"rtl/a.sv": b"module a;\n", "rtl/deep/b.bin": bytes(range(256)), "c d/é.txt": "ü".encode()}
-    assert await sandbox.read_files(["rtl/a.sv", "nowhere"]) == {"rtl/a.sv": b"module a;\n"}
+    assert await shared_sandbox.read_files(["rtl/a.sv", "nowhere"]) == {"rtl/a.sv": b"module a;\n"}
 
 
-async def test_only_plain_files_come_out(sandbox: DockerSandbox) -> None:
-    await sandbox.run(
+@shared
+async def test_only_plain_files_come_out(shared_sandbox: DockerSandbox) -> None:
+    await shared_sandbox.run(
         "mkdir -p rtl real && echo real > real/x && cd rtl && echo ok > ok.sv && ln -s /etc/passwd link.sv && "
         "ln -s ../real folder && mkfifo pipe && ln ok.sv hard.sv && head -c 1000 /dev/zero > large"
     )
-    found = await sandbox.read_files(["rtl"], max_file=999)
+    found = await shared_sandbox.read_files(["rtl"], max_file=999)
     assert sorted(found) == ["rtl/hard.sv", "rtl/ok.sv"]
-    assert await sandbox.read_files(["rtl/folder/x"]) == {}
+    assert await shared_sandbox.read_files(["rtl/folder/x"]) == {}
 
 
-async def test_writing_never_follows_a_link(sandbox: DockerSandbox) -> None:
-    await sandbox.run("mkdir /tmp/away; echo mine > /tmp/away/f; ln -s /tmp/away rtl; ln -s /tmp/away/f docs")
-    await sandbox.write_files({"rtl/f": "new", "docs": "new"})
+@shared
+async def test_writing_never_follows_a_link(shared_sandbox: DockerSandbox) -> None:
+    await shared_sandbox.run("mkdir /tmp/away; echo mine > /tmp/away/f; ln -s /tmp/away rtl; ln -s /tmp/away/f docs")
+    await shared_sandbox.write_files({"rtl/f": "new", "docs": "new"})
     assert (
-        await sandbox.run("cat /tmp/away/f; cat rtl/f docs; test -L rtl || echo folder")
+        await shared_sandbox.run("cat /tmp/away/f; cat rtl/f docs; test -L rtl || echo folder")
     ).output == "mine\nnewnewfolder\n"
 
 
 @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "", "a/./b", "a\0b", "a\ud800"])
-async def test_a_path_that_leaves_the_folder_is_refused(sandbox: DockerSandbox, path: str) -> None:
+@shared
+async def test_a_path_that_leaves_the_folder_is_refused(shared_sandbox: DockerSandbox, path: str) -> None:
     with pytest.raises(ValueError, match="no relative file path"):
-        await sandbox.write_files({path: "x"})
+        await shared_sandbox.write_files({path: "x"})
 
 
 async def test_the_scoring_roles_processes_cannot_touch_the_keepers_files(provider: DockerSandboxes) -> None:
@@ -293,13 +305,15 @@ async def test_an_exception_and_a_cancellation_leave_nothing() -> None:
 
 
 async def test_cancelled_while_starting_leaves_nothing() -> None:
+    mine = f"rtl-gym-agent-{os.getpid()}-"
+    before = containers(mine)
     async with DockerSandboxes() as provider:
         for delay in (0.0, 0.01, 0.05, 0.1, 0.15, 0.2):
             task = asyncio.create_task(provider.create())
             await asyncio.sleep(delay)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-    assert await gone(f"rtl-gym-agent-{os.getpid()}-", 5)
+    assert await gone(mine, 5, besides=before)
 
 
 INOTIFY = "python3 -c 'import ctypes; c = ctypes.CDLL(None); print(sum(c.inotify_init() >= 0 for _ in range({0})))'"

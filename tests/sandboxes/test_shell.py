@@ -10,7 +10,13 @@ import pytest
 from rtl_agent_gym.sandboxes import CommandResult, DockerSandbox
 from rtl_agent_gym.sandboxes.warden.shell import read_report
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture
+def sandbox(shared_sandbox: DockerSandbox) -> DockerSandbox:
+    """Clean for each test."""
+    return shared_sandbox
 
 
 async def still_works(sandbox: DockerSandbox) -> None:
@@ -292,7 +298,7 @@ async def test_commands_inherit_nothing_of_the_wardens(sandbox: DockerSandbox) -
 @pytest.mark.parametrize(
     "report", [b"", b"\0" * 1_000_000, b"W x /\0" * 50_000, b"W 99999 /\0W -1 /\0", b"W 1 " + b"/" * 99_999]
 )
-def test_what_is_no_report_is_none(report: bytes) -> None:
+async def test_what_is_no_report_is_none(report: bytes) -> None:
     word = b"f" * 32
     begun = time.monotonic()
     assert read_report(report.replace(b"W", word), word) is None

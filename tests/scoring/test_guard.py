@@ -166,11 +166,15 @@ async def test_hidden_files_cannot_be_included_or_read(scorer: Scorer) -> None:
     assert score.violations == [
         "rtl/adder.sv:2: `include reads '/src/answer.svh', which is none of the problem's files"
     ]
-    for path in ("/src/answer.hex", "../../src/answer.hex", "/code/src/answer.hex", "/proc/self/environ"):
-        read = GOLDEN.replace("endmodule", f'reg [8:0] m [0:1];\ninitial $readmemh("{path}", m);\nendmodule')
-        score = await scorer.score(problem, {TARGET: read})
-        assert not score.passed
-        assert score.violations == [f"rtl/adder.sv:4: $readmemh reads {path!r}, which is none of the problem's files"]
+    paths = ("/src/answer.hex", "../../src/answer.hex", "/code/src/answer.hex", "/proc/self/environ")
+    reads = "\n".join(f'initial $readmemh("{path}", m);' for path in paths)
+    read = GOLDEN.replace("endmodule", f"reg [8:0] m [0:1];\n{reads}\nendmodule")
+    score = await scorer.score(problem, {TARGET: read})
+    assert not score.passed
+    assert score.violations == [
+        f"rtl/adder.sv:{line}: $readmemh reads {path!r}, which is none of the problem's files"
+        for line, path in enumerate(paths, 4)
+    ]
 
 
 @pytest.mark.docker

@@ -106,11 +106,11 @@ async def test_a_design_that_eats_memory_fails_by_its_own_fault(provider: Docker
         assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
 
 
-async def test_partial_tests_and_the_other_presets(provider: DockerSandboxes, adder: Problem) -> None:
+async def test_partial_tests_and_the_other_presets(provider: DockerSandboxes, adder: Problem, tmp_path: Path) -> None:
     wrong = GOLDEN.replace("a + b", "8'(a + b)").replace("[8:0] sum", "[7:0] sum")
     rewards = {}
     for name in ("default", "staged", "dense", "compile"):
-        async with Scorer(provider, weights=RewardWeights.preset(name)) as scorer:
+        async with Scorer(provider, weights=RewardWeights.preset(name), cache=tmp_path) as scorer:
             score = await scorer.score(adder, {TARGET: wrong})
             rewards[name] = score.reward
     assert (score.tests_passed, score.tests_total) == (1, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -53,21 +54,32 @@ def test_show(capsys):
 """  # noqa: E501
 
 
-async def run(provider: DockerSandboxes, command: str, source: str, env: str = ENV, **more: str) -> ServiceReport:
-    """A harness of one file of tests, run by this command with the file's name in the place of the braces."""
-    service = f"    image: __OSS_SIM_IMAGE__\n    env_file: ./src/.env\n    command: {json.dumps(command)}\n"
-    compose = f"services:\n  one:\n{service}"
-    harness = {"docker-compose.yml": compose, "src/.env": env, "src/test_it.py": source}
+async def run_all(
+    provider: DockerSandboxes, commands: Sequence[str], source: str, env: str = ENV, **more: str
+) -> list[ServiceReport]:
+    """A harness of one file of tests, run by each command in turn with the file's name in the place of the braces."""
+    text = "".join(
+        f"  s{number}:\n    image: __OSS_SIM_IMAGE__\n    env_file: ./src/.env\n    command: {json.dumps(command)}\n"
+        for number, command in enumerate(commands)
+    )
+    harness = {"docker-compose.yml": f"services:\n{text}", "src/.env": env, "src/test_it.py": source}
     problem = make_problem(harness={**harness, **{f"src/{name}.py": text for name, text in more.items()}})
     submission = sift(problem, {TARGET: GOLDEN})
     found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
-    return found.services[0]
+    return list(found.services)
+
+
+async def run(provider: DockerSandboxes, command: str, source: str, env: str = ENV, **more: str) -> ServiceReport:
+    """As `run_all`, with one command."""
+    (service,) = await run_all(provider, [command], source, env, **more)
+    return service
 
 
 def shown(service: ServiceReport) -> dict[str, Any]:
     match = re.search(r"SHOWN(.*)END", service["log"])
     assert match, service["log"]
     found: dict[str, Any] = json.loads(match[1])
+    found["files"] = [re.sub(r"#\d+", "#", path) for path in found["files"]]  # a temporary file's number
     return found
 
 
@@ -75,7 +87,7 @@ def shown(service: ServiceReport) -> dict[str, Any]:
 @pytest.mark.parametrize("options", ["-s /src/test_it.py", "-o cache_dir=/code/rundir/.cache /src/test_it.py -v"])
 async def test_a_harness_sees_no_difference(provider: DockerSandboxes, forked: str, new: str, options: str) -> None:
     env = f"{ENV}RTL_GYM_SEED = 5\nRANDOM_SEED = 5\n"
-    one, other = [await run(provider, command.format(options), SHOW, env) for command in (forked, new)]
+    one, other = await run_all(provider, [command.format(options) for command in (forked, new)], SHOW, env)
     assert "\nFORKED" in one["log"]
     assert "\nNEW" in other["log"]
     assert (one["code"], other["code"]) == (0, 0)
@@ -104,7 +116,7 @@ ENDS = {
 @pytest.mark.parametrize("source", ENDS.values(), ids=ENDS.keys())
 async def test_it_ends_as_a_new_interpreter_does(provider: DockerSandboxes, source: str) -> None:
     options = "-s -p no:cacheprovider /src/test_it.py"
-    one, other = [await run(provider, command.format(options), source) for command in (FORKED, NEW)]
+    one, other = await run_all(provider, [command.format(options) for command in (FORKED, NEW)], source)
     assert one["code"] == other["code"]
     assert _lasting(one["log"]) == _lasting(other["log"])
 

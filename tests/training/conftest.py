@@ -6,6 +6,7 @@ import importlib
 import multiprocessing
 import shutil
 from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
@@ -19,9 +20,9 @@ def toy() -> ModuleType:
     return importlib.import_module("tests.training.toy")
 
 
-@pytest.fixture(scope="module")
-def start_toy() -> Callable[..., BaseProcess]:
-    """Starts a toy run in a process of its own.
+@pytest.fixture(scope="session")
+def forks() -> ForkServerContext:
+    """Where runs get processes of their own.
 
     Each process is forked from one that has imported the libraries and done nothing else: importing them takes seconds.
     """
@@ -29,10 +30,16 @@ def start_toy() -> Callable[..., BaseProcess]:
     context.set_forkserver_preload(
         ["tests.training.toy", "rtl_agent_gym.engines.local", "transformers.models.qwen3.modeling_qwen3"]
     )
+    return context
+
+
+@pytest.fixture(scope="module")
+def start_toy(forks: ForkServerContext) -> Callable[..., BaseProcess]:
+    """Starts a toy run in a process of its own."""
 
     def start(folder: Path, *arguments: str) -> BaseProcess:
         module = importlib.import_module("tests.training.toy")
-        process = context.Process(target=module.run_alone, args=(folder, *arguments))
+        process = forks.Process(target=module.run_alone, args=(folder, *arguments))
         process.start()
         return process
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
+import secrets
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -111,22 +113,45 @@ def test_the_session_is_finished_as_failed(tmp_path: Path) -> None:
     assert ("sessions/session-1/finish", {"reason": {"type": "errored"}, "detail": None}) in stub.seen
 
 
-@pytest.fixture
-def run_script() -> Iterator[Callable[[Sequence[str]], subprocess.Popen[str]]]:
-    """Starts the script; what still runs when the test ends is killed."""
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[1]), "TINKER_API_KEY": "tml-test"}
-    begun: list[subprocess.Popen[str]] = []
+class Run:
+    """The script in a process of its own, with its stderr in a file."""
 
-    def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
-        command = [sys.executable, str(SCRIPT), *arguments]
-        begun.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    def __init__(self, forks: ForkServerContext, arguments: Sequence[str], folder: Path) -> None:
+        self._stderr = folder / f"{secrets.token_hex(4)}.stderr"
+        self.process = forks.Process(target=run_script_here, args=(arguments, self._stderr))
+        self.process.start()
+
+    @property
+    def stderr(self) -> str:
+        """What it has printed so far."""
+        return self._stderr.read_text() if self._stderr.exists() else ""
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Its exit code; None where it has not ended by then."""
+        self.process.join(timeout)
+        return self.process.exitcode
+
+
+def run_script_here(arguments: Sequence[str], stderr: Path) -> None:
+    os.dup2(os.open(stderr, os.O_CREAT | os.O_WRONLY | os.O_APPEND), 2)
+    os.environ["TINKER_API_KEY"] = "tml-test"
+    sys.argv = [str(SCRIPT), *arguments]
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+
+
+@pytest.fixture
+def run_script(forks: ForkServerContext, tmp_path: Path) -> Iterator[Callable[[Sequence[str]], Run]]:
+    """Starts the script; what still runs when the test ends is killed."""
+    begun: list[Run] = []
+
+    def start(arguments: Sequence[str]) -> Run:
+        begun.append(Run(forks, arguments, tmp_path))
         return begun[-1]
 
     yield start
-    for process in begun:
-        if process.returncode is None:
-            process.kill()
-            process.communicate()
+    for run in begun:
+        run.process.kill()
+        run.wait()
 
 
 def closed_port() -> str:
@@ -139,8 +164,8 @@ def test_the_script_says_so_of_a_closed_port_and_of_a_wrong_key(run_script: Any,
     with serving({"*": (401, NO)}) as stub:
         wrong_key = run_script(options(stub.url, tmp_path / "key"))
         nobody = run_script(options(closed_port(), tmp_path / "port"))
-        said_of_key, said_of_port = lines(wrong_key.communicate()[1]), lines(nobody.communicate()[1])
-    assert (wrong_key.returncode, nobody.returncode) == (2, 3)
+        assert (wrong_key.wait(), nobody.wait()) == (2, 3)
+    said_of_key, said_of_port = lines(wrong_key.stderr), lines(nobody.stderr)
     assert len(said_of_key) == 1
     assert re.search(r"base_url: http://127.*Connection refused.* again in 1 s", said_of_port[0])
     assert re.search(r"^error: base_url: http://127.*Connection refused.* given up after 3 s", said_of_port[-1])
@@ -160,21 +185,21 @@ def test_a_run_that_is_connecting_can_be_stopped(
     run_script: Any, sent: signal.Signals, where: str, tmp_path: Path
 ) -> None:
     with serving({where: None}) as stub:
-        process = run_script(options(stub.url, tmp_path, wait=60))
-        wait_for(stub, where, process)
+        run = run_script(options(stub.url, tmp_path, wait=60))
+        wait_for(stub, where, run)
         begun = time.monotonic()
-        process.send_signal(sent)
-        said = process.communicate(timeout=30)[1]
+        os.kill(run.process.pid, sent)
+        code = run.wait(30)
         took = time.monotonic() - begun
-    assert process.returncode == 130, said
-    assert lines(said) == ["stopped; the same command goes on from here"]
+    assert code == 130, run.stderr
+    assert lines(run.stderr) == ["stopped; the same command goes on from here"]
     assert took < 6, took  # 1 to 2 seconds on a machine with nothing else to do
 
 
-def wait_for(stub: Stub, path: str, process: subprocess.Popen[str]) -> None:
+def wait_for(stub: Stub, path: str, run: Run) -> None:
     deadline = time.monotonic() + 60
-    while path not in stub.paths() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
+    while path not in stub.paths() and time.monotonic() < deadline and run.wait(0.05) is None:
+        pass
     assert path in stub.paths()
 
 
@@ -184,12 +209,12 @@ def test_by_default_a_service_that_is_not_there_is_told_of_at_once_and_given_up_
 ) -> None:
     arguments = [one for one in options(closed_port(), tmp_path) if not one.startswith("service_wait")]
     begun = time.monotonic()
-    process = run_script(arguments)
-    assert process.stderr is not None
-    first = process.stderr.readline()
+    run = run_script(arguments)
+    while not lines(run.stderr) and time.monotonic() - begun < 15:
+        time.sleep(0.05)
+    first = lines(run.stderr)[0]
     assert "Connection refused" in first
     assert time.monotonic() - begun < 15
-    rest = lines(process.communicate()[1])
+    assert run.wait() == 3
     assert time.monotonic() - begun < 65
-    assert process.returncode == 3
-    assert len(rest) <= 6
+    assert len(lines(run.stderr)) <= 7
