@@ -16,7 +16,7 @@ from rtl_agent_gym.training.checkpointer import Checkpointer
 from rtl_agent_gym.training.dataset import make_dataset, token_bytes_of
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
-from rtl_agent_gym.training.options import parse_options
+from rtl_agent_gym.training.options import build_options, split_arguments
 from rtl_agent_gym.training.plan import Models, Plan
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.rollout_store import rollout_name
@@ -73,7 +73,7 @@ class Scripted:
 
 def make_plan(folder: Path, problems: Sequence[Problem], *arguments: str, held_out: Sequence[Problem] = ()) -> Plan:
     """The plan of a run that speaks Qwen3's dialect."""
-    o = parse_options([f"log_path={folder}", "eval_every=0", *arguments])
+    o = build_options(split_arguments([f"log_path={folder}", "eval_every=0", *arguments]))
     models = Models("s", o.teacher_model, "Qwen/Qwen3-8B", "qwen3")
     return Plan(o, "tinker", list(problems), models, list(held_out))
 

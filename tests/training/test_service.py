@@ -55,9 +55,9 @@ def lines(text: str) -> list[str]:
     [
         ({"*": (401, NO)}, 2, "TINKER_API_KEY: the service does not accept the key: .*401.*computer says no"),
         ({"create_session": (401, NO)}, 2, "TINKER_API_KEY: the service does not accept the key"),
-        ({"*": (402, NO)}, 3, "billing does not allow it: .*402"),
-        ({"get_server_capabilities": (402, NO)}, 3, "billing does not allow it: .*402"),
-        ({"create_model": (402, NO)}, 3, "billing does not allow it: .*402"),
+        ({"*": (402, NO)}, 3, "the account has a billing problem: .*402"),
+        ({"get_server_capabilities": (402, NO)}, 3, "the account has a billing problem: .*402"),
+        ({"create_model": (402, NO)}, 3, "the account has a billing problem: .*402"),
         ({"*": (429, NO)}, 3, "base_url: http://127.0.0.1:.*429.*given up after 3 s"),
         ({"*": (503, NO)}, 3, "base_url: http://127.0.0.1:.*503.*given up after 3 s"),
         ({"*": (404, NO)}, 2, "base_url: there is no Tinker service at http://127.0.0.1"),
@@ -72,7 +72,7 @@ def lines(text: str) -> list[str]:
         (
             {"create_model": (200, PENDING), "retrieve_future": (200, {"error": "boom", "category": "server"})},
             3,
-            "making the trainer: Request failed: boom; given up after 3 s",
+            "creating the trainer: Request failed: boom; given up after 3 s",
         ),
     ],
 )
@@ -142,7 +142,7 @@ def test_the_script_says_so_of_a_closed_port_and_of_a_wrong_key(run_script: Any,
         said_of_key, said_of_port = lines(wrong_key.communicate()[1]), lines(nobody.communicate()[1])
     assert (wrong_key.returncode, nobody.returncode) == (2, 3)
     assert len(said_of_key) == 1
-    assert re.search(r"base_url: http://127.*Connection refused.* again in 1 s", said_of_port[0])
+    assert re.search(r"base_url: http://127.*Connection refused.* retrying in 1 s", said_of_port[0])
     assert re.search(r"^error: base_url: http://127.*Connection refused.* given up after 3 s", said_of_port[-1])
     assert len(said_of_port) <= 3
 
@@ -167,7 +167,7 @@ def test_a_run_that_is_connecting_can_be_stopped(
         said = process.communicate(timeout=30)[1]
         took = time.monotonic() - begun
     assert process.returncode == 130, said
-    assert lines(said) == ["stopped; the same command goes on from here"]
+    assert lines(said) == ["stopped; the same command resumes the run"]
     assert took < 6, took  # 1 to 2 seconds on a machine with nothing else to do
 
 

@@ -213,7 +213,7 @@ def test_a_futures_error_is_judged_by_the_status_behind_it() -> None:
 
 
 async def test_a_service_that_falls_silent_is_told_of_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtl_agent_gym.engines.watch.QUIET", 0.02)
+    monkeypatch.setattr("rtl_agent_gym.engines.watch.PROBE_EVERY", 0.02)
     told: list[str] = []
 
     async def probe() -> None:

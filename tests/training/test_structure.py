@@ -204,7 +204,7 @@ async def test_a_turn_that_was_cut_off_ends_nothing(qwen: Renderer, harmony: Ren
     cut = HARMONY["answers"].removesuffix(".<|return|>")
     judged = await judge(harmony, qwen, episode(harmony, cut), {"Everything works": {"<|im_end|>": 0.001}})
     assert judged.kl(" works") == pytest.approx(0.0, abs=1e-9)
-    assert not judged.translated.doubts  # whether it would have been an answer is not known
+    assert not judged.translated.implicit  # whether it would have been an answer is not known
 
 
 @pytest.mark.parametrize("turn", ["answers", "calls"])

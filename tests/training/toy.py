@@ -27,7 +27,7 @@ from rtl_agent_gym.training.checkpointer import Checkpointer
 from rtl_agent_gym.training.dataset import schedule
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
-from rtl_agent_gym.training.options import TrainOptions, parse_options
+from rtl_agent_gym.training.options import TrainOptions, build_options, split_arguments
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.services import Engine, local_engine
@@ -178,7 +178,7 @@ def options(folder: Path, *arguments: str) -> TrainOptions:
         "max_tokens": 1, "group_size": 4, "num_steps": 4, "lora_rank": 0, "learning_rate": 0.02, "save_every": 0,
         "log_path": str(folder / "run"), "eval_every": 0,
     }  # fmt: skip
-    return parse_options(arguments, base)
+    return build_options(split_arguments(arguments), base)
 
 
 async def run(
