@@ -128,7 +128,7 @@ class TrainOptions(BaseModel):
 
     # Steps
     num_steps: int = Field(100, ge=1)
-    """Steps in the whole run, including those done before it was resumed."""
+    """Total number of steps, including those done before the run was resumed."""
     batch_size: int = Field(1, ge=1)
     """Problems in each step."""
     group_size: int = Field(1, ge=1)

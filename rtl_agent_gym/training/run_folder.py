@@ -127,7 +127,7 @@ class RunFolder:
         if behavior == "ask":
             if not sys.stdin.isatty():
                 raise UsageError(
-                    f"log_path: {self.path} exists and nobody can be asked; "
+                    f"log_path: {self.path} exists, and there is no terminal to ask what to do; "
                     "set behavior_if_log_dir_exists=resume, delete or raise"
                 )
             answer = input(f"{self.path} exists. What do you want to do? [resume, delete, exit]: ").strip()
