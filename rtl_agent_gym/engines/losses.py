@@ -113,11 +113,7 @@ def loss_of(loss_fn: str, logprobs: Tensor, example: Example, options: Mapping[s
 
 def score(weights: Weights, tokens: Sequence[int]) -> list[float | None]:
     """The log-probability of each token given those before it; None for the first."""
-    if not tokens:
-        raise UsageError("a prompt needs at least one token")
-    if len(tokens) > weights.base.context:
-        context = f"the context length of {weights.base.path} is {weights.base.context}"
-        raise UsageError(f"the prompt has {len(tokens)} tokens; {context}")
+    weights.base.check_prompt(tokens, weights.base.context)
     if len(tokens) == 1:
         return [None]
     example = Example(tokens[:-1], torch.tensor(tokens[1:]), {})

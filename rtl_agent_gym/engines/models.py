@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,6 +79,15 @@ class Base:
     def context(self) -> int:
         """The context length in tokens, prompt and answer together."""
         return int(getattr(self.module.config, "max_position_embeddings", None) or 1 << 20)
+
+    def check_prompt(self, tokens: Sequence[int], limit: int) -> None:
+        """Raise `UsageError` if a prompt is empty or has more than `limit` tokens."""
+        if not tokens:
+            raise UsageError("a prompt needs at least one token")
+        if len(tokens) > limit:
+            raise UsageError(
+                f"the prompt has {len(tokens)} tokens; the context length of {self.path} is {self.context}"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -102,14 +102,10 @@ class Scheduler:
     ) -> None:
         """Enqueue a request. Raises `UsageError` if it is invalid."""
         check_params(params)
-        if not prompt:
-            raise UsageError("a prompt needs at least one token")
+        weights.base.check_prompt(prompt, weights.base.context - 1)
         if samples < 1:
             raise UsageError(f"num_samples must be at least 1, got {samples}")
         left = weights.base.context - len(prompt)
-        if left < 1:
-            context = f"the context length of {weights.base.path} is {weights.base.context}"
-            raise UsageError(f"the prompt has {len(prompt)} tokens; {context}")
         limit = min(left, params.max_tokens or left)
         stops = Stops(params.stop, weights.base.end_ids, lambda: weights.base.tokenizer)
         self._count += 1

@@ -1,6 +1,6 @@
-"""The first minute with a Tinker service: what is wrong is said in a line, soon, with the right exit code.
+"""Errors while connecting to a Tinker service: reported soon, in one line, with the right exit code.
 
-The SDK is the real one, and talks to a server on loopback.
+The SDK is the real one, and connects to a server on loopback.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_the_session_is_finished_as_failed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def run_script() -> Iterator[Callable[[Sequence[str]], subprocess.Popen[str]]]:
-    """Starts the script; what still runs when the test ends is killed."""
+    """Starts the script; processes that still run at the end of the test are killed."""
     environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[1]), "TINKER_API_KEY": "tml-test"}
     begun: list[subprocess.Popen[str]] = []
 
