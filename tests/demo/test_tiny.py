@@ -1,4 +1,4 @@
-"""The tiny model's texts fit the real environment and the renderer; the made models do what they are made for."""
+"""The tiny models' texts match the real environment and the renderer; the built models behave as intended."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_the_teacher_passes_the_real_harness_and_the_student_seldom_does(
 async def pass_rate(
     service: LocalServiceClient, path: Path, problem: Problem, provider: DockerSandboxes, episodes: int = 64
 ) -> float:
-    """The part of real episodes at temperature 1 that pass the hidden tests."""
+    """The fraction of real episodes at temperature 1 that pass the hidden tests."""
     sampler = await service.create_sampling_client(base_model=str(path))
     renderer = get_renderer(RENDERER, sampler.get_tokenizer())
     config = EpisodeConfig(max_turns=6, system_prompt=SYSTEM_PROMPT, user_prompt=USER_PROMPT)

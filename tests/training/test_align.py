@@ -1,4 +1,4 @@
-"""Two tokenizations of the same bytes, on both real vocabularies."""
+"""Aligning two tokenizations of the same bytes, with both real vocabularies."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ QWEN_TURNS = [
 
 
 class Recorder:
-    """Stands for a teacher's weights: gives each token a number and keeps what it was asked."""
+    """Replaces a teacher's weights: gives each token a log-probability by its id, and records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""The job without a key, in short: a real student, real containers, the real harness."""
+"""A short run without an API key: a real student, real containers, the real harness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: defaults, values, and mistakes that are told at once with the option's name."""
+"""Options: defaults, values, and errors that name the option and are reported at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parsed(*arguments: str) -> TrainOptions:
 
 
 def plan_run(given: dict[str, Any], *, rl: bool = False) -> Plan:
-    """The plan of a command line, where the tiny models can be made."""
+    """The plan of a run that may use the tiny models."""
     return plan.plan_run(given, rl=rl, recipe=TINY)
 
 

@@ -1,4 +1,4 @@
-"""Decisions that two dialects take in different words, on both real vocabularies, with scripted models."""
+"""Decisions that two dialects write differently, with both real vocabularies and scripted models."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def spelled(dialect: Renderer, ids: list[int]) -> list[str]:
 
 @dataclass
 class Model:
-    """A teacher by its choices: after a text that ends so, these tokens have these probabilities; all others share.
+    """A teacher by its choices: the probabilities of some tokens after a text with this end; the others share the rest.
 
     Elsewhere each token has a probability of 0.9.
     """
@@ -64,7 +64,7 @@ class Model:
     choices: dict[str, dict[str, float]]
     asked: list[list[int]] = field(default_factory=list)
     context: int | None = None
-    """Tokens behind which it has nothing to say."""
+    """Its context length in tokens."""
 
     async def compute_logprobs(self, prompt: Any) -> list[float | None]:
         ids = prompt.to_ints()
