@@ -1,14 +1,14 @@
-"""Does it learn? The whole job without a key: models made, distilled with real sandboxes and harness, measured.
+"""Measures how well training works: complete runs of the tiny models, with real sandboxes and the real harness.
 
-    python benchmarks/learning.py --seeds 0 1 2             # distillation, the job of the shell script
+    python benchmarks/learning.py --seeds 0 1 2             # distillation, as in the shell script
     python benchmarks/learning.py --seeds 0 --variant lora  # or: rl, control
-    python benchmarks/learning.py --seeds 0 1 2 --check     # exits 1 when a target is missed
+    python benchmarks/learning.py --seeds 0 1 2 --check     # exits 1 if a target is missed
     python benchmarks/learning.py --seeds 0 1 2 --plot docs/images/learning.png
 
-Models and scores are made anew for each seed, in a cache of its own, unless ``--cache`` names one to keep.
+Each seed has a new cache, so that its models are built and its files graded again, unless ``--cache`` names one.
 
-For each seed: the pass rate of the first 5 steps and of the last 10, of fresh episodes before and after, the KL to the
-teacher of the first 5 and the last 10 steps, and the seconds that everything took.
+The table shows for each seed the pass rate of the first 5 and the last 10 steps, the pass rate of new episodes before
+and after the training, the KL to the teacher in the first 5 and the last 10 steps, and the total time in seconds.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "num_steps": 20,
     },
 }
-"""Options on top of the job's own."""
+"""Options on top of the recipe's."""
 
 
 def measure(seed: int, variant: str, episodes: int, folder: Path) -> dict[str, Any]:
-    """One job."""
+    """Do one run and return its row of the table."""
     begun = time.monotonic()
     options = {"seed": seed, "log_path": str(folder), "eval_episodes": episodes, "eval_every": 0, **VARIANTS[variant]}
     outcome = train(options)
@@ -63,43 +63,43 @@ def measure(seed: int, variant: str, episodes: int, folder: Path) -> dict[str, A
 
 
 def mean(rows: list[dict[str, Any]], name: str) -> float | None:
-    """The mean of a metric, or None where it is not there."""
+    """The mean of a metric; None if no row has it."""
     values = [float(row[name]) for row in rows if name in row]
     return sum(values) / len(values) if values else None
 
 
 def misses(found: dict[str, Any]) -> list[str]:
-    """The targets that a job missed."""
+    """The targets that a run missed."""
     missed = []
     if found["variant"] == "distill":
         if found["pass_last_10"] < 0.9:
-            missed.append("the last 10 steps pass in less than 90 %")
+            missed.append("the pass rate of the last 10 steps is below 90 %")
         if found["pass_first_5"] > 0.4:
-            missed.append("the first 5 steps pass in more than 40 %")
+            missed.append("the pass rate of the first 5 steps is above 40 %")
         if found["kl_last_10"] > found["kl_first_5"] / 5:
             missed.append("the KL is not down 5-fold")
         if found["seconds"] > 600:
-            missed.append("more than 10 minutes")
+            missed.append("it took more than 10 minutes")
     if found["variant"] == "lora" and found["pass_last_10"] < 0.8:
-        missed.append("the last 10 steps pass in less than 80 %")
+        missed.append("the pass rate of the last 10 steps is below 80 %")
     if found["variant"] == "rl" and found["pass_last_10"] < found["pass_first_5"] + 0.1:
-        missed.append("reward alone does not improve it")
+        missed.append("the pass rate has not risen by 10 points")
     if found["variant"] == "control" and abs(found["pass_last_10"] - found["pass_first_5"]) > 0.2:
-        missed.append("the control moved")
+        missed.append("the control run's pass rate has changed by more than 20 points")
     return missed
 
 
 def main() -> int:
-    """Run the jobs one after another and print a table."""
+    """Do the runs one after another and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--variant", choices=sorted(VARIANTS), default="distill")
-    parser.add_argument("--episodes", type=int, default=64, help="fresh episodes before and after; 0 for none")
-    parser.add_argument("--folder", type=Path, help="keep the runs there")
-    parser.add_argument("--cache", type=Path, help="keep models and scores there, and take those that are there")
-    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
-    parser.add_argument("--plot", type=Path, help="draw the curves of all seeds there")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each seed")
+    parser.add_argument("--episodes", type=int, default=64, help="new episodes before and after; 0 for none")
+    parser.add_argument("--folder", type=Path, help="keep the runs in this folder")
+    parser.add_argument("--cache", type=Path, help="use this folder as the cache of models and scores")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
+    parser.add_argument("--plot", type=Path, help="draw the curves of all seeds to this PNG file")
+    parser.add_argument("--json", action="store_true", help="also print a line of JSON for each seed")
     arguments = parser.parse_args()
     home = arguments.folder or Path(tempfile.mkdtemp(prefix="learning-"))
     failed = False
@@ -132,7 +132,7 @@ def main() -> int:
 
 
 def plot(jobs: list[dict[str, Any]], path: Path) -> None:
-    """Draw the pass rate and the KL of each job, step by step, as a PNG."""
+    """Draw the pass rate and the KL of each run over its steps, as a PNG."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2), layout="constrained", dpi=120)
@@ -144,7 +144,7 @@ def plot(jobs: list[dict[str, Any]], path: Path) -> None:
             kl.plot(steps, job["kl_curve"], marker=".", linewidth=1)
     passed.set(xlabel="step", ylabel="%", title="episodes that pass the hidden tests", ylim=(-3, 103))
     passed.legend(frameon=False, loc="lower right")
-    kl.set(xlabel="step", ylabel="nats a token", title="KL to the teacher")
+    kl.set(xlabel="step", ylabel="nats per token", title="KL to the teacher")
     for axes in (passed, kl):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.3)
@@ -152,7 +152,7 @@ def plot(jobs: list[dict[str, Any]], path: Path) -> None:
 
 
 def shown(value: float | None, form: str) -> str:
-    """A number, or a dash."""
+    """Format a number; a dash for None."""
     return "–" if value is None else format(value, form)
 
 

@@ -41,7 +41,7 @@ _PACKAGES = {
     "Problem": "problems",
     "Score": "scoring",
     "Scorer": "scoring",
-    "evaluate": "evaluation",
+    "evaluate": "evaluation.evaluate",
     "load_problems": "problems",
     "score_files": "scoring",
 }

@@ -3,8 +3,8 @@
 
     python scripts/train_distillation_agentic.py student_model=Qwen/Qwen3-8B teacher_model=Qwen/Qwen3-32B num_steps=100
 
-Without TINKER_API_KEY and base_url it trains a tiny model on this machine. ``--help`` lists the options;
-``env=single_turn`` takes one completion instead of a shell. The same command resumes a run that was stopped.
+Without TINKER_API_KEY and base_url, it trains a tiny model on this machine. ``--help`` lists the options;
+``env=single_turn`` trains on single completions without a shell. The same command resumes a stopped run.
 """
 
 import sys

@@ -3,8 +3,8 @@
 
     python scripts/train_rl.py student_model=Qwen/Qwen3-8B batch_size=4 group_size=8 reward=dense
 
-Without TINKER_API_KEY and base_url it trains a tiny model on this machine. ``--help`` lists the options;
-``env=single_turn`` takes one completion instead of a shell. The same command resumes a run that was stopped.
+Without TINKER_API_KEY and base_url, it trains a tiny model on this machine. ``--help`` lists the options;
+``env=single_turn`` trains on single completions without a shell. The same command resumes a stopped run.
 """
 
 import sys

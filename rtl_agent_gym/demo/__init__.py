@@ -1,1 +1,1 @@
-"""The demonstration without a key: the tiny models and the job that trains them."""
+"""The demonstration without an API key: the tiny models and the run that trains them."""

@@ -1,8 +1,7 @@
-"""The job without a key: a tiny student and teacher, made on this machine, and the options that suit them."""
+"""The run without an API key: a tiny student and teacher, built on this machine, and their options."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,7 @@ from . import tiny, tiny_episode
 
 
 def make_models(o: TrainOptions, models: Models) -> Models:
-    """The run's models, those called ``tiny`` from the cache or made now. See `ModelRecipe.make`."""
+    """Build those of the models that are called ``tiny``, or take them from the cache. See `ModelRecipe.make`."""
     made = tiny.make_tiny(o.seed)
     if o.teacher_model == TINY.name:
         models = replace(models, teacher=str(made.teacher_path))
@@ -56,14 +55,14 @@ TINY = ModelRecipe(
     },
     make=make_models,
 )
-"""The tiny models. Their options are measured, see docs/training.md."""
+"""The tiny models. docs/training.md has measurements with these options."""
 
 
 def train(given: Mapping[str, Any], *, rl: bool = False) -> launch.Outcome:
-    """A run in which the tiny models may be named, and are the default without a service. See `launch.train`."""
+    """`launch.train` with the tiny models, which are the default without a service."""
     return launch.train(given, rl=rl, recipe=TINY)
 
 
 def main(arguments: Sequence[str] | None = None, *, rl: bool = False) -> int:
-    """The scripts' entry. See `launch.main`."""
-    return launch.main(sys.argv[1:] if arguments is None else arguments, rl=rl, recipe=TINY)
+    """`launch.main` with the tiny models: the entry point of the scripts."""
+    return launch.main(arguments, rl=rl, recipe=TINY)

@@ -1,11 +1,10 @@
-"""A student and a teacher of about a million parameters, made on the spot in less than a minute on a laptop's CPU.
+"""A student and a teacher of about a million parameters, built in less than a minute on a laptop's CPU.
 
-Both are Qwen3 models that know one episode (`tiny_episode`), with Qwen's control tokens. The student does it right now
-and then, and more often makes a plausible mistake; the teacher does it right. Neither has merely memorised one path:
-they were trained with tokens of their inputs replaced at random, so that they recover when they slip. Without that
-one slip turns the rest of an episode into noise, and a student cannot be taught by what it does.
+Both are Qwen3 models that know one episode (`tiny_episode`), with Qwen's control tokens. The student usually makes a
+plausible mistake; the teacher does not. They are trained with randomly replaced input tokens, so that they recover from
+a wrong token. Without that, one wrong token turns the rest of an episode into noise, from which a student cannot learn.
 
-Models are kept in the user's cache folder, under a digest of everything that went into them.
+Models are kept in the user's cache folder, under a digest of everything that they depend on.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _CONTROLS = re.compile("|".join(map(re.escape, [*QWEN3_SPECIAL, *QWEN3_ADDED])))
 
 @dataclass(frozen=True)
 class TinyModels:
-    """Where the models are: folders as transformers saves them, the tokenizer in each."""
+    """The models' folders in the format of transformers, each with the tokenizer."""
 
     student_path: Path
     teacher_path: Path
@@ -39,14 +38,14 @@ class TinyModels:
 
 
 def make_tiny(seed: int = 0, recipe: TinyRecipe | None = None, folder: Path | None = None) -> TinyModels:
-    """The tiny student and teacher, from the cache or made now.
+    """The tiny student and teacher, from the cache or built now, which takes almost a minute on one core.
 
-    The same seed gives the same weights on the same machine. Making them takes the better part of a minute on one core.
+    The same seed gives the same weights on the same machine.
 
     Args:
-        seed: For the first weights and the noise.
-        recipe: How they are made.
-        folder: Where they are kept; the user's cache folder if not given.
+        seed: For the initial weights and the noise.
+        recipe: How they are built.
+        folder: Where they are kept; by default the user's cache folder.
     """
     recipe = recipe or TinyRecipe()
     kept = (folder or cache_folder() / "tiny") / f"{recipe.digest(seed)}-{seed}"
@@ -55,7 +54,7 @@ def make_tiny(seed: int = 0, recipe: TinyRecipe | None = None, folder: Path | No
         scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=kept.parent))
         try:
             _make(scratch, recipe, seed)
-            # Whoever comes first stays; a folder that is there cannot be replaced by this.
+            # The first process wins: a rename cannot replace an existing folder.
             with contextlib.suppress(OSError):
                 os.rename(scratch, kept)
         finally:
@@ -64,7 +63,7 @@ def make_tiny(seed: int = 0, recipe: TinyRecipe | None = None, folder: Path | No
 
 
 def make_tokenizer(vocabulary: int) -> Any:
-    """A byte-level BPE tokenizer with Qwen3's control tokens, trained on the episode, as transformers have it."""
+    """A byte-level BPE tokenizer with Qwen3's control tokens, trained on the episode, in transformers' format."""
     import transformers
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -1,8 +1,8 @@
-"""The one episode that the tiny model knows, as texts: the bundled arbiter, solved in four turns.
+"""The only episode that the tiny models know, as text: the bundled arbiter, solved in four turns.
 
-A test plays the turns in a real shell and compares its answers with these. The wrong episode is the right one with an
-active-low ``rst_n`` in place of ``reset``, a mistake that language models make of themselves: the design compiles, and
-the hidden tests cannot even connect to it.
+A test plays the turns in a real shell and compares its outputs with these. The wrong episode has an active-low
+``rst_n`` instead of ``reset``, a common mistake of language models: the design compiles, but the hidden tests cannot
+connect to it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from ..problems.bundled import BUNDLED_DIR, solution
 
 PROBLEM_ID = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
-"""The problem it is an episode of."""
+"""The episode's problem."""
 
 RENDERER = "qwen3_instruct"
-"""The dialect that the tiny model speaks."""
+"""The tiny models' dialect."""
 
 SYSTEM_PROMPT = ""
-"""To be given to the environment in place of its own: a tiny model has no use for a long one, and pays for it."""
+"""Replaces the environment's system prompt, which would be long for a tiny model."""
 
 USER_PROMPT = "Write rtl/fixed_priority_arbiter.sv as docs/specification.md says."
-"""To be given to the environment in place of the problem's."""
+"""Replaces the problem's user prompt."""
 
 _FOLDER = BUNDLED_DIR / "fixed_priority_arbiter"
 
@@ -34,8 +34,8 @@ WRONG_DESIGN = DESIGN.replace("wire       reset,", "wire       rst_n,").replace(
 """The same with the plausible mistake."""
 
 WORDS = r"\s*\S+|\s+"
-"""How texts are cut into words: with the white space before them, so that an episode has few tokens. Each token is a
-chance to slip."""
+"""How text is split into words: with the white space before them, so that an episode has few tokens. Each token is a
+chance for a mistake."""
 
 SLIPS = (
     "rtl/fixed_priority_arbiter.sv:6: error: Unable to bind wire/reg/memory `reset' in `fixed_priority_arbiter'\n"
@@ -48,16 +48,16 @@ SLIPS = (
     "ERROR: Your reply was empty. Nothing was run. Call the tool, or say in plain text that you are done.",
     "bash: line 1: command not found\n[exit code 127]",
 )
-"""What a model that slips gets to read. All are in its vocabulary, which would spell them by letters otherwise."""
+"""Outputs after a mistake. The tokenizer is trained on them too; otherwise they would have a token for each letter."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """What the model says in each turn, and what it reads in between."""
+    """The model's turns, and the outputs between them."""
 
     turns: tuple[str, ...]
     outputs: tuple[str, ...]
-    """What each command gives; one fewer than turns."""
+    """The output of each command; one fewer than turns."""
 
 
 def script(design: str) -> Script:
@@ -74,15 +74,15 @@ def script(design: str) -> Script:
 
 
 def _port_table() -> str:
-    """What the first command gives: the rows of the specification's table of ports."""
+    """The output of the first command: the rows of the specification's port table."""
     text = (_FOLDER / "context/docs/specification.md").read_text(encoding="utf-8")
     return "".join(re.findall(r"^\| .*put \|.*\n", text, re.MULTILINE))
 
 
 def endings(one: Script) -> tuple[Script, ...]:
-    """The same episode where something goes wrong: what the compiler or the shell complains of, and the model gives up.
+    """Variants of the episode in which the compiler or the shell reports an error and the model gives up.
 
-    Without these a model that has slipped reads something that it has never read, and talks nonsense to the last turn.
+    Without them, a model that makes a mistake reads an output it was not trained on, and its further turns are noise.
     """
     compiled = (Script(one.turns, (*one.outputs[:-1], slip)) for slip in SLIPS[:3])
     refused = (Script((*one.turns[:2], one.turns[-1]), (one.outputs[0], slip)) for slip in SLIPS[3:])

@@ -1,4 +1,4 @@
-"""How the tiny student and teacher are trained; see `tiny`."""
+"""Trains the tiny student and teacher; see `tiny`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from .tiny_recipe import Phase, TinyRecipe
 
 @dataclass(frozen=True)
 class TokenEpisode:
-    """An episode as ids, and which of them the model samples."""
+    """An episode as ids."""
 
     ids: list[int]
     sampled: list[bool]
+    """Whether the model samples each id."""
     prompt: int
-    """The length of the opening."""
+    """Length of the prompt."""
 
 
 Pair = tuple[TokenEpisode, TokenEpisode]
@@ -29,7 +30,7 @@ Pair = tuple[TokenEpisode, TokenEpisode]
 
 
 def episode_ids(one: Script, renderer: Renderer, tokenizer: Any) -> TokenEpisode:
-    """The whole episode as the environment's renderer puts it together."""
+    """The episode as the environment's renderer builds it."""
     ids = renderer.initial_ids(SYSTEM_PROMPT, USER_PROMPT)
     prompt, sampled = len(ids), [False] * len(ids)
     for number, turn in enumerate(one.turns):
@@ -41,11 +42,15 @@ def episode_ids(one: Script, renderer: Renderer, tokenizer: Any) -> TokenEpisode
 
 
 def train_pair(recipe: TinyRecipe, tokenizer: Any, pairs: Sequence[Pair], seed: int) -> Iterator[tuple[str, Any]]:
-    """First ``("student", model)``, then ``("teacher", the same model trained on)``; save the one before the other.
+    """Yield ``("student", model)``, then ``("teacher", model)``, the same model trained further; save each at once.
 
-    The first pair is the episodes as they should go, and the others are ways in which they can go wrong.
+    It runs in one thread, so that the weights are reproducible.
 
-    It works in one thread, so that the sums, and with them the weights, come out the same whatever else runs.
+    Args:
+        recipe: The hyperparameters.
+        tokenizer: The tokenizer.
+        pairs: First the normal episodes, then variants in which something goes wrong.
+        seed: For the initial weights and the noise.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -87,13 +92,13 @@ def new_model(recipe: TinyRecipe, tokenizer: Any) -> Any:
 
 
 def train(model: Any, recipe: TinyRecipe, phase: Phase, pairs: Sequence[Pair], generator: torch.Generator) -> None:
-    """Go through a phase, with noise in what the model reads, for use at a lower temperature.
+    """Train the model for one phase.
 
-    The optimizer starts afresh: what it remembers of a noisy phase's gradients would keep the steps of a clean one
-    too small to make the model sure of itself, and every token it is unsure of is a chance to slip.
+    Each phase has a new optimizer: its averages of a noisy phase's gradients would make the steps of a phase without
+    noise too small, and the model would not become confident.
     """
     optimizer = torch.optim.Adam(model.parameters())
-    # What is p at temperature 1 is proportional to the t-th root of p at temperature t.
+    # A probability p at temperature 1 is proportional to its t-th root at temperature t.
     share, rest = phase.right ** (1 / recipe.temperature), (1 - phase.right) ** (1 / recipe.temperature)
     batches = [_Batch(pair, share / (share + rest), recipe.batch) for pair in pairs]
     model.train()
@@ -114,10 +119,10 @@ def train(model: Any, recipe: TinyRecipe, phase: Phase, pairs: Sequence[Pair], g
 
 
 class _Batch:
-    """The right and the wrong episode by turns. The loss falls on what the model samples.
+    """The right and the wrong episode, alternately. The loss is on the sampled tokens.
 
-    Both count the same, but for the one token at which they part: there the right one counts `share` and the wrong one
-    the rest. So the model learns how likely to choose which, and to be consistent with either choice.
+    Both have the same weight, except for the first token in which they differ: there the right one has the weight
+    `share` and the wrong one the rest. So the model learns how often to choose which, and to be consistent afterwards.
     """
 
     def __init__(self, pair: Pair, share: float, size: int) -> None:
@@ -127,15 +132,15 @@ class _Batch:
         self.ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows])
         sampled = torch.tensor([row.sampled + [False] * (width - len(row.sampled)) for row in rows])
         self.weights = sampled[:, 1:].float()
-        parting = next(place for place, both in enumerate(zip(right.ids, wrong.ids, strict=False)) if len({*both}) > 1)
-        self.weights[:, parting - 1] *= torch.tensor([2 * share, 2 * (1 - share)] * (size // 2))
+        differ = next(place for place, both in enumerate(zip(right.ids, wrong.ids, strict=False)) if len({*both}) > 1)
+        self.weights[:, differ - 1] *= torch.tensor([2 * share, 2 * (1 - share)] * (size // 2))
         self.weights /= self.weights.sum()
         places = torch.arange(width)[None, :]
         ends = torch.tensor([[len(row.ids)] for row in rows])
         self._after_prompt = (places >= right.prompt) & (places < ends)
 
     def noisy_ids(self, part: float, vocabulary: int, generator: torch.Generator) -> Tensor:
-        """The ids, with a part of those after the prompt replaced by random ones."""
+        """The ids, with a fraction of those after the prompt replaced by random ones."""
         hit = (torch.rand(self.ids.shape, generator=generator) < part) & self._after_prompt
         random = torch.randint(vocabulary, self.ids.shape, generator=generator)
         return torch.where(hit, random, self.ids)

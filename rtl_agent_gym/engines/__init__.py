@@ -1,5 +1,5 @@
-"""Training engines: the in-process one, the tiny model for it, and what both it and Tinker's service offer.
+"""Training engines: the local one (`local`), and guarded access to it and to Tinker's service (`guarded`, `connect`).
 
-Import from the modules: `protocol` needs nothing, `local` needs the extras ``train`` and ``local``, and `tiny` needs
-``local``. This file imports neither torch nor tinker.
+Import from the modules: `protocol` needs no extra, `local` needs the extras ``train`` and ``local``. This file imports
+neither torch nor tinker.
 """

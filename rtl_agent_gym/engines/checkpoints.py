@@ -1,7 +1,7 @@
-"""What a local trainer saves: a folder with the weights, a note on their base, and, if asked for, the optimizer.
+"""Checkpoints of the local engine: a folder with the weights, the name of their base model, and maybe the optimizer.
 
-Weights are in the form of transformers (all weights) or of peft (adapters), so either can be read without this package.
-A folder appears under its name complete or not at all.
+Weights are saved in the format of transformers (all weights) or of peft (adapters), so they can be read without this
+package. Folders are written atomically.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ..errors import UsageError
-from .models import Base, Shelf, with_saved_adapters, without_progress_bars
+from .models import Base, ModelStore, with_saved_adapters, without_progress_bars
 
-NOTE = "engine.json"
+METADATA = "engine.json"
 OPTIMIZER = "optimizer.pt"
 MASTERS = "masters.safetensors"
-"""Weights in float32 that the model holds rounded."""
+"""The float32 copies of weights that the model holds in half precision."""
 
 
-class Adapted(NamedTuple):
-    """A model under training."""
+class TrainableModel(NamedTuple):
+    """A model in training."""
 
     base: Base
     rank: int
-    """Of its adapters; 0 where all weights are trained."""
+    """LoRA rank; 0 if all weights are trained."""
     module: Any
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A scratch folder to write to, which then takes the place of `folder`."""
+    """Yield a scratch folder to write to; it replaces `folder` when the block ends without an error."""
     scratch, old = folder.with_name(f".{folder.name}.{os.getpid()}"), folder.with_name(f".{folder.name}.old")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -48,52 +48,52 @@ def new_folder(folder: Path) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def save_weights(folder: Path, model: Adapted) -> None:
-    """Write weights into a folder."""
+def save_weights(folder: Path, model: TrainableModel) -> None:
+    """Write the weights, and from which base model they come."""
     with without_progress_bars():
         if model.rank:
             model.module.save_pretrained(folder, save_embedding_layers=False)
         else:
             model.module.save_pretrained(folder)
             model.base.tokenizer.save_pretrained(folder)
-    note = {"base_model": model.base.path, "lora": {"rank": model.rank}}
-    (folder / NOTE).write_text(json.dumps(note, indent=1) + "\n")
+    metadata = {"base_model": model.base.path, "lora": {"rank": model.rank}}
+    (folder / METADATA).write_text(json.dumps(metadata, indent=1) + "\n")
 
 
 def save_optimizer(folder: Path, optimizer: torch.optim.Optimizer, masters: Mapping[str, torch.Tensor]) -> None:
-    """Write the optimizer, and the master copies it works on where these are not the model's own weights."""
+    """Write the optimizer's state and, if there are any, the float32 master copies that it updates."""
     torch.save(optimizer.state_dict(), folder / OPTIMIZER)
     if masters:
         save_file({name: one.detach().contiguous().cpu() for name, one in masters.items()}, folder / MASTERS)
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a trainer of this engine saved the folder. Raises `UsageError` where there is no folder."""
+    """Whether this engine saved the folder. Raises `UsageError` if it does not exist."""
     if not Path(path).is_dir():
         raise UsageError(f"there is no checkpoint at {path!r}; give the path that save_state returned")
-    return (Path(path) / NOTE).is_file()
+    return (Path(path) / METADATA).is_file()
 
 
-def load(shelf: Shelf, path: str) -> Adapted:
-    """The weights saved there, to be trained further. Raises `UsageError` where no trainer saved any."""
+def load(models: ModelStore, path: str) -> TrainableModel:
+    """Load saved weights for further training. Raises `UsageError` if the folder is not a checkpoint."""
     if not is_checkpoint(path):
-        raise UsageError(f"{path!r} holds no trainer's checkpoint; give the path that save_state returned")
-    note = json.loads((Path(path) / NOTE).read_text())
-    base, rank = shelf.base(note["base_model"]), int(note["lora"]["rank"])
-    module = with_saved_adapters(base, Path(path)) if rank else shelf.load(path).requires_grad_(True).eval()
-    return Adapted(base, rank, module)
+        raise UsageError(f"{path!r} is not a checkpoint of a trainer; give the path that save_state returned")
+    metadata = json.loads((Path(path) / METADATA).read_text())
+    base, rank = models.base(metadata["base_model"]), int(metadata["lora"]["rank"])
+    module = with_saved_adapters(base, Path(path)) if rank else models.load(path).requires_grad_(True).eval()
+    return TrainableModel(base, rank, module)
 
 
 def read_masters(path: str) -> dict[str, torch.Tensor]:
-    """The master copies saved there by parameter name; empty where the model's own weights are exact."""
+    """The saved master copies by parameter name; empty if the checkpoint has none."""
     file = Path(path) / MASTERS
     return dict(load_file(file)) if file.is_file() else {}
 
 
 def read_optimizer(path: str) -> dict[str, Any]:
-    """The state of the optimizer saved there. Raises `UsageError` where only weights were model."""
+    """The saved state of the optimizer. Raises `UsageError` if only weights were saved."""
     file = Path(path) / OPTIMIZER
     if not file.is_file():
-        raise UsageError(f"the checkpoint at {path!r} has weights only; one of save_state has the optimizer too")
+        raise UsageError(f"the checkpoint at {path!r} has weights only; save_state also saves the optimizer")
     found: dict[str, Any] = torch.load(file, weights_only=True)
     return found

@@ -1,4 +1,4 @@
-"""Whether Tinker's service can be used from here, found as the SDK finds its credentials, without importing it."""
+"""Whether there are credentials for Tinker's service, found as the SDK finds them but without importing it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ STORED = "~/.tinker/credentials.json"
 
 
 def has_key() -> bool:
-    """Whether the SDK has credentials to send: a key or a command for one in the environment, or a stored key.
-
-    Whether the service accepts them is not asked.
-    """
+    """Whether there is a key or a command for one in the environment, or a stored key. It is not checked."""
     if os.environ.get("TINKER_API_KEY") or os.environ.get("TINKER_CREDENTIAL_CMD"):
         return True
     if not Path(STORED).expanduser().is_file():

@@ -1,4 +1,4 @@
-"""From logits to tokens."""
+"""Draws tokens from logits, and finds where a sequence stops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import UsageError
 
 
 def check_params(params: tinker.SamplingParams) -> None:
-    """Raise `UsageError` for values that mean nothing."""
+    """Raise `UsageError` for invalid values."""
     if params.max_tokens is not None and params.max_tokens < 1:
         raise UsageError(f"max_tokens must be at least 1, got {params.max_tokens}")
     if not params.temperature >= 0:
@@ -27,37 +27,39 @@ def check_params(params: tinker.SamplingParams) -> None:
 def draw(
     logits: Tensor, params: Sequence[tinker.SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """One token a row, and its log-probability in the distribution that it was drawn from.
+    """Draw one token for each row.
 
-    That is the model's at the row's temperature, of what `top_k` and `top_p` leave: what an importance weight must
-    compare with. At temperature 0, where nothing is drawn, it is the model's at temperature 1.
-
-    The token is where a uniform number falls among the cumulated probabilities, so that it depends on that number and
-    its own row alone, and a change in the last bits of the logits hardly ever changes it.
+    Each token is chosen by inverse transform sampling with the row's own uniform number. So it depends on no other row,
+    and rounding differences in the logits hardly ever change it.
 
     Args:
         logits: Rows × vocabulary.
         params: Temperature, top_k and top_p of each row.
         uniforms: A number from [0, 1) for each row.
+
+    Returns:
+        The tokens, and the log-probability of each in the distribution that it was drawn from (after temperature,
+        `top_k` and `top_p`), as importance weights need it. At temperature 0, where nothing is drawn, it is the
+        model's log-probability at temperature 1.
     """
     scaled = logits.double()
     temperatures = torch.tensor([one.temperature for one in params], dtype=torch.float64, device=logits.device)
     probabilities = torch.softmax(scaled / temperatures.clamp(min=1e-9).unsqueeze(1), dim=-1)
     for row, one in enumerate(params):
         if one.top_k > 0 or one.top_p < 1:
-            probabilities[row] = _cut(probabilities[row], one.top_k, one.top_p)
-    cumulated = probabilities.cumsum(-1)
-    marks = torch.tensor(uniforms, dtype=torch.float64, device=logits.device).unsqueeze(1) * cumulated[:, -1:]
-    ids = torch.searchsorted(cumulated, marks, right=True).clamp(max=logits.shape[1] - 1).squeeze(1)
+            probabilities[row] = _truncate(probabilities[row], one.top_k, one.top_p)
+    cumulative = probabilities.cumsum(-1)
+    points = torch.tensor(uniforms, dtype=torch.float64, device=logits.device).unsqueeze(1) * cumulative[:, -1:]
+    ids = torch.searchsorted(cumulative, points, right=True).clamp(max=logits.shape[1] - 1).squeeze(1)
     ids = torch.where(temperatures == 0, logits.argmax(-1), ids)
     plain = scaled.gather(1, ids.unsqueeze(1)).squeeze(1) - scaled.logsumexp(-1)
     chosen = probabilities.gather(1, ids.unsqueeze(1)).squeeze(1)
-    logprobs = torch.where((temperatures == 0) | (chosen == 0), plain, chosen.log() - cumulated[:, -1].log())
+    logprobs = torch.where((temperatures == 0) | (chosen == 0), plain, chosen.log() - cumulative[:, -1].log())
     return ids.tolist(), logprobs.tolist()
 
 
-def _cut(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
-    """Nothing but the `top_k` likeliest, and of those the likeliest that together reach `top_p`."""
+def _truncate(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
+    """Keep the `top_k` most likely tokens, and of those the most likely ones that together reach `top_p`."""
     ordered, order = probabilities.sort(descending=True, stable=True)
     if top_k > 0:
         ordered[top_k:] = 0
@@ -67,12 +69,12 @@ def _cut(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
 
 
 class Stops:
-    """Where one sequence ends.
+    """The stop condition of a request.
 
     Args:
         stop: ``SamplingParams.stop``.
-        end_ids: The model's own end tokens, for when `stop` is None.
-        tokenizer: Gives the tokenizer; asked only when there are texts to look for.
+        end_ids: The model's own end tokens, used if `stop` is None.
+        tokenizer: Returns the tokenizer; called only if `stop` has texts.
     """
 
     def __init__(self, stop: Any, end_ids: Sequence[int], tokenizer: Any) -> None:
@@ -80,14 +82,14 @@ class Stops:
         self._ids = {one for one in listed if isinstance(one, int)}
         self._texts = [one for one in listed if isinstance(one, str) and one]
         self._tokenizer = tokenizer() if self._texts else None
-        # A text of n bytes is spelled by its last n tokens at the most; one more for what stands before it.
-        self._reach = max((len(text.encode()) for text in self._texts), default=0) + 1
+        # A text of n bytes has at most n tokens; the first may begin with bytes before it, so look at one more.
+        self._tail = max((len(text.encode()) for text in self._texts), default=0) + 1
 
-    def met(self, tokens: list[int]) -> bool:
+    def reached(self, tokens: list[int]) -> bool:
         """Whether the last of these sampled tokens ends the sequence."""
         if tokens[-1] in self._ids:
             return True
         if self._tokenizer is None:
             return False
-        tail = self._tokenizer.decode(tokens[-self._reach :], skip_special_tokens=False)
+        tail = self._tokenizer.decode(tokens[-self._tail :], skip_special_tokens=False)
         return any(text in tail for text in self._texts)

@@ -1,4 +1,4 @@
-"""The losses of Tinker's service, summed over all tokens, on batches of its data."""
+"""The loss functions of Tinker's service, each summed over all tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PPO_OPTIONS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 
 @dataclass(frozen=True)
 class Example:
-    """One datum, taken apart: as many targets, and of each input as many values, as there are tokens."""
+    """A datum, checked: `targets` and each of `inputs` have one value per token."""
 
     tokens: Sequence[int]
     targets: Tensor
@@ -31,16 +31,16 @@ class Example:
 
 
 def read_data(data: Sequence[tinker.Datum], loss_fn: str) -> list[Example]:
-    """The data of a request. Raises `UsageError` that names the datum and the key at fault."""
+    """Check and convert the data of a request. Raises `UsageError` that names the wrong datum and key."""
     if loss_fn not in _INPUTS:
         raise UsageError(f"the local engine has no loss {loss_fn!r}; it has {', '.join(_INPUTS)}")
     if not data:
-        raise UsageError("there are no data to train on")
+        raise UsageError("there is no data to train on")
     return [_read_datum(datum, loss_fn, f"datum {number}") for number, datum in enumerate(data)]
 
 
 def read_options(loss_fn: str, config: Mapping[str, float | str] | None) -> dict[str, float]:
-    """The options of a loss, defaults filled in. Raises `UsageError` for one that it does not have."""
+    """The options of a loss with its defaults. Raises `UsageError` for an unknown one."""
     known = _PPO_OPTIONS if loss_fn == "ppo" else {}
     unknown = set(config or ()) - set(known)
     if unknown:
@@ -58,7 +58,7 @@ def _read_datum(datum: tinker.Datum, loss_fn: str, name: str) -> Example:
     extra = [key for key in values if key not in wanted]
     if missing or extra:
         what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)}"
-        raise UsageError(f"{name}: loss_fn_inputs {what}; {loss_fn} takes {', '.join(wanted)} and nothing else")
+        raise UsageError(f"{name}: loss_fn_inputs {what}; {loss_fn} takes exactly {', '.join(wanted)}")
     for key, value in values.items():
         if tuple(value.shape) != (len(tokens),):
             raise UsageError(f"{name}: {key} has the shape {tuple(value.shape)}; the input has {len(tokens)} tokens")
@@ -68,7 +68,7 @@ def _read_datum(datum: tinker.Datum, loss_fn: str, name: str) -> Example:
 
 
 def batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[Example]]:
-    """Runs of examples, in order, of at most so many tokens each once they are padded; never less than one."""
+    """Split examples, in order, into batches of at most `max_tokens` tokens with padding, but at least one example."""
     batch: list[Example] = []
     for example in examples:
         longest = max(len(one.tokens) for one in [*batch, example])
@@ -83,7 +83,7 @@ def batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[Examp
 def target_logprobs(module: Any, batch: Sequence[Example], device: str) -> list[Tensor]:
     """The log-probability of each target, differentiable, one float32 tensor an example.
 
-    Padding is on the right, where causal attention never looks.
+    Padding is on the right, which causal attention ignores.
     """
     width = max(len(example.tokens) for example in batch)
     ids = torch.zeros(len(batch), width, dtype=torch.long)
@@ -103,7 +103,7 @@ def loss_of(loss_fn: str, logprobs: Tensor, example: Example, options: Mapping[s
     if loss_fn == "cross_entropy":
         return -(inputs["weights"] * logprobs).sum()
     advantages = inputs["advantages"]
-    # Where nothing was sampled there is no sampling log-probability to compare with, and the advantage is 0.
+    # Tokens that were not sampled have no sampling log-probability to compare with; their advantage is 0.
     ratio = torch.exp(torch.where(advantages != 0, logprobs - inputs["logprobs"], 0.0))
     if loss_fn == "importance_sampling":
         return -(ratio * advantages).sum()
@@ -113,10 +113,7 @@ def loss_of(loss_fn: str, logprobs: Tensor, example: Example, options: Mapping[s
 
 def score(weights: Weights, tokens: Sequence[int]) -> list[float | None]:
     """The log-probability of each token given those before it; None for the first."""
-    if not tokens:
-        raise UsageError("a prompt needs at least one token")
-    if len(tokens) > weights.base.context:
-        raise UsageError(f"the prompt has {len(tokens)} tokens; {weights.base.path} takes {weights.base.context}")
+    weights.base.check_prompt(tokens, weights.base.context)
     if len(tokens) == 1:
         return [None]
     example = Example(tokens[:-1], torch.tensor(tokens[1:]), {})

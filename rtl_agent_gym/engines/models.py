@@ -1,14 +1,14 @@
-"""Models in memory: loaded once, shared by all that build on them, adapted with LoRA, copied for sampling.
+"""Models in memory: loaded once, adapted with LoRA, copied for sampling.
 
-A copy of a model shares the tensors that are not trained. So the base of a student and of its teacher is in memory
-once, and each sampler of a LoRA student costs its adapters only.
+Copies of a model share the tensors that are not trained. So a base model is in memory once, even if it is both student
+and teacher, and each sampler of a LoRA student only costs the memory of its adapters.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +29,7 @@ _keys = count()
 
 @dataclass(frozen=True)
 class Device:
-    """Where models live and in which precision."""
+    """Where models are, and in which precision."""
 
     name: str
     dtype: torch.dtype
@@ -42,7 +42,7 @@ def choose_device(device: str, dtype: str) -> Device:
         return Device(name, torch.bfloat16 if name.startswith("cuda") else torch.float32)
     found = getattr(torch, dtype, None)
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise UsageError(f"dtype is 'auto' or a floating-point type of torch such as 'float32', not {dtype!r}")
+        raise UsageError(f"dtype must be 'auto' or a floating-point type of torch such as 'float32', not {dtype!r}")
     return Device(name, found)
 
 
@@ -56,7 +56,7 @@ class Base:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """Its tokenizer, a fast one of transformers."""
+        """The model's tokenizer, a fast one of transformers."""
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(self.path)
@@ -77,8 +77,17 @@ class Base:
 
     @property
     def context(self) -> int:
-        """The tokens that fit, prompt and answer together."""
+        """The context length in tokens, prompt and answer together."""
         return int(getattr(self.module.config, "max_position_embeddings", None) or 1 << 20)
+
+    def check_prompt(self, tokens: Sequence[int], limit: int) -> None:
+        """Raise `UsageError` if a prompt is empty or has more than `limit` tokens."""
+        if not tokens:
+            raise UsageError("a prompt needs at least one token")
+        if len(tokens) > limit:
+            raise UsageError(
+                f"the prompt has {len(tokens)} tokens; the context length of {self.path} is {self.context}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,25 +97,25 @@ class Weights:
     base: Base
     module: Any
     key: int = field(default_factory=lambda: next(_keys))
-    """Tells these weights from all others."""
+    """A unique number."""
 
 
-class Shelf:
-    """The bases that are in memory."""
+class ModelStore:
+    """Loads base models, and keeps them in memory."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._bases: dict[str, Base] = {}
 
     def base(self, path: str) -> Base:
-        """The model in that folder, or of that name on the hub. Raises `UsageError` when it cannot be loaded."""
+        """The model in a folder, or with a name on the hub. Raises `UsageError` if it cannot be loaded."""
         known = str(Path(path).resolve()) if Path(path).is_dir() else path
         if known not in self._bases:
             self._bases[known] = Base(known, self.load(known).eval(), self._device)
         return self._bases[known]
 
     def load(self, path: str) -> Any:
-        """A model of transformers, frozen and on the device. Raises `UsageError` when it cannot be loaded."""
+        """Load a model of transformers, frozen, on the device. Raises `UsageError` if it cannot be loaded."""
         from transformers import AutoModelForCausalLM
 
         try:
@@ -117,17 +126,17 @@ class Shelf:
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"no causal language model can be read from {path!r}: {error}\n"
-                "Give a folder as transformers saves them, or a name on the Hugging Face hub."
+                "Give a folder in the format of transformers, or a name on the Hugging Face hub."
             ) from error
         unknown = set(getattr(module.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         if unknown:
-            raise UsageError(f"the local engine knows no layers of kind {', '.join(sorted(unknown))}, as {path} has")
+            raise UsageError(f"the local engine does not support layers of type {', '.join(sorted(unknown))} ({path})")
         return module.to(self._device.name).requires_grad_(False)
 
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """Hides transformers' progress bars, which would break into the caller's own display."""
+    """Hide transformers' progress bars, which would disturb the caller's own display."""
     from transformers.utils import logging as transformers_logging
 
     logging: Any = transformers_logging
@@ -141,14 +150,14 @@ def without_progress_bars() -> Iterator[None]:
 
 
 def copy_sharing_frozen(module: nn.Module) -> Any:
-    """A copy that shares every tensor which is not trained, and has its own of the others."""
+    """A copy that shares the tensors that are not trained."""
     tensors = chain(module.parameters(), module.buffers())
     frozen = {id(tensor): tensor for tensor in tensors if not tensor.requires_grad}
     return copy.deepcopy(module, frozen)
 
 
 def with_adapters(base: Base, rank: int, seed: int) -> Any:
-    """A peft model with fresh adapters on all linear layers, the output layer included."""
+    """A peft model with new adapters on all linear layers, including the output layer."""
     from peft import LoraConfig, get_peft_model
     from transformers.pytorch_utils import Conv1D
 
@@ -166,7 +175,7 @@ def with_adapters(base: Base, rank: int, seed: int) -> Any:
 
 
 def with_saved_adapters(base: Base, folder: Path) -> Any:
-    """A peft model with the adapters saved in a folder, to be trained further."""
+    """A peft model with the adapters saved in a folder, for further training."""
     from peft import PeftModel
 
     with _quiet_peft():
@@ -175,10 +184,10 @@ def with_saved_adapters(base: Base, folder: Path) -> Any:
 
 @contextmanager
 def _quiet_peft() -> Iterator[None]:
-    """Without two warnings of peft that ask for nothing.
+    """Hide two harmless warnings of peft.
 
-    Adapters of a tied output layer leave the input embedding alone, which is what we want; and peft finds out by itself
-    how a layer stores its weights.
+    Adapters of a tied output layer do not change the input embedding, which is intended; and peft detects by itself how
+    a layer stores its weights.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*tie.*")

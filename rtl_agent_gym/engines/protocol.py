@@ -1,11 +1,10 @@
-"""What a training loop may ask of an engine: Tinker's service, or the one in this process.
+"""The interface of a training engine: Tinker's service, or the local engine.
 
-These are the methods of tinker's ``ServiceClient``, ``TrainingClient`` and ``SamplingClient`` (SDK 0.38) that a loop
-needs, with the same arguments and results. Whatever is typed against these protocols runs on both.
+These are the methods of tinker's ``ServiceClient``, ``TrainingClient`` and ``SamplingClient`` (SDK 0.38) that a
+training loop needs, with the same arguments and results. Code typed against these protocols runs on both.
 
-Every call that takes time gives a future at once, to be awaited, or waited for with ``result()``. Requests to one
-trainer are carried out in the order in which they were made, so an optimizer step may be asked for before the gradient
-is there::
+Calls that take time return a future at once. Requests to one trainer are executed in the order in which they were sent,
+so an optimizer step may be requested before the gradient is computed::
 
     gradient = trainer.forward_backward(data, "importance_sampling")
     step = trainer.optim_step(tinker.AdamParams(learning_rate=1e-4))
@@ -33,19 +32,19 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Pending(Protocol[T_co]):
-    """A result to come, as tinker's ``APIFuture``: await it, or wait for it with `result`."""
+    """A future like tinker's ``APIFuture``."""
 
     def __await__(self) -> Generator[Any, None, T_co]:
-        """Wait for it without blocking the event loop."""
+        """Wait without blocking the event loop."""
         ...
 
     def result(self, timeout: float | None = None) -> T_co:
-        """Wait for it. Raises `TimeoutError` after `timeout` seconds."""
+        """Block until the result is there. Raises `TimeoutError` after `timeout` seconds."""
         ...
 
 
 class Sampler(Protocol):
-    """Fixed weights to sample from and to score with. A trainer's later steps do not change it."""
+    """Samples and scores with fixed weights, which later steps of a trainer do not change."""
 
     def sample(
         self,
@@ -56,22 +55,21 @@ class Sampler(Protocol):
     ) -> Pending[tinker.SampleResponse]:
         """Continue a prompt `num_samples` times.
 
-        Calls that are under way together are sampled together, so start many and wait for all.
+        Concurrent calls are sampled together, so start many and wait for all.
 
-        ``sampling_params.stop`` is a text, texts, or token ids; None stops at the model's end token, ``[]`` nowhere. A
-        stop token, or the tokens of a stop text, end the sampled ids. ``sampling_params.seed`` makes a request
-        reproducible whatever else is under way; give each request its own.
+        ``sampling_params.stop`` is a text, several texts, or token ids; None stops at the model's end token, ``[]``
+        nowhere. The sampled ids include the stop token or the tokens of the stop text. ``sampling_params.seed`` makes a
+        request reproducible, whatever other requests run; give each request its own.
 
         Returns:
-            ``sequences``, each with ``tokens``, ``logprobs`` (one a token, in nats; the engine in this process gives
-            those of the distribution that it was drawn from, and the SDK does not say which ones where the temperature
-            is not 1) and ``stop_reason`` (``"stop"`` or ``"length"``); and ``prompt_logprobs``, always at temperature
-            1, if asked for.
+            ``sequences``, each with ``tokens``, ``logprobs`` (one per token, in nats) and ``stop_reason`` (``"stop"``
+            or ``"length"``); and ``prompt_logprobs``, always at temperature 1, if requested. At other temperatures, the
+            local engine's ``logprobs`` are of the distribution that was sampled from; the SDK does not document which.
         """
         ...
 
     def compute_logprobs(self, prompt: tinker.ModelInput) -> Pending[list[float | None]]:
-        """The log-probability of each token given the ones before it, in nats; as long as the prompt, None first."""
+        """The log-probability of each token given the tokens before it, in nats; None for the first token."""
         ...
 
     def get_tokenizer(self) -> Any:
@@ -80,7 +78,7 @@ class Sampler(Protocol):
 
 
 class Trainer(Protocol):
-    """Weights under training."""
+    """Trains weights."""
 
     def forward_backward(
         self,
@@ -88,19 +86,19 @@ class Trainer(Protocol):
         loss_fn: LossFnType,
         loss_fn_config: Mapping[str, float | str] | None = None,
     ) -> Pending[tinker.ForwardBackwardOutput]:
-        """Add the gradient of a loss, *summed* over all tokens of all data, to the accumulated one.
+        """Add the gradient of a loss, *summed* over all tokens of all data, to the accumulated gradient.
 
-        With p the probability of the target and q ``exp(logprobs)``, each of ``loss_fn_inputs`` one value a target:
+        Each of ``loss_fn_inputs`` has one value per token. With p the probability of the target, q = ``exp(logprobs)``:
 
         - ``cross_entropy`` (``target_tokens``, ``weights``): −Σ weight · log p
         - ``importance_sampling`` (``target_tokens``, ``logprobs``, ``advantages``): −Σ p/q · advantage
         - ``ppo`` (the same): −Σ min(p/q · advantage, clip(p/q, low, high) · advantage), where `loss_fn_config` may give
           ``clip_low_threshold`` (0.8) and ``clip_high_threshold`` (1.2)
 
-        Other keys, such as ``mask``, must be taken out before.
+        Remove other keys, such as ``mask``, before the call.
 
         Returns:
-            ``loss_fn_outputs``, one a datum, with ``logprobs`` (log p of each target); ``metrics["loss:sum"]``.
+            ``loss_fn_outputs``, one per datum, with ``logprobs`` (log p of each target); ``metrics["loss:sum"]``.
         """
         ...
 
@@ -110,23 +108,23 @@ class Trainer(Protocol):
         loss_fn: LossFnType,
         loss_fn_config: Mapping[str, float | str] | None = None,
     ) -> Pending[tinker.ForwardBackwardOutput]:
-        """The same without a gradient."""
+        """Like `forward_backward`, but without a gradient."""
         ...
 
     def optim_step(self, optim_params: tinker.AdamParams) -> Pending[tinker.OptimStepResponse]:
-        """One step of AdamW along the accumulated gradient, which is then cleared."""
+        """One step of AdamW with the accumulated gradient, which is then cleared."""
         ...
 
     def save_state(self, name: str) -> Pending[SaveWeightsResponse]:
-        """Save weights and optimizer; the result's ``path`` leads back to them."""
+        """Save weights and optimizer; the result has their ``path``."""
         ...
 
     def save_weights_for_sampler(self, name: str) -> Pending[SaveWeightsForSamplerResponse]:
-        """Save weights alone; the result's ``path`` goes to `Service.create_sampling_client`."""
+        """Save weights without the optimizer; the result has the ``path`` for `Service.create_sampling_client`."""
         ...
 
     def save_weights_and_get_sampling_client(self) -> Pending[Sampler]:
-        """A sampler of the weights as they are once all earlier requests are done."""
+        """A sampler of the weights after all earlier requests."""
         ...
 
     def get_info(self) -> GetInfoResponse:
@@ -139,20 +137,20 @@ class Trainer(Protocol):
 
 
 class Service(Protocol):
-    """The entry: makes trainers and samplers."""
+    """Creates trainers and samplers."""
 
     def create_lora_training_client(self, base_model: str, rank: int = 32, seed: int | None = None) -> Pending[Trainer]:
-        """A trainer of low-rank adapters. The engine in this process takes rank 0 for all weights."""
+        """A trainer of LoRA adapters. In the local engine, rank 0 trains all weights."""
         ...
 
     def create_training_client_from_state(self, path: str) -> Pending[Trainer]:
-        """A trainer that starts from what `Trainer.save_state` saved, its optimizer afresh."""
+        """A trainer of the weights saved by `Trainer.save_state`, with a new optimizer."""
         ...
 
     def create_training_client_from_state_with_optimizer(self, path: str) -> Pending[Trainer]:
-        """A trainer that continues from what `Trainer.save_state` saved."""
+        """A trainer of the weights saved by `Trainer.save_state`, with the saved optimizer."""
         ...
 
     def create_sampling_client(self, model_path: str | None = None, base_model: str | None = None) -> Pending[Sampler]:
-        """A sampler of saved weights (`model_path`), or of a model as it was published (`base_model`)."""
+        """A sampler of saved weights (`model_path`) or of a published model (`base_model`)."""
         ...

@@ -1,4 +1,4 @@
-"""Samples the sequences of all requests together, one token of each a step."""
+"""Samples the sequences of all requests together, one token each per step."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from .drawing import Stops, check_params, draw
 from .models import Weights
 from .slots import Slot, SlotTable
 
-_OF_TORCH = (RuntimeError, ValueError, TypeError, IndexError)
-"""What torch raises."""
+_TORCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 
 
 @dataclass
 class _Sequence:
-    """One sample that is being drawn."""
+    """A sequence that is being sampled."""
 
     request: _Request
     generator: np.random.Generator
@@ -32,7 +31,7 @@ class _Sequence:
     stop_reason: tinker.StopReason | None = None
 
     def release(self) -> None:
-        """Let others have its slot."""
+        """Free its slot."""
         if self.slot is not None:
             self.slot.busy, self.slot = False, None
 
@@ -45,15 +44,15 @@ class _Request:
     prompt: list[int]
     params: tinker.SamplingParams
     limit: int
-    """Tokens at most."""
+    """Maximum number of tokens."""
     stops: Stops
     prompt_logprobs: list[float | None] | None
     future: Future[tinker.SampleResponse]
     number: int
     sequences: list[_Sequence] = field(default_factory=list)
 
-    def settle(self) -> None:
-        """Answer, if all samples are there."""
+    def answer_if_complete(self) -> None:
+        """Set the future's result once all sequences are complete."""
         if self.future.done() or any(one.stop_reason is None for one in self.sequences):
             return
         self.future.set_result(
@@ -73,15 +72,15 @@ class _Request:
 
 
 class Scheduler:
-    """All sampling of one engine. Its methods run in the engine's thread.
+    """Does all sampling of one engine. Its methods run in the engine's thread.
 
-    A step takes in what is waiting as far as there are slots, and adds one token to each sequence under way; requests
-    that came while another was being sampled join it at the next token.
+    Each step gives free slots to waiting sequences, then adds one token to each running one. So new requests join the
+    running ones at the next token.
 
     Args:
-        rows: Sequences at once for each base model; the rest waits.
+        rows: Maximum number of running sequences for each base model; the others wait.
         steady: See `SlotTable`.
-        seed: For requests that bring none.
+        seed: For requests without a seed.
     """
 
     def __init__(self, rows: int, steady: bool, seed: int) -> None:
@@ -101,15 +100,12 @@ class Scheduler:
         prompt_logprobs: list[float | None] | None,
         future: Future[tinker.SampleResponse],
     ) -> None:
-        """Put a request in line. Raises `UsageError` for one that cannot be served."""
+        """Enqueue a request. Raises `UsageError` if it is invalid."""
         check_params(params)
-        if not prompt:
-            raise UsageError("a prompt needs at least one token")
+        weights.base.check_prompt(prompt, weights.base.context - 1)
         if samples < 1:
             raise UsageError(f"num_samples must be at least 1, got {samples}")
         left = weights.base.context - len(prompt)
-        if left < 1:
-            raise UsageError(f"the prompt has {len(prompt)} tokens; {weights.base.path} takes {weights.base.context}")
         limit = min(left, params.max_tokens or left)
         stops = Stops(params.stop, weights.base.end_ids, lambda: weights.base.tokenizer)
         self._count += 1
@@ -121,8 +117,8 @@ class Scheduler:
         self._waiting += request.sequences
 
     def step(self) -> bool:
-        """One token for everybody. Whether there is more to do."""
-        self._drop_settled()
+        """Sample one token of each running sequence. Returns whether there is more to do."""
+        self._drop_finished()
         with torch.inference_mode():
             self._admit()
             groups: dict[int, list[_Sequence]] = {}
@@ -131,13 +127,13 @@ class Scheduler:
             for group in groups.values():
                 try:
                     self._advance(group)
-                except _OF_TORCH as error:
+                except _TORCH_ERRORS as error:
                     self._fail(group, error)
         self._running = [one for one in self._running if one.stop_reason is None and one.slot is not None]
         return bool(self._running or self._waiting)
 
-    def abandon(self) -> None:
-        """Fail all requests that are not answered, because the engine closes."""
+    def fail_all(self) -> None:
+        """Fail all unanswered requests, because the engine is closing."""
         left = [*self._running, *self._waiting]
         self._fail(left, UsageError("the engine was closed before this request was answered"))
 
@@ -147,39 +143,36 @@ class Scheduler:
             request = one.request
             table = self._table(request.weights)
             try:
-                one.slot = table.take(request.weights, request.prompt)
+                one.slot = table.acquire(request.weights, request.prompt)
                 if one.slot is None:
                     return
                 self._waiting.popleft()
                 table.prefill(request.weights, one.slot, request.prompt)
-            except _OF_TORCH as error:
+            except _TORCH_ERRORS as error:
                 self._fail([one], error)
                 continue
             self._running.append(one)
 
     def _advance(self, group: list[_Sequence]) -> None:
-        going = [one for one in group if one.stop_reason is None and one.slot is not None]
-        if not going:
+        active = [one for one in group if one.stop_reason is None and one.slot is not None]
+        if not active:
             return
-        weights = going[0].request.weights
-        slots = [one.slot for one in going if one.slot is not None]
-        last = [one.tokens[-1] if one.tokens else one.request.prompt[-1] for one in going]
+        weights = active[0].request.weights
+        slots = [one.slot for one in active if one.slot is not None]
+        last = [one.tokens[-1] if one.tokens else one.request.prompt[-1] for one in active]
         logits = self._table(weights).step(weights, slots, last)
-        params = [one.request.params for one in going]
-        ids, logprobs = draw(logits, params, [one.generator.random() for one in going])
-        for one, token, logprob in zip(going, ids, logprobs, strict=True):
-            self._take(one, token, logprob)
-
-    def _take(self, one: _Sequence, token: int, logprob: float) -> None:
-        one.tokens.append(token)
-        one.logprobs.append(logprob)
-        if one.request.stops.met(one.tokens):
-            one.stop_reason = "stop"
-        elif len(one.tokens) >= one.request.limit:
-            one.stop_reason = "length"
-        if one.stop_reason is not None:
-            one.release()
-            one.request.settle()
+        params = [one.request.params for one in active]
+        ids, logprobs = draw(logits, params, [one.generator.random() for one in active])
+        for one, token, logprob in zip(active, ids, logprobs, strict=True):
+            one.tokens.append(token)
+            one.logprobs.append(logprob)
+            if one.request.stops.reached(one.tokens):
+                one.stop_reason = "stop"
+            elif len(one.tokens) >= one.request.limit:
+                one.stop_reason = "length"
+            if one.stop_reason is not None:
+                one.release()
+                one.request.answer_if_complete()
 
     def _table(self, weights: Weights) -> SlotTable:
         path = weights.base.path
@@ -192,10 +185,10 @@ class Scheduler:
             one.release()
             if not one.request.future.done():
                 one.request.future.set_exception(error)
-        self._drop_settled()
+        self._drop_finished()
 
-    def _drop_settled(self) -> None:
-        """Forget the samples of requests that failed or that nobody waits for any more."""
+    def _drop_finished(self) -> None:
+        """Remove the sequences of requests that failed or were cancelled."""
         for one in self._running:
             if one.request.future.done():
                 one.release()

@@ -1,8 +1,7 @@
-"""Keys and values of many sequences at once, one slot each, kept between the turns of a conversation.
+"""The key-value cache of many sequences, one slot each, kept between the turns of a conversation.
 
-A slot's tokens lie at the start of its row, whatever the other rows hold, and a step always has the same shape. So a
-sequence's numbers do not depend, to the last bit, on what else is sampled with it; that is what makes a run with
-sandboxes, whose answers come in no fixed order, repeat itself.
+A sequence begins at the start of its row, and each step has the same shape. So its log-probabilities are bit-identical,
+whatever else is sampled with it, and a run is reproducible although its sandboxes answer in no fixed order.
 """
 
 from __future__ import annotations
@@ -17,38 +16,38 @@ from transformers import Cache
 
 from .models import Weights
 
-GRAIN = 256
+GROWTH = 256
 """Rows grow by this many tokens at a time."""
 
 
 class RowCache(Cache):
-    """The rows themselves, in the form in which transformers' models ask for a cache."""
+    """The rows, as a cache for transformers' models."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(layers=[])
         self.rows, self.capacity = rows, 0
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
-        self._at: tuple[slice, Tensor, int] = (slice(0, 0), torch.empty(0), 0)
+        self._target: tuple[slice, Tensor, int] = (slice(0, 0), torch.empty(0), 0)
 
-    def aim(self, rows: slice, positions: Tensor, length: int) -> None:
-        """Say where the next forward pass writes, and how much of each row it sees.
+    def set_target(self, rows: slice, positions: Tensor, length: int) -> None:
+        """Set where the next forward pass writes, and how much of each row it reads.
 
         Args:
             rows: The rows of its batch.
-            positions: Where its tokens go; rows × tokens.
-            length: The tokens of each row that it may look at.
+            positions: Positions of its tokens; rows × tokens.
+            length: Number of tokens of each row that it reads.
         """
-        self._at = (rows, positions, length)
+        self._target = (rows, positions, length)
 
     def reserve(self, length: int) -> None:
-        """Make room for so many tokens in every row."""
+        """Ensure a capacity of at least this many tokens in every row."""
         if length <= self.capacity:
             return
-        self.capacity = -(-length // GRAIN) * GRAIN
+        self.capacity = -(-length // GROWTH) * GROWTH
         for store in (self._keys, self._values):
             for layer, old in store.items():
-                store[layer] = self._room(old)
+                store[layer] = self._zeros(old)
                 store[layer][:, :, : old.shape[2]] = old
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -60,11 +59,11 @@ class RowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Called by each attention layer: write what is new, and give all there is."""
-        rows, positions, length = self._at
+        """Called by each attention layer: store its new keys and values, and return all of them."""
+        rows, positions, length = self._target
         if layer_idx not in self._keys:
-            self._keys[layer_idx] = self._room(key_states)
-            self._values[layer_idx] = self._room(value_states)
+            self._keys[layer_idx] = self._zeros(key_states)
+            self._values[layer_idx] = self._zeros(value_states)
         index = torch.arange(rows.start, rows.stop, device=positions.device).unsqueeze(1)
         keys, values = self._keys[layer_idx], self._values[layer_idx]
         keys[index, :, positions] = key_states.transpose(1, 2)
@@ -72,28 +71,27 @@ class RowCache(Cache):
         return keys[rows, :, :length], values[rows, :, :length]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """The tokens before those of this pass, for models that ask."""
-        return int(self._at[1].min())
+        """Number of tokens before this pass; called by some models."""
+        return int(self._target[1].min())
 
-    def _room(self, like: Tensor) -> Tensor:
+    def _zeros(self, like: Tensor) -> Tensor:
         return like.new_zeros(self.rows, like.shape[1], self.capacity, like.shape[3])
 
 
 @dataclass
 class Slot:
-    """One row and what it holds."""
+    """One row of the cache, and the tokens that it holds."""
 
     row: int
     weights: int = -1
-    """`Weights.key` of the model that the keys and values are of."""
+    """`Weights.key` of the model that computed the keys and values."""
     tokens: list[int] = field(default_factory=list)
-    """The tokens that they are of."""
     busy: bool = False
     used: int = 0
-    """When it was last taken, for choosing which to give up."""
+    """When it was last acquired; the least recently used slot is replaced."""
 
     def shared(self, weights: int, prompt: Sequence[int]) -> int:
-        """How many of its tokens serve a prompt. The last token of a prompt must always be computed."""
+        """Length of the prefix shared with a prompt, without the prompt's last token, which must always be computed."""
         if self.weights != weights:
             return 0
         length = 0
@@ -105,12 +103,12 @@ class Slot:
 
 
 class SlotTable:
-    """The slots of one base model, for its own weights and all that were trained from it.
+    """The slots of one base model and of all weights trained from it.
 
     Args:
-        weights: Any of them, for the shape.
-        rows: How many sequences may be sampled at once.
-        steady: Always compute all rows, so that a sequence's numbers do not depend on how many there are.
+        weights: Any of these weights, for the shape.
+        rows: Maximum number of sequences sampled at once.
+        steady: Always compute all rows, so that a sequence's log-probabilities do not depend on how many there are.
     """
 
     def __init__(self, weights: Weights, rows: int, steady: bool) -> None:
@@ -122,20 +120,20 @@ class SlotTable:
         self._layer_types = set(getattr(weights.module.config, "layer_types", None) or ())
         self._window = _window(weights.module.config)
 
-    def take(self, weights: Weights, prompt: Sequence[int]) -> Slot | None:
-        """A free slot, with as much of the prompt in it as any slot has; None when all are busy."""
+    def acquire(self, weights: Weights, prompt: Sequence[int]) -> Slot | None:
+        """A free slot with the longest prefix of the prompt that any slot holds; None if all slots are busy."""
         free = [slot for slot in self._slots if not slot.busy]
         if not free:
             return None
         shared = {slot.row: slot.shared(weights.key, prompt) for slot in self._slots}
         best = max(self._slots, key=lambda slot: (shared[slot.row], -slot.row))
-        length, whole = shared[best.row], len(prompt) - 1
-        goes_on = not best.busy and length == len(best.tokens)
-        if self._steady and length < whole and not goes_on:
-            length = 0  # which other conversation lends its beginning would depend on what came first
-        # Leave the best one where it is in use or holds another conversation as well, and copy the common part.
+        length, needed = shared[best.row], len(prompt) - 1
+        continues = not best.busy and length == len(best.tokens)
+        if self._steady and length < needed and not continues:
+            length = 0  # the prefix of another conversation: which one is there depends on the order of requests
+        # If the best slot is busy or holds more than the shared prefix, keep it and copy the prefix to another slot.
         others = [slot for slot in free if slot is not best]
-        chosen = best if (length and goes_on) or not others else min(others, key=lambda slot: slot.used)
+        chosen = best if (length and continues) or not others else min(others, key=lambda slot: slot.used)
         if chosen is not best and length:
             self._cache.copy(best.row, chosen.row, length)
         self._clock += 1
@@ -143,7 +141,7 @@ class SlotTable:
         return chosen
 
     def prefill(self, weights: Weights, slot: Slot, prompt: Sequence[int]) -> None:
-        """Compute what is missing of a prompt, but for its last token: that one is the first to `step` with."""
+        """Compute the missing part of a prompt, except its last token, which is the first one given to `step`."""
         start, end = len(slot.tokens), len(prompt) - 1
         if start == end:
             return
@@ -154,13 +152,13 @@ class SlotTable:
         slot.tokens += prompt[start:end]
 
     def step(self, weights: Weights, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
-        """Add one token to each slot; gives the logits after each, slots × vocabulary."""
+        """Add one token to each slot. Returns the logits after it; slots × vocabulary."""
         self._cache.reserve(max(len(slot.tokens) for slot in self._slots) + 1)
         rows = self._cache.rows if self._steady else max(slot.row for slot in slots) + 1
         ids = torch.zeros(rows, 1, dtype=torch.long)
         for slot, token in zip(slots, tokens, strict=True):
             ids[slot.row, 0] = token
-        # Rows that take no part write behind their last token, where their own next one will overwrite it.
+        # The other rows write behind their last token; their own next token will overwrite it.
         places = [[len(slot.tokens)] for slot in self._slots[:rows]]
         positions = torch.tensor(places, device=self._device.name)
         length = self._cache.capacity if self._steady else max(place[0] for place in places) + 1
@@ -170,7 +168,7 @@ class SlotTable:
         return logits[[slot.row for slot in slots]]
 
     def _forward(self, weights: Weights, rows: slice, ids: Tensor, positions: Tensor, length: int) -> Tensor:
-        self._cache.aim(rows, positions, length)
+        self._cache.set_target(rows, positions, length)
         output = weights.module(
             input_ids=ids.to(self._device.name),
             position_ids=positions,
@@ -182,9 +180,8 @@ class SlotTable:
         return output.logits[:, -1].float()  # type: ignore[no-any-return]
 
     def _masks(self, positions: Tensor, length: int) -> Tensor | dict[str, Tensor]:
-        """What is added to the attention's scores: 0 for what a token may see, the least number for the rest."""
-        seen = torch.arange(length, device=positions.device)
-        distance = positions.unsqueeze(-1) - seen
+        """Added to the attention scores: 0 for visible tokens, the lowest number for hidden ones."""
+        distance = positions.unsqueeze(-1) - torch.arange(length, device=positions.device)
         full = self._mask(distance < 0)
         if self._window is None:
             return full
@@ -195,9 +192,8 @@ class SlotTable:
         return masks if "sliding_attention" in self._layer_types else full
 
     def _mask(self, hidden: Tensor) -> Tensor:
-        least = torch.finfo(self._device.dtype).min
         mask = torch.zeros(hidden.shape, dtype=self._device.dtype, device=hidden.device)
-        return mask.masked_fill_(hidden, least).unsqueeze(1)
+        return mask.masked_fill_(hidden, torch.finfo(self._device.dtype).min).unsqueeze(1)
 
 
 def _window(config: Any) -> int | None:

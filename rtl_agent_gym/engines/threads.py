@@ -1,4 +1,4 @@
-"""Blocking work in threads, its outcome in futures."""
+"""Runs blocking work in threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def run_into(future: Future[T], work: Callable[[], T]) -> None:
-    """Do `work` unless its future is cancelled, and put the result or the exception into the future."""
+    """Do `work` unless its future is cancelled, and set the future's result or exception."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -24,8 +24,7 @@ def run_into(future: Future[T], work: Callable[[], T]) -> None:
 async def in_thread(work: Callable[[], T]) -> T:
     """Do blocking work in a daemon thread of its own.
 
-    Unlike `asyncio.to_thread`, neither the end of the event loop nor that of the process waits for it: whoever stops
-    waiting leaves it behind.
+    Unlike with `asyncio.to_thread`, neither the end of the event loop nor the end of the process waits for the thread.
     """
     future: Future[T] = Future()
     threading.Thread(target=run_into, args=(future, work), name="rtl-agent-gym-service", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Weights under training: gradients, steps, checkpoints. Everything here runs in the engine's thread."""
+"""Trains weights: gradients, optimizer steps, checkpoints. Everything here runs in the engine's thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from . import checkpoints
-from .checkpoints import Adapted
+from .checkpoints import TrainableModel
 from .losses import batches, loss_of, read_data, read_options, target_logprobs
 from .models import Base, Weights, copy_sharing_frozen, with_adapters
 
@@ -20,36 +20,37 @@ from .models import Base, Weights, copy_sharing_frozen, with_adapters
 class Training:
     """One model and its optimizer.
 
-    The optimizer works on float32 copies of what is trained in a smaller type: bfloat16 knows no number between 0.02
-    and 0.0201, so that smaller updates would be rounded away, one after the other. The model holds the copies rounded.
+    The optimizer updates float32 master copies of weights that the model holds in half precision: in bfloat16 there is
+    no number between 0.02 and 0.0201, so that smaller updates would all be rounded away.
 
     Args:
-        model: Its parameters that require a gradient are trained.
-        batch_tokens: Tokens, padding included, that go through the model at once.
+        model: The parameters that require a gradient are trained.
+        batch_tokens: Maximum number of tokens, including padding, in one forward pass.
     """
 
-    def __init__(self, model: Adapted, batch_tokens: int) -> None:
+    def __init__(self, model: TrainableModel, batch_tokens: int) -> None:
         self.base, self.rank, self.module = model
         self._batch_tokens = batch_tokens
         self._named = {name: one for name, one in self.module.named_parameters() if one.requires_grad}
         self._masters = {
-            name: one.detach().float().requires_grad_(True) if _small(one) else one for name, one in self._named.items()
+            name: one.detach().float().requires_grad_(True) if _is_half(one) else one
+            for name, one in self._named.items()
         }
         self._parameters = list(self._masters.values())
         self._optimizer = torch.optim.AdamW(self._parameters)
 
     @classmethod
     def fresh(cls, base: Base, rank: int, seed: int, batch_tokens: int) -> Training:
-        """Adapters that change nothing yet, or a copy of all weights for rank 0."""
+        """Train new adapters, or a copy of all weights if the rank is 0."""
         if rank < 0:
-            raise UsageError(f"a LoRA rank is at least 1, or 0 to train all weights; got {rank}")
+            raise UsageError(f"a LoRA rank must be at least 1, or 0 to train all weights; got {rank}")
         module = with_adapters(base, rank, seed) if rank else copy.deepcopy(base.module).requires_grad_(True)
-        return cls(Adapted(base, rank, module), batch_tokens)
+        return cls(TrainableModel(base, rank, module), batch_tokens)
 
     def forward(
         self, data: Sequence[tinker.Datum], loss_fn: str, config: Mapping[str, float | str] | None, backward: bool
     ) -> tinker.ForwardBackwardOutput:
-        """The loss; with `backward` its gradient is added to the accumulated one."""
+        """Compute the loss; with `backward`, add its gradient to the accumulated one."""
         examples = read_data(data, loss_fn)
         options = read_options(loss_fn, config)
         total, outputs = 0.0, []
@@ -70,7 +71,7 @@ class Training:
     def step(self, params: tinker.AdamParams) -> tinker.OptimStepResponse:
         """One step of AdamW; ``metrics`` has the gradient's norm before clipping."""
         if all(one.grad is None for one in self._parameters):
-            raise UsageError("there is no gradient to step along: call forward_backward before optim_step")
+            raise UsageError("there is no gradient: call forward_backward before optim_step")
         limit = params.grad_clip_norm if params.grad_clip_norm > 0 else float("inf")
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
         for group in self._optimizer.param_groups:
@@ -92,35 +93,35 @@ class Training:
         return Weights(self.base, copy_sharing_frozen(self.module).requires_grad_(False).eval())
 
     def save(self, folder: Path, optimizer: bool) -> str:
-        """Write a checkpoint, with the optimizer or without; gives its path."""
+        """Write a checkpoint, with or without the optimizer. Returns its path."""
         with checkpoints.new_folder(folder) as scratch:
-            checkpoints.save_weights(scratch, Adapted(self.base, self.rank, self.module))
+            checkpoints.save_weights(scratch, TrainableModel(self.base, self.rank, self.module))
             if optimizer:
                 checkpoints.save_optimizer(scratch, self._optimizer, self._copies())
         return str(folder)
 
     def restore(self, path: str, optimizer: bool) -> None:
-        """Take what was saved beside the weights, which the model has already: masters, and the optimizer's state."""
-        exact, copies = checkpoints.read_masters(path), self._copies()
+        """Restore the master copies and, if requested, the optimizer; the model has the saved weights already."""
+        saved, copies = checkpoints.read_masters(path), self._copies()
         with torch.no_grad():
-            for name in exact.keys() & copies.keys():
-                copies[name].copy_(exact[name])
+            for name in saved.keys() & copies.keys():
+                copies[name].copy_(saved[name])
         if optimizer:
             self._optimizer.load_state_dict(checkpoints.read_optimizer(path))
 
     def _copies(self) -> dict[str, Tensor]:
-        """The masters that are not the model's own weights."""
+        """The master copies, by parameter name."""
         return {name: one for name, one in self._masters.items() if one is not self._named[name]}
 
     def _move_gradients_to_masters(self) -> None:
-        """Add the gradients in the model's small types to those of their masters, where sums lose nothing."""
+        """Accumulate half-precision gradients in the float32 master copies, where sums are not rounded away."""
         for name, master in self._copies().items():
-            small = self._named[name]
-            if small.grad is not None:
-                grad = small.grad.float()
+            half = self._named[name]
+            if half.grad is not None:
+                grad = half.grad.float()
                 master.grad = grad if master.grad is None else master.grad.add_(grad)
-                small.grad = None
+                half.grad = None
 
 
-def _small(parameter: Tensor) -> bool:
+def _is_half(parameter: Tensor) -> bool:
     return parameter.dtype in (torch.bfloat16, torch.float16)

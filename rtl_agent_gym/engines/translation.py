@@ -1,14 +1,14 @@
-"""What the exceptions of tinker's SDK mean to a run.
+"""Translates the exceptions of tinker's SDK to ours.
 
 =============================================  ==============================================  =========
-what the service reports                       becomes                                         exit code
+the service reports                            becomes                                         exit code
 =============================================  ==============================================  =========
-401, 403, a key of the wrong form              `UsageError` that names ``TINKER_API_KEY``      2
-400, 404, 422 when a model is asked for        `UsageError` that names the option              2
-400, 404, 422, a failure that is the user's    `RequestRefused`: costs one episode             –
+401, 403, a malformed key                      `UsageError` that names ``TINKER_API_KEY``      2
+400, 404, 422 when a model is requested        `UsageError` that names the option              2
+400, 404, 422, a failure in category "user"    `RequestRefused`: costs one episode             –
 402                                            `ServiceDown`                                   3
-408, 409, 410, 429, 5xx, no connection, …      `ServiceError`: asked again, then a fault       –
-no answer for as long as the run waits         `ServiceDown`                                   3
+408, 409, 410, 429, 5xx, no connection, …      `ServiceError`: retried, then a fault           –
+no answer within the run's waiting time        `ServiceDown`                                   3
 =============================================  ==============================================  =========
 """
 
@@ -29,27 +29,28 @@ REFUSALS = (400, 404, 405, 413, 422)
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a service, for messages."""
+    """Describes a request in error messages."""
 
     doing: str
-    """In words: ``sampling``."""
+    """Such as ``sampling``."""
     option: str | None = None
-    """The option whose value is asked for; then a refusal is wrong usage."""
+    """The option that names the requested thing; if the service refuses it, the option is wrong."""
     value: str = ""
+    """The option's value."""
     refusable: bool = False
-    """It is one episode's: what an engine calls wrong usage, such as a prompt that is too long, is a refusal of it."""
+    """Whether it belongs to one episode. Then wrong usage, such as a too long prompt, costs only the episode."""
 
 
 def translate(error: Exception, request: Request, *, remote: bool) -> RTLGymError | None:
-    """Our exception for one that a request raised; None for what is none of the service's.
+    """Our exception for one that a request raised; None if it does not come from the service.
 
     Args:
-        error: What was raised.
-        request: What was asked.
-        remote: Whether the SDK raised it: its futures raise plain `ValueError` and `RuntimeError` too.
+        error: The exception.
+        request: The request that raised it.
+        remote: Whether it comes from the SDK, whose futures also raise plain `ValueError` and `RuntimeError`.
     """
     if isinstance(error, RTLGymError):
-        return error if remote else _named(error, request)
+        return error if remote else _translate_local(error, request)
     failed = ServiceError(f"{request.doing}: {first_line(error)}")
     if isinstance(error, tinker.RequestFailedError):
         return _refused(error, request) if error.category is RequestErrorCategory.User else failed
@@ -57,13 +58,13 @@ def translate(error: Exception, request: Request, *, remote: bool) -> RTLGymErro
     if status in (401, 403) and (status == 401 or request.option is None):
         return UsageError(f"TINKER_API_KEY: the service does not accept the key: {first_line(error)}")
     if status == 402:
-        return ServiceDown(f"{request.doing}: the account's billing does not allow it: {first_line(error)}")
+        return ServiceDown(f"{request.doing}: the account has a billing problem: {first_line(error)}")
     if status in REFUSALS or status == 403:
         return _refused(error, request)
     if status is not None or isinstance(error, (tinker.APIConnectionError, httpx.HTTPError, TimeoutError)):
         return failed
     if isinstance(error, tinker.APIResponseValidationError):
-        return ServiceError(f"{request.doing}: the service's answer is none of Tinker's: {first_line(error)}")
+        return ServiceError(f"{request.doing}: the answer is not in Tinker's format: {first_line(error)}")
     if isinstance(error, tinker.TinkerError) and any(word in str(error).lower() for word in ("api_key", "credential")):
         return UsageError(f"TINKER_API_KEY: {first_line(error)}")
     if type(error).__module__.partition(".")[0] == "tinker":
@@ -74,7 +75,7 @@ def translate(error: Exception, request: Request, *, remote: bool) -> RTLGymErro
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line, with the reason of the operating system where there is one."""
+    """The first line of an exception's message, with the operating system's reason if there is one."""
     text = str(error).strip().split("\n")[0].partition(" for self.request_id=")[0] or type(error).__name__
     below: BaseException | None = error
     while below is not None:
@@ -85,7 +86,7 @@ def first_line(error: BaseException) -> str:
     return text
 
 
-def _named(error: RTLGymError, request: Request) -> RTLGymError:
+def _translate_local(error: RTLGymError, request: Request) -> RTLGymError:
     if isinstance(error, UsageError) and request.refusable:
         return RequestRefused(f"{request.doing}: {error}")
     if type(error) is UsageError and request.option is not None:
@@ -100,7 +101,7 @@ def _refused(error: Exception, request: Request) -> RTLGymError:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status behind an exception: its own, or that of the one it was raised from."""
+    """The HTTP status of an exception or of its cause."""
     below: BaseException | None = error
     while below is not None:
         if isinstance(below, tinker.APIStatusError):

@@ -1,8 +1,8 @@
-"""Whether a service that owes an answer is still there.
+"""Checks the service while requests wait for an answer.
 
-The SDK repeats a request that fails for up to six minutes, and one that meets a billing problem for an hour, without a
-word. So while requests wait, the service is asked every few seconds for something small, without repetitions. What
-goes wrong there is told, and once it has gone wrong for too long, all that waits is given up.
+The SDK retries a failed request for up to six minutes, and one with a billing problem for an hour, without reporting
+it. So while requests wait, a small request without retries probes the service every few seconds. Its failures are
+reported, and if it has failed for too long, all waiting requests fail.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ from typing import Any, NamedTuple, TypeVar
 from ..errors import RTLGymError, ServiceDown, ServiceError, UsageError
 
 T = TypeVar("T")
-Tell = Callable[[str], None]
-"""Shows a person one line."""
+ShowLine = Callable[[str], None]
+"""Shows the user one line."""
 
 logger = logging.getLogger(__name__)
 
-QUIET = 5.0
-"""Seconds that a request may take before the service is asked whether it is there, and between such questions."""
-SAY_EVERY = 10.0
-"""Seconds between lines that say the same."""
-LONG = 120.0
-"""Seconds after which a late answer of a service that is there is told of; and between such lines."""
+PROBE_EVERY = 5.0
+"""Seconds that a request may take before the service is probed, and between probes."""
+SHOW_EVERY = 10.0
+"""Seconds between lines on the same topic."""
+LATE = 120.0
+"""Seconds after which a late answer of a service that works is reported, and between such lines."""
 
 
 class Notices:
-    """Lines for a person, all of them in the log, and of those that repeat one every `SAY_EVERY` seconds on screen."""
+    """Lines for the user: all of them in the log, and on screen one per topic every `SHOW_EVERY` seconds."""
 
-    def __init__(self, tell: Tell | None = None) -> None:
-        self._tell = tell
+    def __init__(self, show: ShowLine | None = None) -> None:
+        self._show = show
         self._last: dict[str, float] = {}
 
-    def say(self, topic: str, text: str, every: float = SAY_EVERY) -> None:
-        """A line about a topic, on screen unless there was one in the last `every` seconds."""
+    def show(self, topic: str, text: str, every: float = SHOW_EVERY) -> None:
+        """Log a line, and show it unless the topic had one in the last `every` seconds."""
         logger.warning("%s", text)
         now = time.monotonic()
-        if self._tell is not None and now - self._last.get(topic, -every) >= every:
+        if self._show is not None and now - self._last.get(topic, -every) >= every:
             self._last[topic] = now
-            self._tell(text)
+            self._show(text)
 
 
 class _Waiting(NamedTuple):
     doing: str
     since: float
-    say: bool
+    report_slow: bool
 
 
 class Watch:
-    """Waits for a service's answers, and asks in the meantime whether it is there.
+    """Waits for a service's answers, and probes the service in the meantime.
 
-    It owns one task, which lives while something waits.
+    It owns one task, which runs while a request waits.
 
     Args:
-        probe: One small request, without repetitions. Raises what the service's state means.
-        notices: Where to say so.
-        patience: Seconds that a silent service is waited for.
+        probe: Sends one small request, without retries. Raises our exception for the service's state.
+        notices: Where to report failures.
+        patience: Seconds to wait for a service that does not answer.
     """
 
     def __init__(self, probe: Callable[[], Awaitable[None]], notices: Notices, patience: float) -> None:
@@ -67,20 +67,20 @@ class Watch:
         self._waiting: dict[asyncio.Future[Any], _Waiting] = {}
         self._task: asyncio.Task[RTLGymError] | None = None
 
-    async def during(self, answer: Awaitable[T], doing: str, *, say: bool = False) -> T:
+    async def wait(self, answer: Awaitable[T], doing: str, *, report_slow: bool = False) -> T:
         """Wait for an answer.
 
         Args:
-            answer: What is waited for. It is cancelled when the wait ends without it.
-            doing: In words, for messages.
-            say: Also tell when it takes long although the service is there.
+            answer: The answer. It is cancelled if the wait ends early.
+            doing: Describes the request in messages.
+            report_slow: Also report every `SHOW_EVERY` seconds that it is slow, although the service works.
 
         Raises:
-            ServiceDown: The service was silent for too long.
-            ServiceError: The answer was cancelled by somebody else.
+            ServiceDown: The service did not answer for too long.
+            ServiceError: The answer was cancelled by its sender.
         """
         inner: asyncio.Future[T] = asyncio.ensure_future(_wait_for(answer))
-        self._waiting[inner] = _Waiting(doing, time.monotonic(), say)
+        self._waiting[inner] = _Waiting(doing, time.monotonic(), report_slow)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
         task = self._task
@@ -90,7 +90,7 @@ class Watch:
             if not inner.done():
                 raise task.result()
             if inner.cancelled():
-                raise ServiceError(f"{doing}: the request was cancelled from below")
+                raise ServiceError(f"{doing}: the SDK cancelled the request")
             return inner.result()
         finally:
             inner.cancel()
@@ -100,32 +100,32 @@ class Watch:
                 self._task = None
 
     async def _watch(self) -> RTLGymError:
-        """Ask whether the service is there until it has been silent for too long; gives what it is silent about."""
-        silent_since: float | None = None
+        """Probe the service until it has failed for too long. Returns the error for the waiting requests."""
+        failing_since: float | None = None
         while True:
-            await asyncio.sleep(QUIET)
+            await asyncio.sleep(PROBE_EVERY)
             begun = time.monotonic()
-            late = [one for one in self._waiting.values() if begun - one.since >= QUIET]
+            late = [one for one in self._waiting.values() if begun - one.since >= PROBE_EVERY]
             if not late:
                 continue
             try:
                 await self._probe()
             except RTLGymError as error:
-                silent_since = begun if silent_since is None else silent_since
-                silent = time.monotonic() - silent_since
-                self._notices.say("silent", f"{error}; waited {silent:.0f} s, giving up after {self.patience:.0f} s")
-                if silent >= self.patience:
+                failing_since = begun if failing_since is None else failing_since
+                waited = time.monotonic() - failing_since
+                self._notices.show("failing", f"{error}; waited {waited:.0f} s, giving up after {self.patience:.0f} s")
+                if waited >= self.patience:
                     kind = UsageError if isinstance(error, UsageError) else ServiceDown
                     return kind(f"given up after {self.patience:.0f} s: {error}")
                 continue
-            if silent_since is not None:
-                self._notices.say("answers", "the service answers again")
-            silent_since = None
-            for doing, since, say in late:
+            if failing_since is not None:
+                self._notices.show("recovered", "the service answers again")
+            failing_since = None
+            for doing, since, report_slow in late:
                 waited = time.monotonic() - since
-                if say or waited >= LONG:
-                    text = f"{doing}: no answer yet after {waited:.0f} s; the service is there"
-                    self._notices.say(doing, text, every=SAY_EVERY if say else LONG)
+                if report_slow or waited >= LATE:
+                    text = f"{doing}: no answer after {waited:.0f} s, but the service works; still waiting"
+                    self._notices.show(doing, text, every=SHOW_EVERY if report_slow else LATE)
 
 
 async def _wait_for(answer: Awaitable[T]) -> T:

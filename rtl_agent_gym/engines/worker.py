@@ -1,7 +1,7 @@
-"""The one thread that does an engine's torch work.
+"""The thread in which an engine runs torch.
 
-One thread, because several would only take the cores from one another; and a thread of its own, so that the event loop,
-on which sandboxes and sockets live, never waits for a matrix product.
+There is one, because several would compete for the same cores; and it is not the event loop's thread, so that sandboxes
+and sockets never wait for a matrix product.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from ..errors import UsageError
 from .threads import run_into
 
 T = TypeVar("T")
-Later = AwaitableConcurrentFuture
-"""A result to come: await it, or call ``result``. Cancelling its ``future()`` withdraws what has not begun."""
+ResultFuture = AwaitableConcurrentFuture
+"""The SDK's `protocol.Pending`. Cancelling its ``future()`` withdraws a job that has not begun."""
 
 
 class Worker:
-    """Runs jobs one after another in its own thread, and steps between them.
+    """Runs jobs one after another in its own thread, with steps between them.
 
-    The thread is a daemon: it ends with `close`, or with the process. A job that raises fails its own future only.
+    The thread is a daemon: it ends with `close` or with the process. The exception of a job goes to the job's future.
 
     Args:
-        prepare: Run once in the thread, before anything else.
-        step: Done between jobs, again and again while it returns True. It must not raise.
+        prepare: Called once in the thread, before anything else.
+        step: Called between jobs, repeatedly while it returns True. It must not raise.
     """
 
     def __init__(self, prepare: Callable[[], None], step: Callable[[], bool]) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._step = step
         self.closed = False
-        """Whether it takes no more jobs."""
+        """Whether it accepts no more jobs."""
         self._thread = threading.Thread(target=self._run, args=(prepare,), name="rtl-agent-gym-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Callable[[], T]) -> Later[T]:
-        """Do `job` after those submitted before it. Raises `UsageError` when the worker is closed."""
+    def submit(self, job: Callable[[], T]) -> ResultFuture[T]:
+        """Run `job` after the jobs submitted before it. Raises `UsageError` if the worker is closed."""
         if self.closed:
-            raise UsageError("this engine is closed; make a new LocalServiceClient")
+            raise UsageError("this engine is closed; create a new LocalServiceClient")
         future: Future[T] = Future()
         self._jobs.put(lambda: run_into(future, job))
-        return Later(future)
+        return ResultFuture(future)
 
     def close(self) -> None:
-        """Finish the jobs submitted so far and end the thread. Idempotent."""
+        """Finish the submitted jobs and end the thread. Idempotent."""
         if not self.closed:
             self.closed = True
             self._jobs.put(None)

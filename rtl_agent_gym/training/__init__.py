@@ -1,4 +1,4 @@
-"""On-policy distillation and reinforcement learning: the loop, its advantages, its teachers, its report.
+"""On-policy distillation and reinforcement learning.
 
-Import from the modules: most of them need the extra ``train``, and this file needs nothing.
+Import from the modules; most of them need the extra ``train``.
 """

@@ -5,8 +5,8 @@
     A_t = (R − baseline) · reward_coef − λ · KL_t        for each token t that the student sampled, 0 elsewhere
 
 R is the episode's reward, the same for all its tokens; ``KL_t = log p_student − log p_teacher`` of the sampled token,
-times the weight of its kind where there are such weights; λ is `TrainOptions.kl_penalty_coef`. The baseline need not
-come from the group, so a reward reaches the gradient at group size 1 too.
+times the weight of its kind if there are such weights; λ is `TrainOptions.kl_penalty_coef`. The baseline need not come
+from the group, so the reward can have an effect at group size 1 too.
 """
 
 from __future__ import annotations
@@ -19,43 +19,45 @@ from .options import BaselineName, TrainOptions
 
 @dataclass
 class RunningMeans:
-    """The mean reward of each problem's earlier episodes: the baseline ``running``."""
+    """The mean reward of each problem's earlier episodes, for the baseline ``running``."""
 
     momentum: float = 0.9
-    """How much of the old mean stays after a batch, once there have been enough episodes for that."""
+    """Weight of the old mean in an update, after the first few episodes."""
     means: dict[str, tuple[int, float]] = field(default_factory=dict)
     """By problem: episodes seen, mean reward."""
 
     def update(self, problem: str, rewards: Sequence[float]) -> None:
-        """Add the rewards of one more group."""
+        """Add the rewards of a group."""
         if not rewards:
             return
         seen, mean = self.means.get(problem, (0, 0.0))
         new = sum(rewards) / len(rewards)
-        weight = max(1 - self.momentum, len(rewards) / (seen + len(rewards)))  # the plain mean at first
+        weight = max(1 - self.momentum, len(rewards) / (seen + len(rewards)))  # an exact mean at first
         self.means[problem] = (seen + len(rewards), mean + weight * (new - mean))
 
     def state(self) -> dict[str, list[float]]:
-        """For a checkpoint."""
+        """The state to save in a checkpoint."""
         return {problem: [seen, mean] for problem, (seen, mean) in self.means.items()}
 
     def load(self, state: Mapping[str, Sequence[float]]) -> None:
-        """Restore what `state` gave."""
+        """Restore the `state` of a checkpoint."""
         self.means = {problem: (int(seen), float(mean)) for problem, (seen, mean) in state.items()}
 
 
 def centred_rewards(
     rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str], baseline: BaselineName, running: RunningMeans
 ) -> list[list[float]]:
-    """Rewards less their baseline, group by group.
+    """The rewards minus their baseline, by group.
+
+    In a problem's first batch, its ``running`` baseline is the mean of the problem's other episodes in the batch; if
+    there are none, of the batch's other episodes; if there are none either, 0. A reward is never part of its own
+    running baseline.
 
     Args:
         rewards_P: The rewards of each group's episodes.
         problems_P: Each group's problem.
-        baseline: Which one.
-        running: The means so far. The baseline ``running`` adds this batch to them. In a problem's first batch it is
-            the mean of the problem's other episodes in the batch, or without any, of the batch's other episodes, or
-            without any, 0. No reward is ever part of its own running baseline.
+        baseline: The kind of baseline.
+        running: The means of earlier batches; the baseline ``running`` adds this batch to them.
     """
     everything = [reward for rewards in rewards_P for reward in rewards]
     if baseline == "running":
@@ -105,32 +107,32 @@ def token_advantages(
     """The advantage of each token of one episode.
 
     Args:
-        centred: The episode's reward less its baseline.
-        kl_T: ``log p_student − log p_teacher`` of each token; 0 where it is not known. None: no teacher.
-        mask_T: 1 where the student sampled the token, 0 elsewhere.
+        centred: The episode's reward minus its baseline.
+        kl_T: ``log p_student − log p_teacher`` of each token; 0 where unknown. None without a teacher.
+        mask_T: 1 for tokens that the student sampled, 0 for the others.
         options: The coefficients.
-        weights_T: What each token's KL is multiplied with; None for 1. The budget counts nats without it.
+        weights_T: Factor for each token's KL; None for 1. The KL budget is counted without it.
     """
-    share = centred * options.reward_coef
-    advantages_T = [share if sampled else 0.0 for sampled in mask_T]
+    reward = centred * options.reward_coef
+    advantages_T = [reward if sampled else 0.0 for sampled in mask_T]
     if kl_T is None:
         return advantages_T
     later = 0.0
     for t in reversed(range(_within_budget(kl_T, options.kl_budget))):
         if not mask_T[t]:
-            continue  # discounting counts sampled tokens alone
+            continue  # discounting counts only sampled tokens
         credit = -options.kl_penalty_coef * kl_T[t] * (1.0 if weights_T is None else weights_T[t])
         if options.kl_clip is not None:
             credit = max(-options.kl_clip, min(options.kl_clip, credit))
         later = credit + options.kl_discount_factor * later
-        advantages_T[t] = share + later
+        advantages_T[t] = reward + later
     return advantages_T
 
 
 def _within_budget(kl_T: Sequence[float], budget: float | None) -> int:
-    """The number of tokens up to the one that uses up the budget.
+    """The number of tokens up to and including the one that exceeds the budget.
 
-    Behind a slip that no teacher has seen, its opinions are noise, and there is more of that than of anything else.
+    After a mistake that leads to states unknown to the teacher, its log-probabilities are mostly noise.
     """
     spent = 0.0
     for t, kl in enumerate(kl_T):

@@ -1,10 +1,9 @@
-"""Saves a run's steps, resumes from what was saved, and takes a step that failed again without taking it twice.
+"""Saves a run's steps, resumes a run, and repeats failed steps so that none counts twice.
 
-A request to a trainer that failed may have been carried out or not, and so may those made behind it; asking once more
-could add a gradient twice, step twice, or step without a gradient. So a step counts when its checkpoint is saved, and
-not before: after a failure the trainer is made anew from the last checkpoint, as a resumed run does, and everything
-since is done again with the same episodes. Where the last checkpoint is older than the step (``resume_every``), the run
-ends, and resumes exactly.
+A failed request to a trainer may or may not have been executed, and so may those sent after it; sending it again could
+add a gradient twice, step twice, or step without a gradient. So a step counts only once its checkpoint is saved. After
+a failure, a new trainer is created from the last checkpoint, as in a resumed run, and the step is repeated with the
+same episodes. If the last checkpoint is older than the step (``resume_every``), the run ends; resuming it is exact.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from .step import Stepped
 
 T = TypeVar("T")
 MakeTrainer = Callable[[str | None], Awaitable[Trainer]]
-"""Makes a trainer from a checkpoint's ``state_path``; from None as the run began."""
+"""Creates a trainer from a checkpoint's ``state_path``; with None, the trainer of a new run."""
 
 PAUSES = (2.0, 10.0, 30.0)
 """Seconds before each repetition of a step."""
 
 
 class Checkpointer:
-    """The trainer, its checkpoints and the metrics of the steps that they hold.
+    """The trainer, its checkpoints, and the metrics of their steps.
 
     Args:
-        options: The run's.
-        folder: Open and repaired.
-        engine: Deletes checkpoints, and makes samplers of saved weights.
-        make_trainer: Makes the trainer, at the beginning and after a failure.
+        options: The run's options.
+        folder: The run's folder, open and repaired.
+        engine: Deletes checkpoints, and creates samplers of saved weights.
+        make_trainer: Creates the trainer, at the beginning and after a failure.
         progress: Where to show repetitions.
     """
 
@@ -48,43 +47,43 @@ class Checkpointer:
         records = folder.checkpoints()
         last: dict[str, Any] = records[-1] if records else {}
         self.steps = int(last.get("batch", 0))
-        """Steps that are done."""
+        """Number of completed steps."""
         self.repeated = 0
-        """How often work on the step under way was done again."""
-        self.state: dict[str, Any] = _current_form(last.get("loop", {}), self.steps)
-        """What the loop gave to `commit` for the last checkpoint; empty for a new run."""
+        """How often work of the current step was repeated."""
+        self.state: dict[str, Any] = _upgrade_state(last.get("loop", {}), self.steps)
+        """The loop's state in the last checkpoint; empty for a new run."""
         self._saved, self._saved_path = self.steps, last.get("state_path")
         self._rolling: list[list[str]] = [list(paths) for paths in self.state.get("rolling", [])]
         self._unsaved: list[dict[str, Any]] = []
         self._trainer: Trainer | None = None
 
     async def open(self) -> None:
-        """Make the trainer. Raises as `Engine.trainer` does."""
+        """Create the trainer. Raises like `Engine.trainer`."""
         self._trainer = await self._make_trainer(self._saved_path)
 
     async def sampler(self, path: str | None) -> Sampler:
-        """A sampler of saved weights; of the trainer's own for None."""
+        """A sampler of saved weights; None for the trainer's current ones."""
         if path is not None:
             return await self._engine.sampler(path)
         return await self.apply(self.steps, lambda trainer: trainer.save_weights_and_get_sampling_client())
 
     async def save_sampler(self, step: int) -> str | None:
-        """Save the weights before a step, if a checkpoint will be written while episodes of theirs are pending."""
+        """Save the current weights if a checkpoint will be written while episodes sampled from them are pending."""
         if not any(self._is_saved(one) for one in range(step, step + self._options.lag)):
             return None
         saved = await self.apply(step, lambda trainer: trainer.save_weights_for_sampler(f"behind-{step:06d}"))
         return str(saved.path)
 
     async def apply(self, step: int, work: Callable[[Trainer], Awaitable[T]]) -> T:
-        """Do a step's work on the trainer, once in effect.
+        """Do a step's work on the trainer so that it takes effect once.
 
         Args:
             step: The step, counted from 0.
-            work: All that changes or saves the weights since the last step; done again from its beginning.
+            work: Everything that changes or saves weights since the last step. It is repeated from its beginning.
 
         Raises:
-            RequestRefused: The service would refuse it again.
-            ServiceDown: It failed each time, or it cannot be repeated here.
+            RequestRefused: The service refuses it and would refuse it again.
+            ServiceDown: All attempts failed, or the work cannot be repeated from the last checkpoint.
         """
         for pause in (*PAUSES, None):
             if self._trainer is None:
@@ -99,31 +98,33 @@ class Checkpointer:
                     raise ServiceDown(f"step {step + 1} failed {len(PAUSES) + 1} times; {error}") from error
                 if self._saved != step:
                     raise ServiceDown(
-                        f"step {step + 1}: {error}; whether it counted is not known, and the last checkpoint is of "
-                        f"step {self._saved}: start the same command again to go on from there"
+                        f"step {step + 1}: {error}; it is unknown whether the step counted, and the last checkpoint is "
+                        f"of step {self._saved}: start the same command again to resume from it"
                     ) from error
                 self.repeated += 1
-                self._progress.say(f"step {step + 1}: {error}; again from the last checkpoint in {pause:.0f} s")
+                self._progress.print(
+                    f"step {step + 1}: {error}; repeating it from the last checkpoint in {pause:.0f} s"
+                )
             self._trainer = None
             await asyncio.sleep(pause)
         raise AssertionError("the last repetition returns or raises")
 
     def names(self, step: int) -> dict[str, str | None]:
-        """What to call the weights to be saved after a step: ``state`` and, if they are kept, ``weights``."""
+        """Names for what is saved after a step: the checkpoint (``state``) and weights to keep (``weights``)."""
         name = "final" if step + 1 == self._options.num_steps else f"{step + 1:06d}"
         return {"state": name if self._is_saved(step) else None, "weights": name if self._is_kept(step) else None}
 
     async def commit(
         self, step: int, metrics: Mapping[str, Any], stepped: Stepped, state: Mapping[str, Any], needed: Sequence[str]
     ) -> bool:
-        """Make a step count whose weights are saved, and delete weights that no resumed run needs any more.
+        """Record a step whose weights are saved, and delete weights that no resumed run needs any more.
 
         Args:
-            step: Which one.
-            metrics: Of the step.
-            stepped: What `step_and_save` returned for it.
+            step: The step, counted from 0.
+            metrics: The step's metrics.
+            stepped: The result of `step_and_save`.
             state: What a resumed loop needs besides the weights.
-            needed: Saved weights that it needs.
+            needed: Other saved weights that a resumed loop needs.
 
         Returns:
             Whether a checkpoint was written.
@@ -160,8 +161,8 @@ class Checkpointer:
         return self._is_kept(step) or (step + 1) % self._options.resume_every == 0
 
 
-def _current_form(state: dict[str, Any], steps: int) -> dict[str, Any]:
-    """A loop's state; one that an earlier version wrote knows of a single pending step."""
+def _upgrade_state(state: dict[str, Any], steps: int) -> dict[str, Any]:
+    """Convert a loop's state written by an earlier version, which had at most one pending step."""
     if state.get("behind") is None or "pending" in state:
         return state
     return {**state, "pending": [{"problems": state["next"], "version": steps - 1, "weights": state["behind"]}]}

@@ -1,4 +1,4 @@
-"""The problems of a run with their environments, as its options ask for them."""
+"""Builds a run's dataset and environments from its options."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .run_folder import RunFolder
 
 
 def make_dataset(plan: Plan, folder: RunFolder, models: Models) -> CVDPDataset:
-    """The problems that a run trains on, in its batches."""
+    """The training problems in batches."""
     return CVDPDataset(plan.problems, env_config(plan, folder, models), schedule(plan.options))
 
 
 def schedule(o: TrainOptions) -> Schedule:
-    """How a run's problems become batches."""
+    """How the problems are ordered and batched."""
     order = "shuffled" if o.curriculum == "none" else o.curriculum
     return Schedule(o.batch_size, o.group_size, order=order, seed=o.seed, batches=o.num_steps)
 
 
 def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig:
-    """The environments of a run."""
+    """The configuration of a run's environments."""
     o = plan.options
     return TinkerEnvConfig(
         model_name=models.tokenizer,
@@ -49,18 +49,18 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
 
 
 def token_bytes_of(config: TinkerEnvConfig) -> TokenBytes:
-    """The bytes of the student's tokens."""
+    """A function that returns the bytes of one of the student's tokens."""
     return load_dialect(config).renderer.codec.token_bytes
 
 
 def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
-    """Raises `UsageError` that names the option and the problem where a problem's opening does not fit."""
+    """Raise `UsageError` if the prompt of a problem does not fit."""
     renderer = load_dialect(config).renderer
     for problem in (*plan.problems, *plan.held_out):
         try:
             open_prompt(problem, config.episode, renderer)
         except PromptTooLong as error:
             raise UsageError(
-                f"max_trajectory_tokens: the prompt of {problem.id} does not fit {plan.options.max_trajectory_tokens} "
-                "tokens, shortened as far as it can be; give more, or leave the problem out with problem_ids"
+                f"max_trajectory_tokens: even shortened, the prompt of {problem.id} does not fit into the limit of "
+                f"{plan.options.max_trajectory_tokens}; raise it, or leave the problem out with problem_ids"
             ) from error

@@ -1,4 +1,4 @@
-"""From graded episodes to training datums: the teacher's judgement, the advantages, and what both amount to."""
+"""Turns graded episodes into training datums, with the teacher's judgement and the advantages."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Example:
-    """An episode as a training datum, whose advantages are set by `make_examples`.
+    """An episode as a training datum; `make_examples` sets its advantages.
 
-    Where an environment does not extend its observations, an episode becomes several examples.
+    If an environment's observations do not extend the earlier ones, an episode becomes several examples.
     """
 
     sampled: Sampled
-    """All tokens, as the teacher is asked about them."""
+    """All tokens, for the teacher."""
     datum: tinker.Datum
     centred: float
-    """The episode's reward less its baseline."""
+    """The episode's reward minus its baseline."""
     episode: Trajectory | None
-    """None where this is only a part of one."""
+    """None if this is only a part of an episode."""
     judgement: Judgement | None = None
-    """The teacher's; None without a teacher."""
+    """The teacher's judgement; None without a teacher."""
     failure: ServiceError | None = None
     """Why the teacher did not judge."""
 
     async def judge(self, teacher: Teacher) -> None:
-        """Ask the teacher, once. Without its answer the episode has no KL: a refusal would come again at each resume.
+        """Let the teacher judge. If that fails, the episode has no KL: a refusal would be repeated on each resume.
 
         Raises:
             ServiceDown: The service cannot be used any more.
@@ -60,14 +60,14 @@ class Example:
         """Combine reward and KL into the datum's advantages."""
         kl_T = weights_T = None
         if self.judgement is not None:
-            kl_T = self.judgement.kl[1:]  # the first token is nobody's target
+            kl_T = self.judgement.kl[1:]  # the first token is not a target
             weights_T = self.judgement.weights[1:] if self.judgement.weights is not None else None
         advantages_T = token_advantages(self.centred, kl_T, self.sampled.mask[1:], options, weights_T)
         self.datum = with_inputs(self.datum, advantages=torch.tensor(advantages_T, dtype=torch.float32))
 
 
 def _as_sampled(problem: str, datum: tinker.Datum) -> Sampled:
-    """A datum's tokens, of which its inputs lack the last and its targets the first."""
+    """A datum's tokens: its inputs lack the last one, its targets the first one."""
     inputs = datum.loss_fn_inputs
     mask_T, logprobs_T = inputs["mask"].to_torch().tolist(), inputs["logprobs"].to_torch().tolist()
     tokens = [*datum.model_input.to_ints(), int(inputs["target_tokens"].data[-1])]
@@ -75,7 +75,7 @@ def _as_sampled(problem: str, datum: tinker.Datum) -> Sampled:
 
 
 def with_inputs(datum: tinker.Datum, **inputs: torch.Tensor) -> tinker.Datum:
-    """A datum with some of its values replaced."""
+    """A copy of a datum with some inputs of the loss replaced."""
     made = {name: tinker.TensorData.from_torch(values) for name, values in inputs.items()}
     return tinker.Datum(model_input=datum.model_input, loss_fn_inputs={**datum.loss_fn_inputs, **made})
 
@@ -87,12 +87,13 @@ async def make_examples(
 
     Args:
         groups: The graded episodes.
-        teacher: Asked once an episode; None for none.
+        teacher: The teacher; None for none.
         options: How reward and KL become advantages.
-        running: The running means, which are updated.
+        running: The running means; updated.
 
     Raises:
-        ServiceError: The teacher judged no episode, and not because it refuses to: such a step is not taken.
+        ServiceError: The teacher judged no episode, and not because the service refused them all. Such a step is not
+            trained on.
     """
     rewards_P = [group.trajectories.get_total_rewards() for group in groups]
     if options.constant_reward is not None:
@@ -102,8 +103,8 @@ async def make_examples(
     for group, centred_G in zip(groups, centred_P, strict=True):
         for episode, centred in zip(group.trajectories.trajectories_G, centred_G, strict=True):
             data = trajectory_to_data(episode, 0.0)
-            whole = episode if len(data) == 1 else None
-            examples += [Example(_as_sampled(group.problem, datum), datum, centred, whole) for datum in data]
+            complete = episode if len(data) == 1 else None
+            examples += [Example(_as_sampled(group.problem, datum), datum, centred, complete) for datum in data]
     if teacher is not None:
         await asyncio.gather(*(example.judge(teacher) for example in examples))
         failures = [example.failure for example in examples if example.failure is not None]
@@ -116,7 +117,7 @@ async def make_examples(
 
 
 def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, float]:
-    """The size of the advantages and, where there was a teacher, the KL to it."""
+    """The size of the advantages and, if there is a teacher, the KL to it."""
     sampled = max(1.0, sum(sum(example.sampled.mask) for example in examples))
     sizes = [float(example.datum.loss_fn_inputs["advantages"].to_torch().abs().sum()) for example in examples]
     metrics = {

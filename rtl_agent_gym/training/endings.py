@@ -1,4 +1,4 @@
-"""How a run ends: which of its errors is told, and that all of what it opened is closed."""
+"""Ends a run: chooses the error to report, and closes everything that the run opened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Of a group of exceptions, the one to tell a person: what ends a run before what costs an episode."""
+    """The exception of a group to report to the user: first those that end a run, then those that cost an episode."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     found = [cause_of(one) for one in error.exceptions]
@@ -23,14 +23,14 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 async def clean_up(steps: Mapping[str, Callable[[], Awaitable[None]]], *, failed: bool) -> None:
-    """Do each step, whatever becomes of the others.
+    """Do every step, even if another one fails.
 
     Args:
-        steps: By what they do.
-        failed: Whether an exception is on its way already, which these must not hide: theirs are only logged.
+        steps: The steps by name.
+        failed: Whether the run has failed already. Then the steps' exceptions are only logged.
 
     Raises:
-        RTLGymError: The first of them, unless `failed`; a service that did not take note of the end is no failure.
+        Exception: The first of the steps' exceptions, unless `failed`. A `ServiceError` is only logged.
     """
     first: Exception | None = None
     for name, step in steps.items():
@@ -38,7 +38,7 @@ async def clean_up(steps: Mapping[str, Callable[[], Awaitable[None]]], *, failed
             await step()
         except ServiceError as error:
             logger.warning("%s: %s", name, error)
-        except Exception as error:  # whatever it is, the other steps come first; then it is raised
+        except Exception as error:  # raised after the other steps
             logger.warning("%s failed", name, exc_info=True)
             first = first or error
     if first is not None and not failed:

@@ -1,7 +1,7 @@
-"""Evaluation during a run: fresh episodes, never trained on, of the training problems and of the held-out ones.
+"""Evaluates a run's weights on new episodes, never trained on, of the training and the held-out problems.
 
-Each is an evaluation of its own in the run's folder, ``evaluations/000020-held_out`` after step 20, so a run that is
-interrupted in the middle goes on with the episodes that are missing.
+Each evaluation has its own folder in the run's folder, such as ``evaluations/000020-held_out`` after step 20. If it is
+interrupted, a resumed run only plays the missing episodes.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Evaluator:
 
     options: TrainOptions
     problems: Mapping[str, Sequence[Problem]]
-    """What is evaluated, by the name of its metrics: ``test`` (training problems) and ``held_out``."""
+    """The problems by the name of their metrics: ``test`` (training problems) and ``held_out``."""
     config: TinkerEnvConfig
-    """Of the environments that the run trains in."""
+    """Configuration of the training environments."""
     folder: Path
-    """Of the evaluations."""
+    """Folder of the evaluations."""
     progress: Progress
 
     def is_due(self, step: int) -> bool:
-        """Whether the weights behind a step are evaluated."""
+        """Whether the weights after a step are evaluated."""
         o, done = self.options, step + 1
         return done == o.num_steps or (o.eval_every > 0 and done % o.eval_every == 0)
 
@@ -52,8 +52,8 @@ class Evaluator:
 
         Args:
             sampler: The weights.
-            version: Steps that they have seen.
-            when: Behind the names of the metrics, as in ``test_before/pass_rate``.
+            version: Number of steps they were trained for.
+            when: Appended to the name of the metrics, as in ``test_before/pass_rate``.
         """
         metrics: dict[str, float] = {}
         for kind, problems in self.problems.items():
@@ -66,20 +66,20 @@ class Evaluator:
             scores = [result.score for result in results if result.score is not None]
             metrics |= {f"{name}/episodes": float(len(scores)), f"time/{name}": time.monotonic() - begun}
             if not scores:
-                continue  # what the machine breaks is no failure of the model
+                continue  # all episodes were lost to machine faults, which say nothing about the model
             passed, reward = mean([score.passed for score in scores]), mean([score.reward for score in scores])
             metrics |= {f"{name}/pass_rate": passed, f"{name}/reward": reward}
-            what = f"{kind}: {len(scores)} fresh episodes after {version} steps"
-            self.progress.say(f"{what}: {passed:.0%} pass, reward {reward:.3f}")
+            what = f"{kind}: {len(scores)} new episodes after {version} steps"
+            self.progress.print(f"{what}: {passed:.0%} pass, reward {reward:.3f}")
         return metrics
 
     async def play(
         self, problems: Sequence[Problem], sampler: Sampler, samples: int, folder: Path
     ) -> Sequence[EpisodeResult]:
-        """`samples` episodes of each problem; a machine that breaks them is given time to recover.
+        """Play `samples` episodes of each problem, with pauses and retries after machine faults.
 
         Raises:
-            SandboxError: It did not.
+            SandboxError: The machine did not recover.
             ServiceDown: The service cannot be used any more.
         """
         o, dialect = self.options, await asyncio.to_thread(load_dialect, self.config)
@@ -116,7 +116,7 @@ class Evaluator:
                 except SandboxError as error:
                     if pause is None:
                         raise
-                    self.progress.say(f"evaluating: {error}; again in {pause:g} s")
+                    self.progress.print(f"evaluating: {error}; retrying in {pause:g} s")
                 await asyncio.sleep(pause)
         finally:
             await lease.release()

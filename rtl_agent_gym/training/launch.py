@@ -1,4 +1,4 @@
-"""A run from its options to its report."""
+"""Starts a run: from its options to its report."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Outcome:
 
     folder: Path
     steps: int
-    """Steps done, including those before it was resumed."""
+    """Completed steps, including those before it was resumed."""
     metrics: list[dict[str, Any]]
-    """One row a step."""
+    """One row per step."""
 
     def summary_line(self) -> str:
         """The folder, the number of steps and the last step's metrics as one line of JSON."""
@@ -53,18 +53,18 @@ def train(
     recipe: ModelRecipe | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Do a run, or what is left of it.
+    """Start or resume a run, and return when it is complete.
 
     Args:
         given: Options by name; see `TrainOptions`.
         rl: Reinforcement learning, without a teacher.
-        recipe: Models that can be made on this machine.
-        progress: Where to show it; a new one on stderr if not given.
+        recipe: Models that can be built on this machine.
+        progress: Where to show progress; on stderr if not given.
 
     Raises:
         UsageError: An option is wrong.
-        SandboxError: The machine failed for good; the same call goes on where it stopped.
-        KeyboardInterrupt: Ctrl-C or SIGTERM; likewise.
+        SandboxError: The machine failed repeatedly; the same call resumes the run.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the same call resumes the run.
     """
     plan = plan_run(given, rl=rl, recipe=recipe)
     folder = RunFolder(plan.options.log_path)
@@ -75,7 +75,7 @@ def train(
         return Outcome(
             folder.path, max((int(one["batch"]) for one in folder.checkpoints()), default=0), folder.metrics()
         )
-    except asyncio.CancelledError:  # SIGTERM, answered like Ctrl-C
+    except asyncio.CancelledError:  # SIGTERM, handled like Ctrl-C
         raise KeyboardInterrupt from None
     except BaseExceptionGroup as group:
         raise cause_of(group) from group
@@ -84,7 +84,7 @@ def train(
 
 
 def main(arguments: Sequence[str] | None = None, *, rl: bool = False, recipe: ModelRecipe | None = None) -> int:
-    """``key=value`` options in, exit code out (see ``rtl-agent-gym --help``)."""
+    """Run the command line ``key=value …``. Returns the exit code (see ``rtl-agent-gym --help``)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if any(argument in ("-h", "--help") for argument in arguments):
         print(describe_options())
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None, *, rl: bool = False, recipe: Mo
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3 if isinstance(error, SandboxError) else 1
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
+        print("stopped; the same command resumes the run", file=sys.stderr)
         return 130
     print(f"{outcome.steps} steps; report: {outcome.folder / 'report.html'}", file=sys.stderr)
     return 0
@@ -110,12 +110,12 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     last = folder.repair()
     if last is not None and int(last["batch"]) >= plan.options.num_steps:
-        progress.say(f"{folder.path}: all {plan.options.num_steps} steps are done")
+        progress.print(f"{folder.path}: all {plan.options.num_steps} steps are done")
         return
     for warning in plan.warnings:
-        progress.say(f"warning: {warning}")
+        progress.print(f"warning: {warning}")
         logger.warning("%s", warning)
-    lease = acquire()  # one Docker client for all steps, not one a step
+    lease = acquire()  # one Docker client for all steps, not one per step
     engine: Engine | None = None
     status: Status = "errored"
     try:
@@ -145,19 +145,19 @@ async def _make_models(plan: Plan, progress: Progress) -> Models:
     o = plan.options
     if plan.recipe is None or not (plan.is_made(o.student_model) or plan.is_made(o.teacher_model)):
         return plan.models
-    progress.say(f"making the {plan.recipe.name} student and teacher, or taking them from the cache …")
+    progress.print(f"building the {plan.recipe.name} student and teacher, or loading them from the cache …")
     return await asyncio.to_thread(plan.recipe.make, o, plan.models)
 
 
 async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Engine:
     from .services import local_engine, tinker_engine
 
-    with contextlib.suppress(ImportError):  # no progress bars but ours: each save and load of a model draws its own
+    with contextlib.suppress(ImportError):  # each save and load of a model would draw its own progress bar
         from transformers.utils import logging as transformers_logging
 
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if plan.engine == "tinker":
-        return await tinker_engine(plan.options.base_url, progress.say, plan.options.service_wait_seconds)
+        return await tinker_engine(plan.options.base_url, progress.print, plan.options.service_wait_seconds)
     return local_engine(folder.path / "checkpoints", plan.options.seed)
 
 
@@ -166,7 +166,7 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, models: Mode
     from .dataset import check_prompts, make_dataset, token_bytes_of
     from .evaluator import Evaluator
     from .loop import TrainingLoop
-    from .services import LONGER
+    from .services import RUNNING_PATIENCE
     from .teachers.setup import make_teacher
 
     o = plan.options
@@ -180,10 +180,10 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, models: Mode
     checkpointer = Checkpointer(o, folder, engine, make_trainer, progress)
     await checkpointer.open()
     if checkpointer.steps:
-        progress.say(f"{folder.path}: going on behind step {checkpointer.steps}")
+        progress.print(f"{folder.path}: resuming after step {checkpointer.steps}")
     teacher = await make_teacher(plan, models.teacher, engine, dataset.config)
     token_bytes = await asyncio.to_thread(token_bytes_of, dataset.config)
-    engine.requests.settle(LONGER * o.service_wait_seconds)
+    engine.requests.run_begins(RUNNING_PATIENCE * o.service_wait_seconds)
     evaluated = {"test": plan.problems if o.eval_episodes else [], "held_out": plan.held_out}
     evaluator = Evaluator(o, evaluated, dataset.config, folder.path / "evaluations", progress)
     with _weights_and_biases(plan, folder) as on_metrics:
@@ -205,7 +205,7 @@ async def _report(folder: RunFolder) -> None:
 
 @contextlib.contextmanager
 def _weights_and_biases(plan: Plan, folder: RunFolder) -> Iterator[OnMetrics | None]:
-    """What logs to Weights & Biases, where that is asked for."""
+    """A function that logs a step's metrics to Weights & Biases; None if `wandb_project` is not set."""
     if plan.options.wandb_project is None:
         yield None
         return
@@ -213,12 +213,12 @@ def _weights_and_biases(plan: Plan, folder: RunFolder) -> Iterator[OnMetrics | N
     from tinker_cookbook.utils.ml_log import WandbLogger
 
     try:
-        made = WandbLogger(
+        wandb = WandbLogger(
             plan.options.wandb_project, plan.options.model_dump(mode="json"), folder.path, plan.options.wandb_name
         )
     except (ImportError, ConfigurationError) as error:
         raise UsageError(f"wandb_project: {error}") from error
     try:
-        yield lambda step, metrics: made.log_metrics(metrics, step)
+        yield lambda step, metrics: wandb.log_metrics(metrics, step)
     finally:
-        made.close()
+        wandb.close()

@@ -6,8 +6,8 @@
                                                  ├─► advantages ─► optimizer step ─► checkpoint, metrics ─► again
                        teacher's logprobs ─► KL ─┘
 
-With `TrainOptions.max_lag` the episodes of later steps are played meanwhile, by the newest weights that there are when
-they begin; how many steps behind those are is ``progress/lag``, and the importance weights account for it.
+With `TrainOptions.max_lag`, the episodes of later steps are played at the same time, each with the newest weights when
+it begins. ``progress/lag`` is the number of steps that those weights are behind; the importance weights correct for it.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ OnMetrics = Callable[[int, dict[str, Any]], None]
 
 
 class TrainingLoop:
-    """One run, from its first step or from its last checkpoint.
+    """A run, from its first step or from its last checkpoint.
 
     Args:
-        options: The run's.
+        options: The run's options.
         dataset: The problems to train on.
-        checkpointer: Open.
-        teacher: None for none.
-        evaluate: Evaluates the weights before the first step and behind later ones.
+        checkpointer: The checkpointer, open.
+        teacher: The teacher; None for none.
+        evaluate: Evaluates the weights before the first step and after later ones.
         folder: Where graded episodes are kept.
-        progress: Where to show it.
-        token_bytes: The bytes of the student's tokens, for transcripts.
+        progress: Where to show progress.
+        token_bytes: Gives the text of the student's tokens for transcripts.
         on_metrics: See `OnMetrics`.
     """
 
@@ -75,7 +75,7 @@ class TrainingLoop:
         dataset.pass_rates = dict(checkpointer.state.get("pass_rates", {}))
 
     async def run(self) -> None:
-        """All steps that are left. Cancelled, it leaves the folder as the last checkpoint has it."""
+        """Do the remaining steps. If it is cancelled, the folder is in the state of the last checkpoint."""
         first, total = self._checkpointer.steps, self.options.num_steps
         if first >= total:
             return
@@ -90,7 +90,7 @@ class TrainingLoop:
             await self._producer.stop()
 
     async def _step(self, step: int, sampler: Sampler, before: dict[str, float]) -> Sampler:
-        """Sample and grade, judge, optimize, evaluate, save. Gives a sampler of the new weights."""
+        """Sample and grade, judge, optimize, evaluate, save. Returns a sampler of the new weights."""
         begun = time.monotonic()
         await self._start_rollouts(step, sampler)
         batch = await self._producer.collect(step)
@@ -120,14 +120,14 @@ class TrainingLoop:
         return stepped.sampler
 
     async def _start_rollouts(self, step: int, sampler: Sampler) -> None:
-        """Begin the episodes that the newest weights may sample: this step's, and later ones' within the lag."""
+        """Begin the episodes of this step, and of later ones within the lag, with the newest weights."""
         due = self._producer.due(step)
         weights = await self._checkpointer.save_sampler(step) if due else None
         for one in due:
             self._producer.start(one, sampler, step, weights)
 
     async def _resume_rollouts(self, first: int) -> None:
-        """Begin the episodes that were pending at the last checkpoint, with the weights that sampled them."""
+        """Begin the episodes that were pending at the last checkpoint, with the same weights as before."""
         by_id = {problem.id: problem for problem in self.dataset.problems}
         for step, pending in enumerate(self._checkpointer.state.get("pending", []), first):
             sampler = await self._checkpointer.sampler(pending["weights"])

@@ -1,6 +1,6 @@
 """The options of a training run, given as ``key=value`` on the command line.
 
-Nothing heavy is imported here, so a wrong option is reported before a model or a daemon is touched.
+Nothing heavy is imported here, so that a wrong option is reported at once.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def _none(value: object) -> object:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
-"""Several names, with commas between them."""
+"""Several names, separated by commas."""
 Table = Annotated[dict[str, str], BeforeValidator(_json)]
-"""A JSON object of texts."""
+"""A JSON object of strings."""
 OptionalText = Annotated[str | None, BeforeValidator(_none)]
 OptionalNumber = Annotated[float | None, BeforeValidator(_none)]
 
 
 class TrainOptions(BaseModel):
-    """All options of a run, passed whole to whatever needs one. Each docstring is the option's help text."""
+    """All options of a run. Each docstring is the option's help text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
-    # Who learns from whom
+    # Models
     student_model: str = "Qwen/Qwen3-8B"
     """A model of the service, a folder or Hugging Face name for the local engine, or ``tiny``."""
     teacher_model: OptionalText = "Qwen/Qwen3-32B"
@@ -54,11 +54,11 @@ class TrainOptions(BaseModel):
     teachers: Table = Field(default_factory=dict)
     """Other teachers for some problems: ``{"problem id or category": "model"}`` as JSON."""
     teacher_renderer_name: OptionalText = None
-    """The teacher's dialect, if it is of another model family; None for the one that fits the model."""
+    """The teacher's chat format (dialect), if it is of another model family; None for the one that fits the model."""
     teacher_system_prompt: OptionalText = None
-    """A system prompt for the teacher alone: a text, or ``@file``."""
+    """A system prompt that only the teacher sees: a text, or ``@file``."""
     base_url: OptionalText = None
-    """Address of a Tinker-compatible service; None for Tinker's own with an API key, and the local engine without."""
+    """Address of a Tinker-compatible service; None for Tinker's own if there is an API key, else the local engine."""
     engine: Literal["auto", "tinker", "local"] = "auto"
     """Where to sample and train: Tinker's service or this machine; ``auto`` takes the service if there is a key."""
     load_checkpoint_path: OptionalText = None
@@ -68,16 +68,16 @@ class TrainOptions(BaseModel):
     cvdp_jsonl_path: str = "bundled"
     """Problems to train on: ``bundled``, a JSONL file, or a Hugging Face data set id."""
     problem_ids: Names = ()
-    """Only these problems, with commas between them; empty for all."""
+    """Only these problems, separated by commas; empty for all."""
     categories: Names = ()
     """Only these categories, as ``3`` or ``cid003``; empty for all."""
     difficulties: Names = ()
     """Only these of ``easy``, ``medium`` and ``hard``; empty for all."""
     held_out: OptionalText = None
-    """Problems to test on and never train on: a share such as ``0.2``, ids with commas between them, or another source
-    of problems. They are evaluated before the first step, every ``eval_every`` steps and at the end."""
+    """Problems to test on and never train on: a fraction such as ``0.2``, ids separated by commas, or another source of
+    problems. They are evaluated before the first step, every ``eval_every`` steps and at the end."""
     env: Literal["agentic", "single_turn"] = "agentic"
-    """``agentic``: many turns in a shell. ``single_turn``: one completion with the files in it."""
+    """``agentic``: many turns in a shell. ``single_turn``: one completion that contains the files."""
     renderer_name: OptionalText = None
     """The student's chat format (dialect); None for the one that fits the model."""
     system_prompt: OptionalText = None
@@ -85,7 +85,7 @@ class TrainOptions(BaseModel):
     user_prompt: OptionalText = None
     """Replaces the problem's user message: a text, or ``@file``."""
     max_turns: int = Field(50, ge=1)
-    """Turns after which an episode is cut off and graded."""
+    """Maximum number of turns; then the episode ends and is graded."""
     max_tokens: int = Field(4096, ge=1)
     """Maximum number of tokens sampled in one turn."""
     max_trajectory_tokens: int = Field(32_768, ge=1)
@@ -93,27 +93,27 @@ class TrainOptions(BaseModel):
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature of the student."""
     timeout_seconds: float = Field(30.0, gt=0, le=7 * 24 * 3600)
-    """Seconds a command may run."""
+    """Time limit of a command in seconds."""
     reward: str = "default"
-    """A reward preset: default, staged, dense, compile or proxy."""
+    """Reward preset: default, staged, dense, compile or proxy."""
     reward_weights: Annotated[dict[str, Any], BeforeValidator(_json)] = Field(default_factory=dict)
     """Weights that replace some of the preset's, as JSON: ``{"tests": 2.0}``."""
     harness_feedback: int = Field(0, ge=0)
-    """How often the agent may submit its files within an episode, to learn which checks fail; progress is rewarded."""
+    """How often the agent may submit its files within an episode to read which checks fail; progress is rewarded."""
     progress_coef: float = Field(0.5, ge=0)
     """Total reward for progress between submissions, from no test passed to all."""
     constant_reward: OptionalNumber = None
     """Gives every episode this reward, for a control run that must not learn."""
 
-    # Credit
+    # Advantages
     kl_penalty_coef: float = Field(0.7, ge=0)
     """Weight of the KL to the teacher in the advantages; 0 uses no teacher."""
     kl_discount_factor: float = Field(0.0, ge=0, le=1)
-    """Discount with which a token is also charged for the KL of later tokens; 0 charges it for its own KL only."""
+    """Discount factor for the KL of later tokens, which is added to a token's own; 0 uses only its own KL."""
     kl_clip: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
-    """Bound on the advantage that a token gets from the KL; None for no bound."""
+    """Bound on the part of a token's advantage that comes from the KL; None for no bound."""
     kl_budget: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
-    """Nats of |KL| after which the rest of an episode gets no KL; None for no limit."""
+    """Sum of |KL| in nats after which the rest of an episode gets no KL; None for no limit."""
     kl_weight_thinking: float = Field(1.0, ge=0)
     """Weight of the KL of tokens in the student's thinking."""
     kl_weight_text: float = Field(1.0, ge=0)
@@ -128,7 +128,7 @@ class TrainOptions(BaseModel):
 
     # Steps
     num_steps: int = Field(100, ge=1)
-    """Steps in the whole run, including those done before it was resumed."""
+    """Total number of steps, including those done before the run was resumed."""
     batch_size: int = Field(1, ge=1)
     """Problems in each step."""
     group_size: int = Field(1, ge=1)
@@ -136,9 +136,9 @@ class TrainOptions(BaseModel):
     learning_rate: float = Field(1e-4, gt=0)
     """Learning rate of Adam, after the warm-up."""
     lr_schedule: Literal["constant", "linear"] = "constant"
-    """Learning rate schedule: ``linear`` falls to ``lr_final`` of the learning rate at the last step."""
+    """Learning rate schedule: ``linear`` falls to ``lr_final`` times the learning rate at the last step."""
     lr_final: float = Field(0.05, ge=0, le=1)
-    """Share of the learning rate at which the linear schedule ends."""
+    """Fraction of the learning rate at which the linear schedule ends."""
     warmup_steps: int = Field(0, ge=0)
     """Steps over which the learning rate rises from 0."""
     lora_rank: int = Field(32, ge=0)
@@ -148,64 +148,65 @@ class TrainOptions(BaseModel):
     loss_reduction: Literal["sum", "mean"] = "sum"
     """Whether the loss is the sum or the mean over sampled tokens."""
     num_substeps: int = Field(1, ge=1)
-    """Optimizer steps into which a batch is divided."""
+    """Number of optimizer steps per batch."""
     adam_beta2: float = Field(0.95, ge=0, lt=1)
-    """Decay of Adam's mean of squared gradients."""
+    """Adam's beta2: decay of its mean of squared gradients."""
     grad_clip_norm: float = Field(0.0, ge=0)
     """Bound on the gradient's norm; 0 for none."""
     pipeline: bool = False
     """Sample the next batch while this one is trained on; the same as ``max_lag=1``."""
     max_lag: int = Field(0, ge=0)
-    """How many steps the weights that sample may be behind the trained ones, so that batches are sampled ahead."""
+    """How many steps the sampling weights may be behind the trained ones, so that batches are sampled ahead."""
     curriculum: Literal["none", "difficulty", "pass_rate"] = "none"
-    """How problems are chosen: shuffled in each epoch, easy ones first, or preferring those solved only sometimes."""
+    """Order of the problems: shuffled in each epoch, easy ones first, or preferring those solved only sometimes."""
     seed: int = Field(0, ge=0)
-    """Seed of the order of problems, the held-out share, the samples and new weights."""
+    """Seed for the order of problems, the held-out fraction, sampling and new weights."""
     rollout_retries: int = Field(3, ge=0)
     """How often an episode is played again after a fault of the machine or the service."""
     min_survivors: int = Field(1, ge=1)
-    """Episodes that must survive such faults, or the group is dropped and counted."""
+    """Minimum number of episodes left in a group after such faults; a smaller group is dropped and counted."""
     max_concurrent: int = Field(64, ge=1)
     """Maximum number of episodes at the same time."""
     service_wait_seconds: float = Field(60.0, gt=0)
-    """How long to wait for a Tinker service that does not answer when the run starts; later ten times as long."""
+    """Seconds to wait for a Tinker service that does not answer when the run starts; later ten times as long."""
 
     # The run
     log_path: str = "runs/train"
     """The run's folder."""
     behavior_if_log_dir_exists: LogDirBehavior = "resume"
-    """What to do if that folder already holds a run: resume it, delete it, ask, or refuse."""
+    """What to do if that folder already contains a run: resume it, delete it, ask, or refuse."""
     eval_every: int = Field(20, ge=0)
-    """Steps between evaluations; 0 for none."""
+    """Steps between evaluations; 0 evaluates only before the first step and after the last."""
     eval_episodes: int = Field(0, ge=0)
-    """Fresh episodes in each evaluation, split over its problems; 0 for none, but one of each held-out problem."""
+    """New episodes per evaluation, split over its problems, at least one for each held-out problem; 0 plays only
+    those."""
     save_every: int = Field(20, ge=0)
     """Steps between checkpoints that are kept; 0 keeps only the last."""
     annotate_transcripts: bool = True
     """Add the sampled tokens, with the student's and the teacher's log-probabilities, to the transcripts."""
     resume_every: int = Field(1, ge=1)
-    """Steps between the checkpoints for resuming a run, of which the last two are kept."""
+    """Steps between the checkpoints for resuming a run; the last two are kept."""
     wandb_project: OptionalText = None
-    """Weights & Biases project to log to; None for no logging there."""
+    """Weights & Biases project to log to; None for none."""
     wandb_name: OptionalText = None
-    """Name of the run there."""
+    """Name of the run on Weights & Biases."""
 
     @model_validator(mode="after")
-    def _together(self) -> TrainOptions:
+    def _check_combinations(self) -> TrainOptions:
         self.reward_config()
         for name in ("renderer_name", "teacher_renderer_name"):
             value = getattr(self, name)
             if value is not None and value not in RENDERER_NAMES:
-                raise ValueError(f"{name}: no renderer {value!r}; there are {', '.join(RENDERER_NAMES)}")
+                raise ValueError(f"{name}: unknown renderer {value!r}; choose one of {', '.join(RENDERER_NAMES)}")
         if self.harness_feedback and self.env == "single_turn":
-            raise ValueError("harness_feedback: an episode of one completion has no turn to submit in; env=agentic has")
+            raise ValueError("harness_feedback: env=single_turn has no turns to submit in; choose env=agentic")
         if self.min_survivors > self.group_size:
             raise ValueError(f"min_survivors: {self.min_survivors} is more than group_size={self.group_size}")
         return self
 
     @property
     def lag(self) -> int:
-        """How many steps the weights that sample may be behind."""
+        """How many steps the sampling weights may be behind."""
         return max(self.max_lag, int(self.pipeline))
 
     @property
@@ -214,11 +215,11 @@ class TrainOptions(BaseModel):
         return self.kl_penalty_coef > 0 and (self.teacher_model is not None or bool(self.teachers))
 
     def kl_weights(self) -> dict[Kind, float]:
-        """The weight of the KL, by the kind of token."""
+        """The weight of the KL by kind of token."""
         return {"thinking": self.kl_weight_thinking, "text": self.kl_weight_text, "call": self.kl_weight_call}
 
     def reward_config(self) -> RewardWeights:
-        """The reward's weights. Raises `UsageError` that names the option."""
+        """The weights of the reward. Raises `UsageError` that names the option."""
         try:
             weights = RewardWeights.preset(self.reward)
         except UsageError as error:
@@ -229,7 +230,7 @@ class TrainOptions(BaseModel):
             raise UsageError(f"reward_weights: {_first(error)}") from error
 
     def learning_rate_at(self, step: int) -> float:
-        """The learning rate of a step; the first step is 0."""
+        """The learning rate of a step, counted from 0."""
         rate = self.learning_rate * min(1.0, (step + 1) / (self.warmup_steps + 1))
         if self.lr_schedule == "constant":
             return rate
@@ -237,7 +238,7 @@ class TrainOptions(BaseModel):
         return rate * (1 - (1 - self.lr_final) * done)
 
     def text_of(self, name: str) -> str | None:
-        """A text option, read from its file where it is given as ``@file``. Raises `UsageError`."""
+        """The value of a text option, read from its file if it is ``@file``. Raises `UsageError`."""
         value = getattr(self, name)
         if value is None or not value.startswith("@"):
             return value if value is None else str(value)
@@ -247,27 +248,14 @@ class TrainOptions(BaseModel):
             raise UsageError(f"{name}: {value[1:]} cannot be read: {error}") from error
 
 
-def parse_options(arguments: Sequence[str], defaults: Mapping[str, Any] | None = None) -> TrainOptions:
-    """The options of a command line.
-
-    Args:
-        arguments: ``key=value`` each.
-        defaults: Values to take for what is not given, instead of the general ones.
-
-    Raises:
-        UsageError: An option that is unknown, given twice or has a wrong value; its name is in the message.
-    """
-    return build_options(split_arguments(arguments), defaults)
-
-
 def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
-    """``key=value`` texts as a table. Raises `UsageError`."""
+    """Split ``key=value`` arguments. Raises `UsageError` for another form, or for an option that is given twice."""
     given: dict[str, str] = {}
     for argument in arguments:
         name, equals, value = argument.lstrip("-").partition("=")
         name = name.strip().replace("-", "_")
         if not equals:
-            raise UsageError(f"{argument!r} is no option; options are given as name=value, such as learning_rate=1e-4")
+            raise UsageError(f"{argument!r} is not an option; give options as name=value, such as learning_rate=1e-4")
         if name in given:
             raise UsageError(f"{name}: given twice, as {given[name]!r} and as {value!r}")
         given[name] = value
@@ -275,14 +263,22 @@ def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def build_options(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> TrainOptions:
-    """The options from a table of values; otherwise like `parse_options`."""
+    """Build the options.
+
+    Args:
+        given: Values by name, as text or with their type.
+        defaults: Replace the general default values.
+
+    Raises:
+        UsageError: An option is unknown or has a wrong value; the message names it.
+    """
     unknown = [name for name in given if name not in TrainOptions.model_fields]
     if unknown:
         import difflib
 
         near = difflib.get_close_matches(unknown[0], TrainOptions.model_fields, n=2)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"{unknown[0]}: there is no such option{hint}")
+        raise UsageError(f"{unknown[0]}: unknown option{hint}")
     try:
         return TrainOptions(**{**(defaults or {}), **given})
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The training options in words, made from `TrainOptions` itself."""
+"""The help text of the training options, generated from `TrainOptions`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ WIDEST = 120
 
 
 def describe_options(width: int | None = None) -> str:
-    """Every option with its default and its description.
+    """All options with their defaults and descriptions.
 
     Args:
-        width: Columns to fill; those of the terminal, `WIDEST` at most, without it.
+        width: Columns to fill; by default those of the terminal, but at most `WIDEST`.
     """
     columns = max(40, min(width or shutil.get_terminal_size().columns, WIDEST))
-    lines = ["Options, given as name=value, each with its default:", ""]
+    lines = ["Options, as name=value, with their defaults:", ""]
     for name, field in TrainOptions.model_fields.items():
         lines.append(f"  {name}={_default(field.get_default(call_default_factory=True))}")
         lines += textwrap.wrap(

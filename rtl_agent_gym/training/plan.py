@@ -1,4 +1,4 @@
-"""What can be wrong with a run before it has begun, found without loading a model or touching a service."""
+"""Plans a run: checks its options and chooses its problems and models, without loading a model or using a service."""
 
 from __future__ import annotations
 
@@ -17,66 +17,66 @@ from .options import TrainOptions, build_options
 from .published import check_hub, renderer_for
 
 CHARACTERS_A_TOKEN = 8
-"""No vocabulary here does better on prose; a prompt that does not even fit so is too long for certain."""
+"""More than any vocabulary here achieves on prose, so a prompt that is too long at this ratio is certainly too long."""
 
 
 @dataclass(frozen=True)
 class Models:
-    """The models of a run, by the names that its engine knows."""
+    """The models of a run, by the names that its engine uses."""
 
     student: str
     teacher: str | None
     tokenizer: str
-    """Of the student."""
+    """The student's tokenizer."""
     renderer: str
     """The student's dialect."""
     system_prompt: str | None = None
-    """None for the environment's own; likewise the next."""
+    """None for the environment's default; so is `user_prompt`."""
     user_prompt: str | None = None
 
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """Models that are made on this machine for a run, instead of published ones."""
+    """Models that are built on this machine for a run, instead of published ones."""
 
     name: str
-    """What ``student_model`` and ``teacher_model`` call them."""
+    """Their name in ``student_model`` and ``teacher_model``."""
     renderer: str
-    """The dialect that they speak."""
+    """Their dialect."""
     defaults: Mapping[str, Any]
-    """Of a run without a service that names no other student."""
+    """Default options of a run without a service whose student is of this recipe."""
     make: Callable[[TrainOptions, Models], Models]
-    """Makes those that the options name, and gives the run's models with the made ones in their places."""
+    """Builds the models that the options name, and returns the run's models with their paths."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run whose options are sound."""
+    """A run with checked options."""
 
     options: TrainOptions
     engine: Literal["local", "tinker"]
     problems: list[Problem]
-    """To train on."""
+    """Problems to train on."""
     models: Models
-    """Where a recipe makes them, `ModelRecipe.make` gives the real ones."""
+    """With the names of a recipe's models; `ModelRecipe.make` replaces them."""
     held_out: list[Problem]
-    """To evaluate only."""
+    """Problems that are only evaluated."""
     recipe: ModelRecipe | None = None
     warnings: tuple[str, ...] = ()
-    """What the run will not do as its options may suggest."""
+    """Where the run will not do what its options suggest."""
 
     def is_made(self, model: str | None) -> bool:
-        """Whether a model is one of the recipe's."""
+        """Whether the recipe makes this model."""
         return self.recipe is not None and model == self.recipe.name
 
 
 def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe | None = None) -> Plan:
-    """The run that options ask for.
+    """Plan a run.
 
     Args:
-        given: The options by name, values as text or as what they are.
+        given: Options by name, with values as text or with their type.
         rl: Reinforcement learning: no teacher, unless the options name one.
-        recipe: Models that can be made here.
+        recipe: Models that can be built on this machine.
 
     Raises:
         UsageError: An option is wrong; the message begins with its name.
@@ -113,23 +113,23 @@ def _is_local(engine: str, base_url: str | None) -> bool:
 
 def _check_engine(o: TrainOptions, recipe: ModelRecipe | None) -> Literal["local", "tinker"]:
     if importlib.util.find_spec("tinker") is None or importlib.util.find_spec("tinker_cookbook") is None:
-        raise UsageError("training needs packages that are missing; pip install 'rtl-agent-gym[train,local]'")
+        raise UsageError("packages for training are missing; pip install 'rtl-agent-gym[train,local]'")
     if _is_local(o.engine, o.base_url):
         missing = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
         if missing:
-            raise UsageError(f"engine: the local one needs {', '.join(missing)}; pip install 'rtl-agent-gym[local]'")
+            raise UsageError(f"engine: local needs {', '.join(missing)}; pip install 'rtl-agent-gym[local]'")
         return "local"
     if not has_key():
-        what = f"base_url={o.base_url} asks" if o.base_url else "engine=tinker asks"
+        what = f"base_url={o.base_url}" if o.base_url else "engine=tinker"
         raise UsageError(
-            f"TINKER_API_KEY: {what} for a service, and there is no key; export one, store one with "
-            "`tinker auth login`, or take engine=local"
+            f"TINKER_API_KEY: {what} needs a key, and there is none; export one, store one with `tinker auth login`, "
+            "or choose engine=local"
         )
     if o.lora_rank == 0:
-        raise UsageError("lora_rank: 0 trains all weights, which only engine=local can; give a rank such as 32")
+        raise UsageError("lora_rank: 0 trains all weights, which only engine=local supports; give a rank such as 32")
     for name in ("student_model", "teacher_model"):
         if recipe is not None and getattr(o, name) == recipe.name:
-            raise UsageError(f"{name}: the {recipe.name} models are for engine=local; name a model of the service")
+            raise UsageError(f"{name}: the {recipe.name} models need engine=local; name a model of the service")
     return "tinker"
 
 
@@ -138,14 +138,16 @@ def _choose_problems(o: TrainOptions) -> tuple[list[Problem], list[Problem]]:
     found = _load(o, "cvdp_jsonl_path", o.cvdp_jsonl_path, ids=list(o.problem_ids) or None)
     if not found:
         raise UsageError(
-            f"cvdp_jsonl_path: {o.cvdp_jsonl_path} has no problem that can be scored here and that problem_ids, "
-            "categories and difficulties leave"
+            f"cvdp_jsonl_path: {o.cvdp_jsonl_path} has no problem that can be scored here and matches problem_ids, "
+            "categories and difficulties"
         )
     problems, held_out = _hold_out(o, found)
     if not problems:
         raise UsageError(f"held_out: {o.held_out} leaves no problem to train on")
     if o.held_out is not None and not held_out:
-        raise UsageError(f"held_out: {o.held_out} holds out none of {len(found)} problems; give more, ids or a source")
+        raise UsageError(
+            f"held_out: {o.held_out} holds out none of {len(found)} problems; give a larger fraction, ids or a source"
+        )
     known = {problem.id for problem in problems} | {category_name(problem.category) for problem in problems}
     for name in o.teachers:
         if name not in known:
@@ -154,7 +156,7 @@ def _choose_problems(o: TrainOptions) -> tuple[list[Problem], list[Problem]]:
 
 
 def _hold_out(o: TrainOptions, problems: list[Problem]) -> tuple[list[Problem], list[Problem]]:
-    """Problems split by ``held_out``: a share, ids or a source, from which nothing is trained on either."""
+    """The problems to train on and to test on. ``held_out`` is a fraction, ids or a source."""
     if o.held_out is None:
         return problems, []
     try:
@@ -174,7 +176,7 @@ def _hold_out(o: TrainOptions, problems: list[Problem]) -> tuple[list[Problem], 
 
 
 def _load(o: TrainOptions, option: str, source: str, ids: list[str] | None = None) -> list[Problem]:
-    """The problems of a source that the filters leave and that can be scored here."""
+    """The problems of a source that match the filters and can be scored here."""
     try:
         filters = {"categories": list(o.categories) or None, "difficulties": list(o.difficulties) or None}
         return scorable(load_problems(source, ids=ids, **filters))[0]
@@ -187,11 +189,11 @@ def _load(o: TrainOptions, option: str, source: str, ids: list[str] | None = Non
 def _check_models(
     o: TrainOptions, engine: str, recipe: ModelRecipe | None, published: Sequence[tuple[str, str]]
 ) -> Models:
-    """The models by name, each published one known and with a dialect that fits it."""
+    """The models, after checking that the published ones are known and their dialects fit."""
     renderer = o.renderer_name or (recipe.renderer if recipe is not None else "")
     made = recipe is not None and o.student_model == recipe.name
     if recipe is not None and made and renderer.partition("_")[0] != recipe.renderer.partition("_")[0]:
-        raise UsageError(f"renderer_name: {renderer} does not fit the {recipe.name} models; take {recipe.renderer}")
+        raise UsageError(f"renderer_name: {renderer} does not fit the {recipe.name} models; choose {recipe.renderer}")
     for option, model in published:
         if option == "student_model":
             renderer = renderer_for(model, o.renderer_name, engine, option, "renderer_name")
@@ -208,6 +210,6 @@ def _check_prompts(o: TrainOptions, problems: Sequence[Problem]) -> None:
         fewest = len(problem.prompt) // CHARACTERS_A_TOKEN
         if fewest >= o.max_trajectory_tokens:
             raise UsageError(
-                f"max_trajectory_tokens: the prompt of {problem.id} alone has more than {fewest} tokens, and the "
-                f"limit is {o.max_trajectory_tokens}"
+                f"max_trajectory_tokens: the prompt of {problem.id} has more than {fewest} tokens, and the limit for "
+                f"the episode is {o.max_trajectory_tokens}"
             )

@@ -1,33 +1,32 @@
-"""What a person sees while a run goes on: one line a step, and a live one for the step under way."""
+"""Shows a run's progress: one line per step, and a live line for the current step."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-BAR = "▁▂▃▄▅▆▇█"
+BARS = "▁▂▃▄▅▆▇█"
 
 
 class Progress:
     """Prints the steps of a run. A context manager: leaving it ends the live line.
 
     Args:
-        total: Steps of the whole run.
-        console: Where to print; stderr by default, so that stdout stays free for a program.
+        total: Number of steps of the run.
+        console: Where to print; by default stderr, so that stdout is free for machine-readable output.
     """
 
     def __init__(self, total: int, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self._total = total
         self._status = Status("", console=self.console)
-        self._episodes, self._asked, self._step = 0, 0, 0
+        self._played, self._episodes, self._step = 0, 0, 0
         self._doing = ""
         self._recent: deque[float] = deque(maxlen=10)
         self._rates: deque[float] = deque(maxlen=40)
@@ -37,27 +36,25 @@ class Progress:
             self._status.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._status.stop()
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
+    def print(self, text: str) -> None:
+        """Print a line above the live one."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def begin(self, step: int, doing: str, episodes: int = 0) -> None:
-        """Something begins, with so many episodes to play."""
-        self._step, self._doing, self._asked, self._episodes = step, doing, episodes, 0
+        """Show a new activity on the live line, with the number of episodes to play."""
+        self._step, self._doing, self._episodes, self._played = step, doing, episodes, 0
         self._show()
 
     def episode_done(self) -> None:
-        """One more episode is graded."""
-        self._episodes += 1
+        """Count a graded episode."""
+        self._played += 1
         self._show()
 
     def step_done(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """A step is done; its line stays."""
+        """Print the line of a completed step."""
         self._recent.append(float(metrics.get("time/total", 0.0)))
         if "pass_rate" in metrics:
             self._rates.append(float(metrics["pass_rate"]))
@@ -71,21 +68,11 @@ class Progress:
         ):
             if name in metrics:
                 parts.append(f"{label} {form.format(float(metrics[name]))}".strip())
-        left = self._left(step)
-        if left:
-            parts.append(f"left {left}")
-        parts.append(self._spark())
-        self.say("  ".join(parts))
-
-    def _left(self, step: int) -> str:
-        if not self._recent:
-            return ""
         seconds = (self._total - step - 1) * sum(self._recent) / len(self._recent)
-        return time.strftime("%-H:%M:%S" if seconds >= 3600 else "%-M:%S", time.gmtime(seconds))
-
-    def _spark(self) -> str:
-        return "".join(BAR[min(len(BAR) - 1, int(rate * len(BAR)))] for rate in self._rates)
+        left = time.strftime("%-H:%M:%S" if seconds >= 3600 else "%-M:%S", time.gmtime(seconds))
+        rates = "".join(BARS[min(len(BARS) - 1, int(rate * len(BARS)))] for rate in self._rates)
+        self.print("  ".join([*parts, f"left {left}", rates]))
 
     def _show(self) -> None:
-        played = f"  {self._episodes}/{self._asked} episodes" if self._asked else ""
+        played = f"  {self._played}/{self._episodes} episodes" if self._episodes else ""
         self._status.update(Text(f"step {self._step + 1}/{self._total}: {self._doing}{played}", style="dim"))

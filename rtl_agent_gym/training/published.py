@@ -1,4 +1,4 @@
-"""What is known of published models by their names: which dialect they speak, and whether the hub has them."""
+"""Published models: which dialect fits a model's name, and whether the Hugging Face hub has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..renderers import RENDERER_NAMES
 
 HUB_PATIENCE = 3.0
-"""Seconds that the hub has to say whether it has a model."""
+"""Seconds to wait for the hub's answer."""
 
 _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"openai/gpt-oss-\d+b", ("gpt_oss",)),
@@ -18,58 +18,58 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"Qwen/Qwen3-.*-Instruct(-\d+)?", ("qwen3_instruct",)),
     (r"Qwen/Qwen3-.*", ("qwen3", "qwen3_disable_thinking", "qwen3_instruct")),
 )
-"""Chat models by name, and the dialects that they speak, the best one first."""
+"""Names of chat models, and their dialects, the preferred one first."""
 
 _OTHER_PURPOSE = re.compile(r"Qwen/Qwen3-(?:.*-)?(Base|VL|Omni|Embedding|Reranker|ASR|TTS)(?:-.*)?")
-"""Models with a chat model's name that speak none of the dialects here, unless they were taught one."""
+"""Models whose names look like a chat model's, but that were not trained on a dialect here."""
 
 
-def renderer_for(model: str, asked: str | None, engine: str, model_option: str, option: str) -> str:
-    """The dialect of a model: the one asked for if it fits, or the best known.
+def renderer_for(model: str, requested: str | None, engine: str, model_option: str, option: str) -> str:
+    """The dialect of a model: the requested one if it fits, or the preferred one.
 
     Args:
-        model: Its name.
-        asked: The dialect that the options name.
+        model: The model's name.
+        requested: The dialect that the options name; None for none.
         engine: ``local`` or ``tinker``.
-        model_option: The option that names the model, for errors.
-        option: The one that names the dialect.
+        model_option: The option that names the model, for error messages.
+        option: The option that names the dialect, for error messages.
 
     Raises:
         UsageError: The model is unknown, or the dialect does not fit it.
     """
     other = _OTHER_PURPOSE.fullmatch(model)
-    if other is not None and asked is None:
-        what = "a base model, which was taught no dialect" if other[1] == "Base" else f"a {other[1]} model"
+    if other is not None and requested is None:
+        what = "a base model" if other[1] == "Base" else f"a {other[1]} model"
         raise UsageError(
-            f"{model_option}: {model} is {what}; take the chat model, or name the dialect that it has been taught "
-            f"with {option}, such as {option}=qwen3_instruct"
+            f"{model_option}: {model} is {what}, which was not trained on a dialect here; choose a chat model, or name "
+            f"the dialect that it was trained on with {option}, such as {option}=qwen3_instruct"
         )
     fitting = next((names for pattern, names in _FAMILIES if re.fullmatch(pattern, model)), None)
     if fitting is not None:
-        if asked is None:
+        if requested is None:
             return fitting[0]
-        if not any(asked == name or (name == "gpt_oss" and asked.startswith("gpt_oss")) for name in fitting):
-            raise UsageError(f"{option}: {asked} does not fit {model}; take {', '.join(fitting)}")
-        return asked
+        if not any(requested == name or (name == "gpt_oss" and requested.startswith("gpt_oss")) for name in fitting):
+            raise UsageError(f"{option}: {requested} does not fit {model}; choose {' or '.join(fitting)}")
+        return requested
     if engine != "local" and not model.startswith("tinker://"):
         raise UsageError(
-            f"{model_option}: {model!r} is unknown; the dialects here are those of Qwen3 and gpt-oss models"
+            f"{model_option}: {model!r} is unknown; Qwen3 and gpt-oss chat models of the service are supported"
         )
     if engine == "local" and not Path(model).is_dir() and "/" not in model:
-        raise UsageError(f"{model_option}: there is no folder {model!r}, and it is no name of the hub either")
-    if asked is None:
-        raise UsageError(f"{option}: no dialect is known for {model!r}; name one of {', '.join(RENDERER_NAMES)}")
-    return asked
+        raise UsageError(f"{model_option}: {model!r} is neither a folder nor a name on the Hugging Face hub")
+    if requested is None:
+        raise UsageError(f"{option}: the dialect of {model!r} is unknown; name one of {', '.join(RENDERER_NAMES)}")
+    return requested
 
 
 def check_hub(model: str, option: str) -> None:
-    """Raises `UsageError` for a model that is neither in the hub's cache on this machine nor on the hub itself."""
+    """Raise `UsageError` if a model is neither in the hub's cache on this machine nor on the hub."""
     import requests
     from huggingface_hub import constants, try_to_load_from_cache
 
     if isinstance(try_to_load_from_cache(model, "config.json"), str):
         return
-    advice = "give a folder as transformers saves them, or the name of a model that the hub has"
+    advice = "give a folder in the format of transformers, or the name of a model on the hub"
     if constants.HF_HUB_OFFLINE:
         raise UsageError(f"{option}: {model!r} is not on this machine, and HF_HUB_OFFLINE is set; {advice}")
     token = os.environ.get("HF_TOKEN")
@@ -86,4 +86,4 @@ def check_hub(model: str, option: str) -> None:
             f"({type(error).__name__}); {advice}"
         ) from error
     if found.status_code in (401, 403, 404):
-        raise UsageError(f"{option}: the hub has no model {model!r} that may be read from here; {advice}")
+        raise UsageError(f"{option}: the hub has no model {model!r}, or it needs another HF_TOKEN; {advice}")

@@ -1,6 +1,6 @@
-"""Graded episodes on disk, so that a resumed run plays none of them again.
+"""Keeps graded episodes on disk, so that a resumed run does not play them again.
 
-One file an episode, written atomically, kept until a checkpoint holds the step it belongs to.
+One file per episode, written atomically, and kept until its step is in a checkpoint.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def rollout_name(step: int, group: int, member: int) -> str:
 
 
 class RolloutStore:
-    """The episodes of the steps that are under way.
+    """The episodes of current steps.
 
     Args:
-        folder: Made when it is missing.
+        folder: Created if missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,18 +35,18 @@ class RolloutStore:
         folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, name: str) -> Trajectory | None:
-        """The episode of that name, or None."""
+        """The episode with this name, or None."""
         try:
             return _from_json(json.loads((self._folder / f"{name}.json").read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
 
     def put(self, name: str, trajectory: Trajectory) -> None:
-        """Keep an episode."""
+        """Save an episode."""
         write_atomically(self._folder / f"{name}.json", json.dumps(_to_json(trajectory)))
 
     def drop_before(self, step: int) -> None:
-        """Delete the episodes of steps before `step`, which a checkpoint holds by now."""
+        """Delete the episodes of steps before `step`."""
         for path in self._folder.glob(f"{PREFIX}*"):
             number = path.name.removeprefix(PREFIX)[:6]
             if number.isdigit() and int(number) < step:
@@ -54,7 +54,7 @@ class RolloutStore:
 
 
 def _to_json(trajectory: Trajectory) -> dict[str, Any]:
-    """Each observation as what it adds to the one before it, so that the file grows with the episode's length only."""
+    """As JSON, with only the new tokens of each observation, so that the size is linear in the episode's length."""
     rows: list[dict[str, Any]] = []
     before: list[int] = []
     for transition in trajectory.transitions:

@@ -1,13 +1,13 @@
-"""The episodes of each step: sampled ahead within the allowed lag, retried, and never played twice.
+"""Plays the episodes of each step: sampled ahead within the allowed lag, retried, and kept once they are graded.
 
-A fault of the machine or the service is retried in this order:
+After a fault of the machine or the service, these are retried, in this order:
 
-- a request, by `engines.guarded`;
-- an episode, in a new environment, ``rollout_retries`` times. A refused request is not retried: it costs the episode;
-- a step of which no group survived, after each of `PAUSES`.
+- the request, by `engines.guarded`;
+- the episode, in a new environment, ``rollout_retries`` times. A refused request is not retried: it costs the episode;
+- the step, if no group of it survived, after each of `PAUSES`.
 
-`ServiceDown` ends the run at once. The seed of each turn follows from the run's seed, the episode's name and the turn
-alone, so an episode that is played again samples the same tokens from the same weights.
+`ServiceDown` ends the run at once. The seed of a turn depends only on the run's seed, the episode's name and the turn's
+number, so an episode that is played again samples the same tokens from the same weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tinker_cookbook.rl.metric_util import compute_trajectory_metrics
 from tinker_cookbook.rl.rollouts import do_single_rollout
 from tinker_cookbook.rl.types import Env, Trajectory, TrajectoryGroup
 
-from ..engines.guarded import context_of
+from ..engines.guarded import context_length
 from ..engines.protocol import Sampler
 from ..envs.tinker_data import CVDPDataset
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown
@@ -39,7 +39,7 @@ from .rollout_store import RolloutStore, rollout_name
 logger = logging.getLogger(__name__)
 
 PAUSES = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
-"""Seconds to wait before a step is sampled again of which no group survived."""
+"""Seconds to wait before each retry of a step."""
 
 
 class SeededCompleter(TokenCompleter):
@@ -48,7 +48,7 @@ class SeededCompleter(TokenCompleter):
     Args:
         sampler: The weights.
         options: Limits, temperature and seed.
-        name: The episode's name; with the run's seed it decides what is drawn.
+        name: The episode's name, for the seeds.
     """
 
     def __init__(self, sampler: Sampler, options: TrainOptions, name: str) -> None:
@@ -58,25 +58,25 @@ class SeededCompleter(TokenCompleter):
     async def __call__(
         self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
     ) -> TokensWithLogprobs:
-        """The next turn. An episode without room for another token gets an empty one, cut off by length."""
+        """Sample the next turn. It is empty, with stop reason "length", if the episode's token limit is reached."""
         options = self._options
-        room = min(options.max_tokens, self._limit - model_input.length, max_tokens or options.max_tokens)
+        limit = min(options.max_tokens, self._limit - model_input.length, max_tokens or options.max_tokens)
         self._turn += 1
-        if room < 1:
+        if limit < 1:
             return TokensWithLogprobs([], [], "length")
         seed = turn_seed(options.seed, self._name, self._turn)
-        parameters = tinker.SamplingParams(max_tokens=room, temperature=options.temperature, stop=stop, seed=seed)
+        parameters = tinker.SamplingParams(max_tokens=limit, temperature=options.temperature, stop=stop, seed=seed)
         sequence = (await self._sampler.sample(model_input, 1, parameters)).sequences[0]
         return TokensWithLogprobs(list(sequence.tokens), list(sequence.logprobs or []), sequence.stop_reason)
 
 
 def token_limit(sampler: Sampler, options: TrainOptions) -> int:
-    """Tokens that an episode may have: as the options say, and no more than the model's context holds."""
-    return min(options.max_trajectory_tokens, context_of(sampler, None) or options.max_trajectory_tokens)
+    """Maximum number of tokens of an episode: the option's, or the model's context length if that is smaller."""
+    return min(options.max_trajectory_tokens, context_length(sampler) or options.max_trajectory_tokens)
 
 
 def turn_seed(seed: int, name: str, turn: int) -> int:
-    """A seed of 31 bits that follows from its arguments alone."""
+    """A seed of 31 bits that depends only on the arguments."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}/{turn}".encode()).digest()[:4], "big") >> 1
 
 
@@ -86,7 +86,7 @@ class PlayedGroup:
 
     problem: str
     tags: list[str]
-    """By which the cookbook groups metrics."""
+    """The tags by which the cookbook groups metrics."""
     trajectories: TrajectoryGroup
 
     @property
@@ -104,15 +104,15 @@ class Batch:
 
     groups: list[PlayedGroup] = field(default_factory=list)
     faults: list[SandboxError] = field(default_factory=list)
-    """Those that the machine or the service caused, one for each time that an episode was lost."""
+    """Faults of the machine or the service, one for each lost attempt at an episode."""
     dropped: int = 0
-    """Groups with too few survivors."""
+    """Number of groups with too few survivors."""
     lag: int = 0
-    """Steps that the weights were behind."""
+    """How many steps the sampling weights were behind."""
     seconds: float = 0.0
 
     def metrics(self) -> dict[str, Any]:
-        """What the episodes achieved, and how long it took."""
+        """The metrics of the episodes."""
         found: dict[str, Any] = compute_trajectory_metrics(
             [group.trajectories for group in self.groups], [group.tags for group in self.groups]
         )
@@ -130,31 +130,31 @@ class Batch:
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean; 0 of nothing."""
+    """The mean; 0 if there are no values."""
     return sum(values) / max(1, len(values))
 
 
 @dataclass(frozen=True)
 class PendingBatch:
-    """A step whose episodes are being played, or wait to be."""
+    """A step whose episodes have been started."""
 
     problems: list[Problem]
     version: int
-    """Steps that the sampling weights had seen."""
+    """Number of steps that the sampling weights were trained for."""
     weights: str | None
-    """Where a resumed run finds those weights; None where no checkpoint is written before the batch is collected."""
+    """Path of the saved sampling weights; None if no checkpoint is written before the batch is collected."""
     task: asyncio.Task[Batch]
 
 
 class RolloutProducer:
-    """Plays the episodes of the next steps, each with the newest weights that there are when it begins.
+    """Plays the episodes of the current and the next steps, each step with the newest weights when it begins.
 
     It owns a task for each pending step; `stop` ends them.
 
     Args:
-        options: The run's.
-        dataset: Chooses the problems and makes their environments.
-        folder: Where graded episodes are kept until a checkpoint holds their step.
+        options: The run's options.
+        dataset: Chooses the problems and creates their environments.
+        folder: Where graded episodes are kept until their step is in a checkpoint.
         progress: Where to show episodes and pauses.
     """
 
@@ -165,7 +165,7 @@ class RolloutProducer:
         self._pending: dict[int, PendingBatch] = {}
 
     def due(self, step: int) -> list[int]:
-        """The steps whose episodes may begin at the beginning of `step`, and have not."""
+        """The steps whose episodes may begin together with `step`, and have not begun yet."""
         ahead = range(step, min(step + self._options.lag + 1, self._options.num_steps))
         return [one for one in ahead if one not in self._pending]
 
@@ -175,23 +175,23 @@ class RolloutProducer:
         """Begin a step's episodes.
 
         Args:
-            step: Which step, counted from 0.
+            step: The step, counted from 0.
             sampler: The weights.
-            version: Steps that they have seen.
+            version: Number of steps they were trained for.
             weights: See `PendingBatch`.
-            problems: Those that were chosen before the run was interrupted; none to choose now.
+            problems: The problems that were chosen before an interruption; if empty, they are chosen now.
         """
         chosen = list(problems) or self._dataset.choose(step)
         task = asyncio.create_task(self._play_step(step, chosen, sampler))
         self._pending[step] = PendingBatch(chosen, version, weights, task)
 
     async def collect(self, step: int) -> Batch:
-        """The episodes of a step that was started.
+        """Wait for the episodes of a started step.
 
         Raises:
-            SandboxError: None survived, and not for a while.
-            RequestRefused: The service refused every one.
-            ServiceDown: It cannot be used any more.
+            SandboxError: No group survived, after all retries.
+            RequestRefused: The service refused every episode.
+            ServiceDown: The service cannot be used any more.
         """
         pending = self._pending[step]
         self._progress.begin(step, "playing", len(pending.problems) * self._options.group_size)
@@ -201,14 +201,14 @@ class RolloutProducer:
         return batch
 
     def pending(self) -> list[dict[str, Any]]:
-        """For a checkpoint: what to start again in a resumed run, in the order of the steps."""
+        """What a resumed run must start again, in the order of the steps; for a checkpoint."""
         return [
             {"problems": [problem.id for problem in one.problems], "version": one.version, "weights": one.weights}
             for one in self._pending.values()
         ]
 
     async def stop(self) -> None:
-        """End the episodes that are under way. Idempotent."""
+        """Cancel the running episodes. Idempotent."""
         tasks = [one.task for one in self._pending.values()]
         for task in tasks:
             task.cancel()
@@ -226,18 +226,18 @@ class RolloutProducer:
                 text = f"the service refused every episode of step {step + 1}: {faults[-1]}"
                 raise RequestRefused(text) from faults[-1]
             if pause is not None:
-                text = f"step {step + 1}: every episode was lost to faults (see logs.log); again in {pause:g} s"
+                text = f"step {step + 1}: every episode was lost to faults (see logs.log); retrying in {pause:g} s"
                 logger.warning("%s", text)
-                self._progress.say(text)
+                self._progress.print(text)
                 await asyncio.sleep(pause)
         raise SandboxError(
             f"every group of step {step + 1} was lost to faults of the machine or the service, {len(PAUSES) + 1} times "
             f"over {sum(PAUSES):g} s; see logs.log, repair the machine (rtl-agent-gym doctor), "
-            "and start the same command again to go on from here"
+            "and start the same command again to resume the run"
         )
 
     async def _play_groups(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
-        """The step's groups, all at once. A group that is lost is counted, and the others go on."""
+        """Play the step's groups concurrently. Lost groups are counted."""
         faults: list[SandboxError] = []
         async with asyncio.TaskGroup() as tasks:
             groups = [
@@ -250,7 +250,7 @@ class RolloutProducer:
     async def _play_group(
         self, step: int, number: int, problem: Problem, sampler: Sampler, faults: list[SandboxError]
     ) -> PlayedGroup | None:
-        """The graded episodes of a group; None if too few survived. Adds to `faults`."""
+        """Play and grade a group; None if too few episodes survived. Adds to `faults`."""
         o = self._options
         builder = self._dataset.group(problem, o.group_size)
 
@@ -295,12 +295,12 @@ class RolloutProducer:
 
 
 async def _roll_out(policy: TokenCompleter, env: Env) -> Trajectory:
-    """A rollout. A cancellation that nobody asked this task for is a connection that broke, not the end of the run."""
+    """Play an episode. If its work is cancelled but this task is not, a connection broke; that costs the episode."""
     try:
         return await do_single_rollout(policy, env)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        logger.warning("a rollout was cancelled from below", exc_info=True)
-        raise SandboxLost("the rollout's work was cancelled from below") from error
+        logger.warning("a rollout's work was cancelled", exc_info=True)
+        raise SandboxLost("the rollout's work was cancelled, although the run goes on") from error

@@ -1,18 +1,18 @@
-"""A run's folder: what is written, in which order, and what a later run can trust of it.
+"""A run's folder, and the order in which its files are written.
 
 ::
 
     config.json          the options
-    metrics.jsonl        one line a step
-    checkpoints.jsonl    one line a checkpoint, written once its weights are safe
-    logs.log             what was logged
-    code.diff            the commit, and what differed from it
-    transcripts/         one file an episode
-    episodes/            graded episodes of steps that no checkpoint holds yet
+    metrics.jsonl        one line per step
+    checkpoints.jsonl    one line per checkpoint, written after its weights are saved
+    logs.log             the log
+    code.diff            the code's commit, and the uncommitted changes
+    transcripts/         one file per episode
+    episodes/            graded episodes of steps that are in no checkpoint yet
     report.html          the curves
 
-A step counts as done once its checkpoint's line is complete. That line carries the step's metrics, so a run killed
-between the two files loses nothing and counts nothing twice.
+A step counts once the line of its checkpoint is complete. That line also has the step's metrics, so a run that is
+killed between the two files loses nothing and counts nothing twice.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ CHANGEABLE = {
     "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
     "wandb_project", "wandb_name", "max_concurrent", "rollout_retries", "base_url", "service_wait_seconds",
 }  # fmt: skip
-"""Options that may differ when a run is resumed, because they change no step."""
+"""Options that may differ when a run is resumed, because they do not affect its steps."""
 
 logger = logging.getLogger("rtl_agent_gym")
 
 
 class RunFolder:
-    """The files of one run. One process at a time owns the folder; the lock goes with the process, however it ends."""
+    """The files of one run. One process at a time holds the folder's lock, which ends with the process."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).expanduser()
@@ -56,25 +56,25 @@ class RunFolder:
 
     @property
     def episodes(self) -> Path:
-        """The folder of graded episodes that no checkpoint holds yet."""
+        """The folder of graded episodes that are in no checkpoint yet."""
         return self.path / "episodes"
 
     def open(self, config: Mapping[str, Any], behavior: LogDirBehavior) -> None:
-        """Make the folder, or take over the one that is there.
+        """Create the folder, or open an existing one.
 
         Raises:
-            UsageError: It is there and must not be, holds a run with other options, or another process uses it.
+            UsageError: The folder exists but must not, has a run with other options, or another process uses it.
         """
         try:
-            taken = self.path.exists() and any(self.path.iterdir())
+            exists = self.path.exists() and any(self.path.iterdir())
             self.path.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"log_path: {self.path} cannot be used as a folder: {reason}") from error
-        if taken:
-            self._take_over(behavior)
+        if exists:
+            self._open_existing(behavior)
             self.path.mkdir(parents=True, exist_ok=True)
-        self._acquire()
+        self._lock()
         self._check_same_run(config)
         write_atomically(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
         if not (self.path / DIFF).exists():
@@ -92,27 +92,27 @@ class RunFolder:
         self._owned.close()
 
     def add_checkpoint(self, record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> None:
-        """Add a checkpoint whose weights are safe, with the metrics of the steps since the last one.
+        """Add a checkpoint whose weights are saved, with the metrics of the steps since the last one.
 
-        The steps count once the first line is on the disk.
+        The steps count once the checkpoint's line is on disk.
         """
         _append(self.path / CHECKPOINTS, {**record, "metrics": metrics})
         for row in metrics:
             _append(self.path / METRICS, row)
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """The checkpoints so far, oldest first; a line that a crash cut short does not count."""
+        """The checkpoints, oldest first, without a line that a crash cut off."""
         return _read(self.path / CHECKPOINTS)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The metrics so far, one row a step."""
+        """The metrics, one row per step."""
         return _read(self.path / METRICS)
 
     def repair(self) -> dict[str, Any] | None:
-        """Bring the files to the last checkpoint's state, and return that checkpoint; None when there is none.
+        """Restore the files to the last checkpoint's state, and return that checkpoint; None if there is none.
 
-        Metrics of steps that no checkpoint holds are removed: these steps will be done again. Metrics that were not
-        written before the crash come from the checkpoint.
+        Removes the metrics of steps after the checkpoint, which will be repeated. Adds metrics that were not written
+        before a crash, from the checkpoint.
         """
         records = self.checkpoints()
         done = int(records[-1]["batch"]) if records else 0
@@ -123,11 +123,11 @@ class RunFolder:
                 write_atomically(self.path / path, "".join(json.dumps(line) + "\n" for line in lines))
         return records[-1] if records else None
 
-    def _take_over(self, behavior: LogDirBehavior) -> None:
+    def _open_existing(self, behavior: LogDirBehavior) -> None:
         if behavior == "ask":
             if not sys.stdin.isatty():
                 raise UsageError(
-                    f"log_path: {self.path} exists and nobody can be asked; "
+                    f"log_path: {self.path} exists, and there is no terminal to ask what to do; "
                     "set behavior_if_log_dir_exists=resume, delete or raise"
                 )
             answer = input(f"{self.path} exists. What do you want to do? [resume, delete, exit]: ").strip()
@@ -137,15 +137,13 @@ class RunFolder:
         if behavior == "raise":
             raise UsageError(f"log_path: {self.path} exists; choose another, or behavior_if_log_dir_exists=resume")
         if not (self.path / CONFIG).exists():
-            raise UsageError(
-                f"log_path: {self.path} is not empty and holds no run of this program; choose another folder"
-            )
+            raise UsageError(f"log_path: {self.path} is not empty and has no run; choose another folder")
         if behavior == "delete":
-            self._acquire()
+            self._lock()
             self.close()
             shutil.rmtree(self.path)
 
-    def _acquire(self) -> None:
+    def _lock(self) -> None:
         import fcntl
 
         handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -157,7 +155,7 @@ class RunFolder:
         self._owned.callback(os.close, handle)
 
     def _check_same_run(self, config: Mapping[str, Any]) -> None:
-        """A resumed run must have the options that it began with, except those in `CHANGEABLE`."""
+        """Raise `UsageError` if options other than `CHANGEABLE` differ from those of the run to resume."""
         try:
             before = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -169,20 +167,20 @@ class RunFolder:
         for name in sorted(set(before) | set(now)):
             if name not in CHANGEABLE and before.get(name) != now.get(name):
                 raise UsageError(
-                    f"{name}: {self.path} holds a run with {before.get(name)!r}, and this one asks for "
-                    f"{now.get(name)!r}; take another log_path, or behavior_if_log_dir_exists=delete"
+                    f"{name}: the run in {self.path} has {before.get(name)!r}, not {now.get(name)!r}; choose another "
+                    "log_path, or behavior_if_log_dir_exists=delete"
                 )
 
 
 def code_state() -> str:
-    """The commit of this package's checkout and what differs from it; a note where it is no checkout."""
+    """The commit of this package's checkout and the uncommitted changes; a note if it is not a checkout."""
     root = Path(__file__).resolve().parent
     found = ""
     for command in (["git", "rev-parse", "HEAD"], ["git", "diff", "--no-color", "HEAD"]):
         try:
             found += subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=20, check=True).stdout
         except (OSError, subprocess.SubprocessError):
-            return found or "installed from a package; there is no commit to name\n"
+            return found or "installed from a package, so there is no commit\n"
     return found
 
 
@@ -198,11 +196,11 @@ def _read(path: Path) -> list[dict[str, Any]]:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in lines[:-1] if line]  # a crash may have left a part behind the last line feed
+    return [json.loads(line) for line in lines[:-1] if line]  # a crash may have cut off the last line
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file completely or not at all."""
+    """Write a file atomically."""
     scratch = path.with_name(f".{path.name}.tmp")
     with scratch.open("w", encoding="utf-8") as stream:
         stream.write(text)

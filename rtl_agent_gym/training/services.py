@@ -1,4 +1,4 @@
-"""Which engine a run trains on, and what is done with its checkpoints."""
+"""The engine of a run: the local one or Tinker's service."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from typing import Any, Literal, TypeVar
 import tinker
 
 from ..engines.connect import Connection, connect
-from ..engines.guarded import GuardedSampler, GuardedTrainer, Requests, context_of
+from ..engines.guarded import GuardedSampler, GuardedTrainer, Requests, context_length
 from ..engines.protocol import Pending, Sampler, Service, Trainer
 from ..engines.threads import in_thread
 from ..engines.translation import Request
-from ..engines.watch import Tell
+from ..engines.watch import ShowLine
 from ..errors import RTLGymError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Status = Literal["success", "errored", "interrupted"]
-"""How a session with a service ended, in the SDK's words."""
+"""How a session with a service ended, in the SDK's terms."""
 
-CLOSING: dict[Status, float] = {"success": 30.0, "errored": 10.0, "interrupted": 0.5}
-"""Seconds that an engine has to close, by how the run ended."""
-DELETING = 30.0
-"""Seconds that a service has to delete a checkpoint."""
-LONGER = 10.0
-"""How many times as long a silent service is waited for in the midst of a run."""
+CLOSE_TIMEOUT: dict[Status, float] = {"success": 30.0, "errored": 10.0, "interrupted": 0.5}
+"""Seconds to wait for an engine to close, by how the run ended."""
+DELETE_TIMEOUT = 30.0
+"""Seconds to wait for a service to delete a checkpoint."""
+RUNNING_PATIENCE = 10.0
+"""Once a run has begun, it waits this many times longer for a service that does not answer."""
 
 
 @dataclass
 class Engine:
-    """A service, and the few things in which services differ."""
+    """An engine behind guards, with the few operations that differ between the local engine and a service."""
 
     service: Service
     kind: Literal["local", "tinker"]
@@ -46,77 +46,79 @@ class Engine:
     _closed: bool = False
 
     async def close(self, status: Status) -> None:
-        """End the session, and what the engine runs in this process. Idempotent.
+        """End the session, and the engine's thread in this process. Idempotent.
+
+        If that takes longer than `CLOSE_TIMEOUT`, it returns: the thread ends with the process, and the service ends
+        sessions of silent clients by itself.
 
         Args:
-            status: How the run ended. An engine that does not close in time, see `CLOSING`, is left to the process's
-                end, or to the service, which ends a session whose client is silent.
+            status: How the run ended.
 
         Raises:
-            ServiceError: The service did not take note.
+            ServiceError: The service did not end the session.
         """
         end: Any = getattr(self.service, "close", None)
         if end is None or self._closed:
             return
         self._closed = True
         try:
-            async with asyncio.timeout(CLOSING[status]):
+            async with asyncio.timeout(CLOSE_TIMEOUT[status]):
                 with self.requests.translating(Request("closing the session")):
-                    # In a thread: while the SDK connects, its lock keeps `close` waiting; a local engine ends its work.
+                    # It may block: the SDK holds a lock while it connects, and the local engine finishes its work.
                     ended = await in_thread(end if self.kind == "local" else lambda: end(status))
                     if ended is not None:
                         await ended
         except TimeoutError:
-            logger.warning("the engine did not close within %.0f s", CLOSING[status])
+            logger.warning("the engine did not close within %.0f s", CLOSE_TIMEOUT[status])
 
     async def trainer(self, model: str, rank: int, seed: int, state: str | None, *, optimizer: bool) -> Trainer:
-        """A trainer: fresh, or from a saved state, with its optimizer if asked for.
+        """Create a trainer: new, or from a saved state, with the saved optimizer if requested.
 
         Raises:
             UsageError: There is no such model or state.
-            ServiceError: The service does not make it.
+            ServiceError: The service failed to create it.
             ServiceDown: The service cannot be used.
         """
         service, option = self.service, "student_model" if state is None else "load_checkpoint_path"
         if state is None:
             self._check_model(option, model)
-            make = partial(service.create_lora_training_client, model, rank, seed)
+            create = partial(service.create_lora_training_client, model, rank, seed)
         elif optimizer:
-            make = partial(service.create_training_client_from_state_with_optimizer, state)
+            create = partial(service.create_training_client_from_state_with_optimizer, state)
         else:
-            make = partial(service.create_training_client_from_state, state)
-        client = await self._make(Request("making the trainer", option, state or model), make)
+            create = partial(service.create_training_client_from_state, state)
+        client = await self._create(Request("creating the trainer", option, state or model), create)
         return GuardedTrainer(client, self.requests, self._context(client, model))
 
     async def sampler(self, path: str) -> Sampler:
-        """A sampler of saved weights. Raises as `trainer` does."""
-        asked = Request("making a sampler", "checkpoint", path)
-        client = await self._make(asked, partial(self.service.create_sampling_client, model_path=path))
+        """Create a sampler of saved weights. Raises like `trainer`."""
+        request = Request("creating a sampler", "checkpoint", path)
+        client = await self._create(request, partial(self.service.create_sampling_client, model_path=path))
         return GuardedSampler(client, self.requests, self._context(client, None))
 
     async def published(self, option: str, model: str) -> Sampler:
-        """A sampler of a model as it was published; of saved weights where `model` is a ``tinker://`` path.
+        """Create a sampler of a published model, or of saved weights if `model` is a ``tinker://`` path.
 
         Args:
-            option: The option that names it, for the error.
-            model: Its name.
+            option: The option that names the model, for error messages.
+            model: The model's name.
         """
         if model.startswith("tinker://"):
-            make = partial(self.service.create_sampling_client, model_path=model)
+            create = partial(self.service.create_sampling_client, model_path=model)
         else:
             self._check_model(option, model)
-            make = partial(self.service.create_sampling_client, base_model=model)
-        client = await self._make(Request(f"making a sampler of {model}", option, model), make)
+            create = partial(self.service.create_sampling_client, base_model=model)
+        client = await self._create(Request(f"creating a sampler of {model}", option, model), create)
         return GuardedSampler(client, self.requests, self._context(client, model))
 
     async def delete(self, path: str) -> None:
-        """Delete saved weights that nothing refers to any more. A failure costs space and nothing else."""
+        """Delete saved weights that are not needed any more. A failure is only logged."""
         if self.connection is None:
             shutil.rmtree(path, ignore_errors=True)
             return
         base_url = self.connection.base_url
         try:
-            async with asyncio.timeout(DELETING):
+            async with asyncio.timeout(DELETE_TIMEOUT):
                 with self.requests.translating(Request("deleting a checkpoint")):
                     client = await in_thread(lambda: tinker.RestClient(base_url=base_url))
                     await client.delete_checkpoint_from_tinker_path(path)
@@ -128,31 +130,31 @@ class Engine:
             self.connection.check_model(option, model)
 
     def _context(self, client: Any, model: str | None) -> int | None:
-        """Tokens that a client's model takes."""
+        """The context length of a client's model."""
         contexts = self.connection.contexts if self.connection is not None else {}
         if not contexts:
-            return context_of(client, None)
+            return context_length(client)
         name = client.get_base_model() if hasattr(client, "get_base_model") else model
         return contexts.get(name or "")
 
-    async def _make(self, asked: Request, make: Callable[[], Pending[T]]) -> T:
-        """What a service makes; its methods block until it is connected."""
+    async def _create(self, request: Request, create: Callable[[], Pending[T]]) -> T:
+        """Create a client. A service's methods block until it is connected, so they are called in a thread."""
 
-        async def made() -> T:
-            return await (make() if self.connection is None else await in_thread(make))
+        async def send() -> T:
+            return await (create() if self.connection is None else await in_thread(create))
 
-        return await self.requests.ask(asked, made)
+        return await self.requests.with_retries(request, send)
 
 
 def local_engine(checkpoints: Path, seed: int) -> Engine:
-    """The engine in this process, which saves below `checkpoints`."""
+    """The local engine, with its checkpoints in the folder `checkpoints`."""
     from ..engines.local import LocalEngineConfig, LocalServiceClient  # needs torch
 
-    made: Any = LocalServiceClient(LocalEngineConfig(checkpoint_dir=checkpoints, seed=seed))
-    return Engine(made, "local")
+    service: Any = LocalServiceClient(LocalEngineConfig(checkpoint_dir=checkpoints, seed=seed))
+    return Engine(service, "local")
 
 
-async def tinker_engine(base_url: str | None, tell: Tell | None = None, patience: float = 60.0) -> Engine:
-    """Tinker's service, or a compatible one. Raises as `engines.connect.connect` does."""
-    connection = await connect(base_url, tell, patience)
+async def tinker_engine(base_url: str | None, show: ShowLine | None = None, patience: float = 60.0) -> Engine:
+    """Tinker's service, or a compatible one. Raises like `engines.connect.connect`."""
+    connection = await connect(base_url, show, patience)
     return Engine(connection.service, "tinker", connection.requests, connection)

@@ -1,12 +1,10 @@
-"""One step of the optimizer on a batch of datums."""
+"""Trains on one batch, and saves the result."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import tinker
 import torch
@@ -21,12 +19,13 @@ from .options import TrainOptions
 async def optimize(
     trainer: Trainer, data: Sequence[tinker.Datum], learning_rate: float, options: TrainOptions
 ) -> dict[str, float]:
-    """Train on a batch, in one optimizer step or several, and return the optimizer's metrics.
+    """Train on a batch, in one or more optimizer steps, and return the optimizer's metrics.
 
-    All requests are made before the first is awaited: a service then needs no turn of its clock between them.
+    All requests are sent before the first is awaited, so that the service can execute them without a pause.
 
     Raises:
-        ServiceError: One of them failed. What the others did is not known; the trainer cannot be used any more.
+        ServiceError: A request failed. It is unknown which of the others were executed, so the trainer cannot be used
+            any more.
     """
     adam = tinker.AdamParams(
         learning_rate=learning_rate,
@@ -41,12 +40,18 @@ async def optimize(
         requests.append((trainer.forward_backward(inputs, options.loss_fn), trainer.optim_step(adam)))
     logprobs: list[torch.Tensor] = []
     metrics: dict[str, float] = {"optim/lr": learning_rate}
-    with _cancelling([request for pair in requests for request in pair]):
+    try:
         for gradient, step in requests:
             output = await gradient
             logprobs += [found["logprobs"].to_torch() for found in output.loss_fn_outputs]
             for name, value in ((await step).metrics or {}).items():
                 metrics[name if "/" in name else f"optim/{name}"] = float(value)
+    except BaseException:
+        for pair in requests:
+            for request in pair:
+                if isinstance(request, Answer):
+                    request.cancel()
+        raise
     if any(_sampled([datum]) for datum in data):
         metrics |= {name: float(value) for name, value in compute_kl_sample_train(list(data), logprobs).items()}
     return metrics
@@ -58,10 +63,11 @@ class Stepped:
 
     metrics: dict[str, float]
     sampler: Sampler
-    """Of the new weights."""
+    """Sampler of the new weights."""
     state_path: str | None = None
-    """The checkpoint, if one was asked for."""
+    """Path of the checkpoint, if one was requested."""
     sampler_path: str | None = None
+    """Path of the weights for sampling, if they were requested."""
 
 
 async def step_and_save(
@@ -73,15 +79,15 @@ async def step_and_save(
     state: str | None = None,
     weights: str | None = None,
 ) -> Stepped:
-    """`optimize`, unless there is nothing to train on, and save.
+    """`optimize`, unless `data` is empty, and save.
 
     Args:
-        trainer: See `optimize`, also for the next three.
-        data: The batch.
-        learning_rate: The rate.
-        options: The run's.
-        state: A name for the checkpoint; None for none.
-        weights: A name for weights to sample from later; None for none.
+        trainer: See `optimize`.
+        data: See `optimize`.
+        learning_rate: See `optimize`.
+        options: See `optimize`.
+        state: Name of the checkpoint to save; None for none.
+        weights: Name of the weights for sampling to save; None for none.
     """
     metrics = await optimize(trainer, data, learning_rate, options) if data else {}
     sampler = await trainer.save_weights_and_get_sampling_client()
@@ -90,31 +96,20 @@ async def step_and_save(
     return Stepped(metrics, sampler, state_path, sampler_path)
 
 
-@contextlib.contextmanager
-def _cancelling(requests: Sequence[Any]) -> Iterator[None]:
-    """Withdraws the requests, as far as possible, if one of them fails."""
-    try:
-        yield
-    except BaseException:
-        for request in requests:
-            if isinstance(request, Answer):
-                request.cancel()
-        raise
-
-
 def _sampled(data: Sequence[tinker.Datum]) -> float:
+    """Number of sampled tokens."""
     return sum(float(datum.loss_fn_inputs["mask"].to_torch().sum()) for datum in data)
 
 
 def _for_engine(datum: tinker.Datum, divisor: float) -> tinker.Datum:
-    """The datum as a loss takes it: without the mask, its advantages divided, since engines sum over tokens."""
+    """The datum without its mask, which engines reject, and with its advantages divided by `divisor`."""
     scaled = with_inputs(datum, advantages=datum.loss_fn_inputs["advantages"].to_torch() / max(1.0, divisor))
     inputs = {name: value for name, value in scaled.loss_fn_inputs.items() if name != "mask"}
     return tinker.Datum(model_input=datum.model_input, loss_fn_inputs=inputs)
 
 
 def _split(data: Sequence[tinker.Datum], parts: int) -> list[Sequence[tinker.Datum]]:
-    """Nearly equal parts, none of them empty."""
+    """Split data into nearly equal parts, none of them empty."""
     parts = max(1, min(parts, len(data)))
     bounds = [round(number * len(data) / parts) for number in range(parts + 1)]
     return [data[begin:end] for begin, end in pairwise(bounds)]

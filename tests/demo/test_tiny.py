@@ -1,4 +1,4 @@
-"""The tiny model's texts fit the real environment and the renderer; the made models do what they are made for."""
+"""The tiny models' texts match the real environment and the renderer; the built models behave as intended."""
 
 from __future__ import annotations
 

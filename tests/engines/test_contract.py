@@ -1,7 +1,7 @@
-"""What every engine must do, tried on the one in this process and, where there is a key, on Tinker's service.
+"""The contract of every engine, tested on the local one and, if there is a key, on Tinker's service.
 
-It is also tried on the engine in this process behind autospecs of the SDK's own classes, so that a method whose
-signature changes there fails here, and behind the guards that a run puts in front of any engine.
+It is also tested on the local engine behind autospecs of the SDK's classes, so that a changed signature in the SDK
+fails here, and behind the guards that a run uses for any engine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Engine:
 
 
 class _Later:
-    """A future of the local engine, whose result is put behind an autospec."""
+    """A future of the local engine whose result is wrapped in an autospec."""
 
     def __init__(self, below: Any, kind: type) -> None:
         self._below, self._kind = below, kind
@@ -58,7 +58,7 @@ MAKES = {
 
 
 def behind_spec(kind: type, below: Any) -> Any:
-    """`below`, to be called by the signatures of one of the SDK's classes alone."""
+    """`below`, which can be called only with the signatures of one of the SDK's classes."""
     spec = create_autospec(kind, instance=True)
     for name in dir(kind):
         if name.startswith("_") or not callable(getattr(kind, name)) or not hasattr(below, name):
@@ -73,7 +73,7 @@ def behind_spec(kind: type, below: Any) -> Any:
 
 
 class Guarded:
-    """The service as a run asks it: through `services.Engine`."""
+    """The service as a run uses it: through `services.Engine`."""
 
     def __init__(self, engine: services.Engine) -> None:
         self._engine = engine

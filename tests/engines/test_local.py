@@ -1,4 +1,4 @@
-"""What only the engine in this process can show: exact gradients, repeatable runs, shared memory, a free event loop."""
+"""The local engine's own promises: exact gradients, repeatable runs, shared memory, an unblocked event loop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def datum(ids: list[int], **inputs: list[float]) -> tinker.Datum:
 
 
 def textbook(loss_fn: str, logprobs: torch.Tensor, inputs: dict[str, list[float]]) -> torch.Tensor:
-    """The losses as the papers have them, token by token."""
+    """The losses as defined in the papers, token by token."""
     loss = torch.zeros((), dtype=logprobs.dtype)
     for index, logprob in enumerate(logprobs):
         if loss_fn == "cross_entropy":

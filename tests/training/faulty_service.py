@@ -1,4 +1,4 @@
-"""The local engine's service with chosen requests that fail as the SDK has them fail."""
+"""The local engine behind a proxy in which chosen requests fail with the SDK's exceptions."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def status_error(kind: type[tinker.APIStatusError], status: int) -> Fault:
 
 
 def no_connection() -> Exception:
-    """What it raises when it gives up connecting."""
+    """What the SDK raises when it cannot connect."""
     return tinker.APIConnectionError(request=httpx.Request("POST", "http://service/api"))
 
 
 def failed(category: RequestErrorCategory) -> Fault:
-    """What its futures raise for a request that came to nothing."""
+    """What the SDK's futures raise for a failed request."""
     return lambda: tinker.RequestFailedError("Request failed: boom", request_id="1", category=category)
 
 
 class Faulty:
-    """A client in front of another; results of it are put in front of as well.
+    """A proxy of a client, and of the clients that it creates.
 
     Args:
-        below: The other one.
-        faults: By method: what a call raises, by its number over all clients, counted from 0, or for ``"always"``.
-            Whatever it raises, it has been carried out below.
+        below: The client.
+        faults: By method: what a call raises, by its number over all clients, counted from 0, or for ``"always"``. The
+            call is executed nevertheless.
         calls: How often each method has been called.
-        lost: Methods whose faulty calls are not carried out.
+        lost: Methods whose faulty calls are not executed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Faulty:
         return call
 
     def in_front_of(self, result: Any) -> Any:
-        """A client that a call gave, with the same faults."""
+        """A proxy of a created client, with the same faults."""
         if type(result).__name__ in ("LocalTrainingClient", "LocalSamplingClient"):
             return Faulty(result, self._faults, self.calls, self._lost)
         return result

@@ -1,4 +1,4 @@
-"""Whole runs with scripts in the model's place: the environments, vocabularies and harness are real."""
+"""Complete runs with scripts instead of a model: the environments, vocabularies and harness are real."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rtl_agent_gym.training.checkpointer import Checkpointer
 from rtl_agent_gym.training.dataset import make_dataset, token_bytes_of
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
-from rtl_agent_gym.training.options import parse_options
+from rtl_agent_gym.training.options import build_options, split_arguments
 from rtl_agent_gym.training.plan import Models, Plan
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.rollout_store import rollout_name
@@ -30,7 +30,7 @@ STEPS = 2
 
 @dataclass
 class Scripted:
-    """Tinker's service with scripts in the model's place: each member of a group says its own."""
+    """Tinker's service with scripts instead of a model, one for each member of a group."""
 
     scripts: list[list[str]]
     data: list[list[Any]] = field(default_factory=list)
@@ -72,8 +72,8 @@ class Scripted:
 
 
 def make_plan(folder: Path, problems: Sequence[Problem], *arguments: str, held_out: Sequence[Problem] = ()) -> Plan:
-    """The plan of a run that speaks Qwen3's dialect."""
-    o = parse_options([f"log_path={folder}", "eval_every=0", *arguments])
+    """The plan of a run with Qwen3's dialect."""
+    o = build_options(split_arguments([f"log_path={folder}", "eval_every=0", *arguments]))
     models = Models("s", o.teacher_model, "Qwen/Qwen3-8B", "qwen3")
     return Plan(o, "tinker", list(problems), models, list(held_out))
 
@@ -88,8 +88,8 @@ async def run(
 
     Args:
         plan: From `make_plan`.
-        service: In the place of the engine, its trainer and its sampler.
-        make_teacher: Makes the teacher.
+        service: Replaces the engine, its trainer and its sampler.
+        make_teacher: Creates the teacher.
         prepare: Called before the first step.
     """
     folder = RunFolder(plan.options.log_path)

@@ -1,4 +1,4 @@
-"""Two tokenizations of the same bytes, on both real vocabularies."""
+"""Aligning two tokenizations of the same bytes, with both real vocabularies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from rtl_agent_gym.training.teachers import Sampled
-from rtl_agent_gym.training.teachers.align import Passage, align, spread_kl
+from rtl_agent_gym.training.teachers.align import Group, Passage, Tokens, align_passage, spread_kl
 from rtl_agent_gym.training.teachers.cross import CrossTokens
 
 TEXT = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(list(" \n\t{}[]:;<=module")))).filter(bool)
@@ -26,6 +26,10 @@ def qwen() -> Renderer:
 @pytest.fixture(scope="module")
 def harmony() -> Renderer:
     return get_renderer("gpt_oss")
+
+
+def align(student_lengths: list[int], teacher_lengths: list[int], passage: Passage) -> list[Group]:
+    return align_passage(Tokens(student_lengths), Tokens(teacher_lengths), passage)
 
 
 def _ids(dialect: Renderer, text: str) -> list[int]:
@@ -45,7 +49,7 @@ def test_groups_spell_the_same_bytes_and_conserve_the_total(
 ) -> None:
     student, teacher = _ids(harmony, text), _ids(qwen, text)
     size = len(text.encode())
-    groups = align(_lengths(harmony, student), _lengths(qwen, teacher), [Passage(0, 0, size)])
+    groups = align(_lengths(harmony, student), _lengths(qwen, teacher), Passage(0, 0, size))
     for group in groups:
         assert b"".join(map(harmony.codec.token_bytes, student[slice(*group.student)])) == b"".join(
             map(qwen.codec.token_bytes, teacher[slice(*group.teacher)])
@@ -66,7 +70,7 @@ def test_groups_spell_the_same_bytes_and_conserve_the_total(
 def test_exact_for_identical_tokenizers(qwen: Renderer, text: str) -> None:
     ids = _ids(qwen, text)
     lengths = _lengths(qwen, ids)
-    groups = align(lengths, lengths, [Passage(0, 0, sum(lengths))])
+    groups = align(lengths, lengths, Passage(0, 0, sum(lengths)))
     assert [(g.student, g.teacher) for g in groups] == [((n, n + 1), (n, n + 1)) for n in range(len(ids))]
     own, other = [-float(n) for n in range(len(ids))], [-0.5 * n for n in range(len(ids))]
     assert spread_kl(groups, own, other, len(ids))[0] == [a - b for a, b in zip(own, other, strict=True)]
@@ -74,14 +78,14 @@ def test_exact_for_identical_tokenizers(qwen: Renderer, text: str) -> None:
 
 def test_a_token_across_the_edge_of_a_passage_is_left_out() -> None:
     # The student's tokens end at 2, 5, 9; the passage is 3..9; the teacher's at 1, 3, 6 within it.
-    groups = align([2, 3, 4], [1, 2, 3], [Passage(3, 0, 6)])
+    groups = align([2, 3, 4], [1, 2, 3], Passage(3, 0, 6))
     assert [(g.student, g.teacher) for g in groups] == []  # 5 is the teacher's 2, where it has no boundary
-    groups = align([2, 3, 4], [2, 4], [Passage(3, 0, 6)])
+    groups = align([2, 3, 4], [2, 4], Passage(3, 0, 6))
     assert [(g.student, g.teacher) for g in groups] == [((2, 3), (1, 2))]
 
 
 def test_kl_of_a_group_is_shared_evenly() -> None:
-    groups = align([1, 1], [2], [Passage(0, 0, 2)])
+    groups = align([1, 1], [2], Passage(0, 0, 2))
     assert spread_kl(groups, [-1.0, -2.0], [-1.0], 2) == ([-1.0, -1.0], [1.0, 1.0])
 
 
@@ -115,7 +119,7 @@ QWEN_TURNS = [
 
 
 class Recorder:
-    """Stands for a teacher's weights: gives each token a number and keeps what it was asked."""
+    """Replaces a teacher's weights: gives each token a log-probability by its id, and records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []

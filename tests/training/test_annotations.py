@@ -1,4 +1,4 @@
-"""What a training step adds to its transcripts: the viewer shows what the teacher thinks of each sampled token."""
+"""Training adds tokens and log-probabilities to transcripts; the viewer shows each token's KL to the teacher."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TURNS = [call("echo 'ä' > rtl/a.sv; ls"), f"Done.{END}"]
 
 @dataclass
 class Certain:
-    """A teacher that finds every token equally likely, and counts how often it is asked."""
+    """A teacher that gives every token the same probability, and records the requests."""
 
     asked: list[int] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Submissions in a training run: their reward is in the total and reaches the gradient; their metrics are written."""
+"""Submissions in a training run: their reward is in the total and affects the gradient; their metrics are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problems that are held out: chosen by a share, ids or a source; never trained on; evaluated in real containers."""
+"""Held-out problems: chosen by a fraction, ids or a source; never trained on; evaluated in real containers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_held_out_is_refused(held_out: str, says: str) -> None:
 
 
 class GivesUp(Scripted):
-    """Says the scripts in training, and gives up at once in every other episode."""
+    """Follows the scripts in training, and gives up at once in all other episodes."""
 
     async def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Any:
         self.texts.setdefault(sampling_params.seed, f"Done.{END}")

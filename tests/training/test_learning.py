@@ -1,4 +1,4 @@
-"""The job without a key, in short: a real student, real containers, the real harness."""
+"""A short run without an API key: a real student, real containers, the real harness."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ def test_ctrl_c_leaves_a_report_and_no_containers(tmp_path: Path, environment: d
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert "goes on from here" in errors
+    assert "the same command resumes the run" in errors
     assert (folder / "report.html").exists()
     assert RunFolder(folder).checkpoints()

@@ -1,4 +1,4 @@
-"""The loop on the real engine: what reaches the gradient, what is saved, what a crash costs."""
+"""The loop on the local engine: what affects the gradient, what is saved, what a crash costs."""
 
 from __future__ import annotations
 

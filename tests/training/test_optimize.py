@@ -1,4 +1,4 @@
-"""What goes to the engine for a step."""
+"""The data sent to the engine in a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rtl_agent_gym.training.step import optimize  # noqa: E402
 
 @dataclass
 class Trainer:
-    """Keeps the advantages of each step."""
+    """Records the advantages of each step."""
 
     steps: list[list[float]] = field(default_factory=list)
 

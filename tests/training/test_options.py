@@ -1,4 +1,4 @@
-"""Options: defaults, values, and mistakes that are told at once with the option's name."""
+"""Options: defaults, values, and errors that name the option and are reported at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rtl_agent_gym.demo.tiny_episode import PROBLEM_ID
 from rtl_agent_gym.engines.credentials import STORED, has_key
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.training import plan
-from rtl_agent_gym.training.options import TrainOptions, parse_options
+from rtl_agent_gym.training.options import TrainOptions, build_options, split_arguments
 from rtl_agent_gym.training.options_help import describe_options
 from rtl_agent_gym.training.plan import Plan
 
@@ -27,8 +27,12 @@ CONTRACT = {
 }  # fmt: skip
 
 
+def parsed(*arguments: str) -> TrainOptions:
+    return build_options(split_arguments(arguments))
+
+
 def plan_run(given: dict[str, Any], *, rl: bool = False) -> Plan:
-    """The plan of a command line, where the tiny models can be made."""
+    """The plan of a run that may use the tiny models."""
     return plan.plan_run(given, rl=rl, recipe=TINY)
 
 
@@ -63,9 +67,9 @@ def test_defaults_are_the_documented_ones() -> None:
 
 
 def test_values_are_read_from_text() -> None:
-    options = parse_options(
-        ["learning_rate=3e-4", "problem_ids=a,b", "pipeline=true", "kl_clip=0.5", "teacher_model=none",
-         'reward_weights={"tests": 2}', "--num-steps=7"]
+    options = parsed(
+        "learning_rate=3e-4", "problem_ids=a,b", "pipeline=true", "kl_clip=0.5", "teacher_model=none",
+        'reward_weights={"tests": 2}', "--num-steps=7",
     )  # fmt: skip
     assert (options.learning_rate, options.problem_ids, options.pipeline) == (3e-4, ("a", "b"), True)
     assert (options.kl_clip, options.teacher_model, options.num_steps) == (0.5, None, 7)
@@ -73,11 +77,11 @@ def test_values_are_read_from_text() -> None:
 
 
 def test_zero_coefficients_are_legal() -> None:
-    assert parse_options(["kl_penalty_coef=0", "reward_coef=0"]).reward_coef == 0
+    assert parsed("kl_penalty_coef=0", "reward_coef=0").reward_coef == 0
 
 
 def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
-    options = parse_options(["learning_rate=1", "lr_schedule=linear", "num_steps=11", "warmup_steps=1"])
+    options = parsed("learning_rate=1", "lr_schedule=linear", "num_steps=11", "warmup_steps=1")
     assert options.learning_rate_at(0) == pytest.approx(0.5)
     assert options.learning_rate_at(10) == pytest.approx(0.05)
 
@@ -116,8 +120,8 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
             {"teacher_model": "Qwen/Qwen3-30B-A3B-Base", "renderer_name": "qwen3"},
             "teacher_model: .*teacher_renderer_name=",
         ),
-        ({"reward_coef": "0", "kl_penalty_coef": "0"}, "reward_coef: .*nothing would be learnt"),
-        ({"reward_coef": "0", "teacher_model": "none"}, "nothing would be learnt"),
+        ({"reward_coef": "0", "kl_penalty_coef": "0"}, "reward_coef: .*nothing would be learned"),
+        ({"reward_coef": "0", "teacher_model": "none"}, "nothing would be learned"),
     ],
 )
 def test_a_mistake_is_told_with_the_options_name(
@@ -173,11 +177,11 @@ RL = {"problem_ids": PROBLEM_ID}
 def test_a_reward_that_is_its_own_baseline_is_refused_without_a_teacher_and_told_of_with_one() -> None:
     for options in ({"group_size": "1"}, {"group_size": "1", "baseline": "batch"}):
         with pytest.raises(
-            UsageError, match=r"^baseline: .*every advantage would be 0; take baseline=running, or group"
+            UsageError, match=r"^baseline: .*every advantage would be 0; choose baseline=running, or group"
         ):
             plan_run(RL | options, rl=True)
         [warning] = plan_run(RL | options | {"reward_coef": "1"}).warnings
-        assert "not learnt from" in warning
+        assert "has no effect, only the teacher does" in warning
         assert "baseline=running" in warning
     for options in (
         {"group_size": "2"},
@@ -198,11 +202,11 @@ def test_the_default_job_with_a_key_says_that_the_reward_does_not_count(monkeypa
 
 def test_other_temperatures_and_a_kl_without_a_teacher_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     [warning] = plan_run({"temperature": "0.7"}).warnings
-    assert warning.startswith("temperature: tokens are drawn at 0.7, and their log-probabilities are of that")
+    assert warning.startswith("temperature: tokens are sampled at 0.7, and their log-probabilities are of that")
     [warning] = plan_run({"kl_penalty_coef": "0.5"}, rl=True).warnings
-    assert warning.startswith("kl_penalty_coef: there is no teacher")
+    assert warning.startswith("kl_penalty_coef: has no effect without a teacher")
     monkeypatch.setenv("TINKER_API_KEY", "tml-k")
-    assert any("the service does not say" in one for one in plan_run({"temperature": "0.7"}).warnings)
+    assert any("the service does not document" in one for one in plan_run({"temperature": "0.7"}).warnings)
 
 
 def test_a_base_model_that_was_taught_a_dialect_can_be_named_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""The first minute with a Tinker service: what is wrong is said in a line, soon, with the right exit code.
+"""Errors while connecting to a Tinker service: reported soon, in one line, with the right exit code.
 
-The SDK is the real one, and talks to a server on loopback.
+The SDK is the real one, and connects to a server on loopback.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def lines(text: str) -> list[str]:
     [
         ({"*": (401, NO)}, 2, "TINKER_API_KEY: the service does not accept the key: .*401.*computer says no"),
         ({"create_session": (401, NO)}, 2, "TINKER_API_KEY: the service does not accept the key"),
-        ({"*": (402, NO)}, 3, "billing does not allow it: .*402"),
-        ({"get_server_capabilities": (402, NO)}, 3, "billing does not allow it: .*402"),
-        ({"create_model": (402, NO)}, 3, "billing does not allow it: .*402"),
+        ({"*": (402, NO)}, 3, "the account has a billing problem: .*402"),
+        ({"get_server_capabilities": (402, NO)}, 3, "the account has a billing problem: .*402"),
+        ({"create_model": (402, NO)}, 3, "the account has a billing problem: .*402"),
         ({"*": (429, NO)}, 3, "base_url: http://127.0.0.1:.*429.*given up after 3 s"),
         ({"*": (503, NO)}, 3, "base_url: http://127.0.0.1:.*503.*given up after 3 s"),
         ({"*": (404, NO)}, 2, "base_url: there is no Tinker service at http://127.0.0.1"),
@@ -74,7 +74,7 @@ def lines(text: str) -> list[str]:
         (
             {"create_model": (200, PENDING), "retrieve_future": (200, {"error": "boom", "category": "server"})},
             3,
-            "making the trainer: Request failed: boom; given up after 3 s",
+            "creating the trainer: Request failed: boom; given up after 3 s",
         ),
     ],
 )
@@ -167,7 +167,7 @@ def test_the_script_says_so_of_a_closed_port_and_of_a_wrong_key(run_script: Any,
         assert (wrong_key.wait(), nobody.wait()) == (2, 3)
     said_of_key, said_of_port = lines(wrong_key.stderr), lines(nobody.stderr)
     assert len(said_of_key) == 1
-    assert re.search(r"base_url: http://127.*Connection refused.* again in 1 s", said_of_port[0])
+    assert re.search(r"base_url: http://127.*Connection refused.* retrying in 1 s", said_of_port[0])
     assert re.search(r"^error: base_url: http://127.*Connection refused.* given up after 3 s", said_of_port[-1])
     assert len(said_of_port) <= 3
 

@@ -1,4 +1,4 @@
-"""What a service that fails in the midst of a run costs: an episode, a pause or the run, never a step taken twice."""
+"""Failures of a service during a run cost an episode, a pause or the run; no step counts twice."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_a_request_that_changes_nothing_is_made_again(toy: Any, home: Path
     "method", ["forward_backward", "optim_step", "save_state", "save_weights_and_get_sampling_client"]
 )
 async def test_a_step_that_failed_counts_once(toy: Any, home: Path, method: str, carried_out: bool) -> None:
-    """Whether or not the service had carried the request out."""
+    """Whether or not the service had executed the request."""
     whole = await played(toy, home, "whole", None)
     calls = {"forward_backward": 1, "optim_step": 1, "save_state": 1, "save_weights_and_get_sampling_client": 2}
     service: list[Faulty] = []
@@ -166,7 +166,7 @@ async def test_a_teacher_that_refuses_everything_leaves_the_reward(toy: Any, hom
 
 
 class Scores:
-    """A sampler that notes what it is asked to score."""
+    """A sampler that records what it scores."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
@@ -181,7 +181,7 @@ class Scores:
 
 
 async def test_the_teacher_reads_what_its_context_holds_less_one() -> None:
-    """The service samples a token behind the prompt."""
+    """The service samples one token after the prompt."""
     below: Any = Scores()
     sampler = GuardedSampler(below, Requests(), context=5)
     found = await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2, 3, 4, 5, 6]))
@@ -213,7 +213,7 @@ def test_a_futures_error_is_judged_by_the_status_behind_it() -> None:
 
 
 async def test_a_service_that_falls_silent_is_told_of_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtl_agent_gym.engines.watch.QUIET", 0.02)
+    monkeypatch.setattr("rtl_agent_gym.engines.watch.PROBE_EVERY", 0.02)
     told: list[str] = []
 
     async def probe() -> None:

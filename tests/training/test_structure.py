@@ -1,4 +1,4 @@
-"""Decisions that two dialects take in different words, on both real vocabularies, with scripted models."""
+"""Decisions that two dialects write differently, with both real vocabularies and scripted models."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def spelled(dialect: Renderer, ids: list[int]) -> list[str]:
 
 @dataclass
 class Model:
-    """A teacher by its choices: after a text that ends so, these tokens have these probabilities; all others share.
+    """A teacher by its choices: the probabilities of some tokens after a text with this end; the others share the rest.
 
     Elsewhere each token has a probability of 0.9.
     """
@@ -64,7 +64,7 @@ class Model:
     choices: dict[str, dict[str, float]]
     asked: list[list[int]] = field(default_factory=list)
     context: int | None = None
-    """Tokens behind which it has nothing to say."""
+    """Its context length in tokens."""
 
     async def compute_logprobs(self, prompt: Any) -> list[float | None]:
         ids = prompt.to_ints()
@@ -204,7 +204,7 @@ async def test_a_turn_that_was_cut_off_ends_nothing(qwen: Renderer, harmony: Ren
     cut = HARMONY["answers"].removesuffix(".<|return|>")
     judged = await judge(harmony, qwen, episode(harmony, cut), {"Everything works": {"<|im_end|>": 0.001}})
     assert judged.kl(" works") == pytest.approx(0.0, abs=1e-9)
-    assert not judged.translated.doubts  # whether it would have been an answer is not known
+    assert not judged.translated.implicit  # whether it would have been an answer is not known
 
 
 @pytest.mark.parametrize("turn", ["answers", "calls"])

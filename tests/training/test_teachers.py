@@ -30,7 +30,7 @@ COUNTER = "cvdp_agentic_rtlgym_gray_counter_0001"
 
 
 class Remembering(Certain):
-    """Keeps what it was asked."""
+    """Also records the tokens of each request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Remembering(Certain):
 
 @dataclass
 class Published:
-    """Models by name, each of which finds every token equally likely."""
+    """Models by name, each of which gives every token the same probability."""
 
     models: dict[str, Remembering] = field(default_factory=dict)
 

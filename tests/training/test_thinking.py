@@ -1,4 +1,4 @@
-"""What a turn thinks is the same to whoever reads it: the action's parser, and the teacher's that splits it up."""
+"""The parser of actions and the teachers find the same thinking in a turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KL that counts by the kind of token, in both dialects and from the options to the advantage."""
+"""Weights of the KL by kind of token, in both dialects, from the options to the advantage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for Tinker's service on loopback, for the real SDK to talk to; it answers as told and notes requests."""
+"""A stub of Tinker's service on loopback for the real SDK: it gives the chosen answers and records requests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ GOOD: dict[str, tuple[int, Any]] = {
     "telemetry": (200, {"status": "accepted"}),
     "sessions/session-1/finish": (200, None),
 }
-"""What a service says that works, until something is made there."""
+"""The answers of a working service, until a client is created."""
 
 
 @dataclass
 class Stub:
-    """The service: ``answers`` by the end of a path; ``"*"`` for all paths, None for no answer at all."""
+    """The service: ``answers`` by path; ``"*"`` for all paths, None for no answer."""
 
     answers: dict[str, tuple[int, Any] | None]
     seen: list[tuple[str, Any]] = field(default_factory=list)
@@ -35,13 +35,13 @@ class Stub:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def paths(self) -> list[str]:
-        """The paths that were asked for."""
+        """The requested paths."""
         return [path for path, _ in self.seen]
 
 
 @contextlib.contextmanager
 def serving(answers: Mapping[str, tuple[int, Any] | None]) -> Iterator[Stub]:
-    """A service that says `answers`, and `GOOD` otherwise."""
+    """A service with these answers, and `GOOD` otherwise."""
     stub = Stub({**GOOD, **answers})
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,7 @@
-"""A small environment of tinker-cookbook's kind, and models of a few thousand parameters, to run the loop on.
+"""A small tinker-cookbook environment, and models of a few thousand parameters, for tests of the loop.
 
-An episode is two turns of one token each; its reward is the share of sampled ids below half of the vocabulary.
-`run_alone` does a whole run in a process that a test can kill.
+An episode is two turns of one token each; its reward is the fraction of sampled ids below half of the vocabulary.
+`run_alone` does a complete run in a process that a test can kill.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rtl_agent_gym.training.checkpointer import Checkpointer
 from rtl_agent_gym.training.dataset import schedule
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
-from rtl_agent_gym.training.options import TrainOptions, parse_options
+from rtl_agent_gym.training.options import TrainOptions, build_options, split_arguments
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.services import Engine, local_engine
@@ -40,11 +40,11 @@ TURNS = 2
 
 @dataclass
 class Faults:
-    """Rollouts that the machine breaks, by the number of the environment, and what was played."""
+    """Rollouts with a machine fault, by the number of the environment, and what was played."""
 
     broken: set[int] = field(default_factory=set)
     cancelled: set[int] = field(default_factory=set)
-    """Those whose work is cancelled under them."""
+    """Rollouts whose work is cancelled by something else."""
     made: int = 0
     played: int = 0
     log: Path | None = None
@@ -101,7 +101,7 @@ class ToyGroup(EnvGroupBuilder):
 
 
 class ToyDataset(CVDPDataset):
-    """CVDP's problems by name, toy environments in their place."""
+    """CVDP's problems by name, with toy environments."""
 
     def __init__(self, problems: list[Problem], options: TrainOptions, faults: Faults) -> None:
         super().__init__(problems, TinkerEnvConfig(), schedule(options))
@@ -113,7 +113,7 @@ class ToyDataset(CVDPDataset):
 
 
 class ToyEvaluator(Evaluator):
-    """Notes what is to be evaluated; half of it passes."""
+    """Records what would be evaluated; half of it passes."""
 
     played: ClassVar[list[tuple[list[str], int, str]]] = []
     """Problems, samples and folder of each evaluation of the last run."""
@@ -164,7 +164,7 @@ def make_models(folder: Path) -> tuple[Path, Path]:
 
 @dataclass
 class Ran:
-    """What a run left."""
+    """The result of a run."""
 
     folder: RunFolder
     faults: Faults
@@ -178,7 +178,7 @@ def options(folder: Path, *arguments: str) -> TrainOptions:
         "max_tokens": 1, "group_size": 4, "num_steps": 4, "lora_rank": 0, "learning_rate": 0.02, "save_every": 0,
         "log_path": str(folder / "run"), "eval_every": 0,
     }  # fmt: skip
-    return parse_options(arguments, base)
+    return build_options(split_arguments(arguments), base)
 
 
 async def run(
@@ -189,7 +189,7 @@ async def run(
     held_out: int = 0,
     service: Callable[[Any], Any] | None = None,
 ) -> Ran:
-    """Do a toy run, or go on with one; `service` may put something in front of the engine's."""
+    """Start or resume a toy run; `service` may wrap the engine's service."""
     made = options(folder, *arguments)
     faults = faults or Faults()
     run_folder = RunFolder(made.log_path)
@@ -234,7 +234,7 @@ async def _run(
 
 
 def run_alone(folder: Path, *arguments: str) -> None:
-    """Do a toy run and note each episode played in ``played.log``; errors go to ``errors.log``."""
+    """Do a toy run; record each played episode in ``played.log`` and errors in ``errors.log``."""
     sys.stderr = (folder / "errors.log").open("a")
     logging.basicConfig(level=logging.WARNING)
     asyncio.run(run(folder, *arguments, faults=Faults(log=folder / "played.log")))

@@ -1,7 +1,7 @@
-"""Teachers: what they think of the tokens that the student sampled.
+"""Teachers compute log-probabilities of the tokens that the student sampled.
 
-One reads the student's exact tokens (`base`), another its turns in a dialect of its own (`cross`); `setup` makes those
-that a run's options ask for.
+A teacher reads the student's exact tokens (`base`), or the same turns in a dialect of its own (`cross`). `setup` builds
+a run's teachers.
 """
 
 from .base import ByProblem, Judgement, SameTokens, Sampled, Teacher, WeightedKinds

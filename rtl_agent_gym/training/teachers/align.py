@@ -1,22 +1,22 @@
-"""Two tokenizations of the same bytes, brought together.
+"""Aligns two tokenizations of the same bytes.
 
-Where both have a token boundary at the same byte, a group of tokens ends on either side, and what the groups say can be
-compared: each side's log-probability of a group is the sum over its tokens, for both are the probability of the same
-bytes. What lies before the first common boundary of a passage, or behind the last, has no counterpart and is left out.
+Both are cut where they have a token boundary at the same byte. Between two cuts, both have a group of tokens with the
+same bytes, so their log-probabilities, summed over the group, can be compared. Tokens before the first common boundary
+of a passage, or after the last, are left out.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A run of bytes that both sides have: where it begins on each, and how long it is."""
+    """A sequence of bytes that both sides have."""
 
     student: int
     """Byte offset in the student's sequence."""
@@ -28,79 +28,66 @@ class Passage:
 
 @dataclass(frozen=True)
 class Group:
-    """Tokens ``student[0]:student[1]`` and ``teacher[0]:teacher[1]`` that say the same.
+    """Tokens ``student[0]:student[1]`` and ``teacher[0]:teacher[1]`` that can be compared.
 
-    They spell the same bytes, or take the same decision; see `structure`. A decision that the teacher takes without a
-    token of its own has none: both numbers are the same.
+    They have the same bytes, or express the same decision; see `structure`. The teacher's range is empty if the teacher
+    has no token for a decision.
     """
 
     student: tuple[int, int]
     teacher: tuple[int, int]
 
 
-def boundaries(lengths_T: Iterable[int]) -> list[int]:
-    """The byte offsets between tokens, from 0 to the end; one more than there are tokens."""
-    return [0, *accumulate(lengths_T)]
-
-
 class Tokens:
-    """Where the tokens of a sequence lie in its bytes."""
-
-    def __init__(self, lengths_T: Sequence[int]) -> None:
-        self._edges = boundaries(lengths_T)
-
-    def at(self, offset: int) -> int | None:
-        """The first token that begins at a byte; the end counts as one. None where no token begins."""
-        place = bisect_left(self._edges, offset)
-        return place if place < len(self._edges) and self._edges[place] == offset else None
-
-    def edge(self, token: int) -> int:
-        """The byte at which a token begins; the number of tokens stands for the end."""
-        return self._edges[token]
-
-    def over(self, begin: int, end: int) -> tuple[int, int]:
-        """The tokens that hold some of these bytes, of which there is at least one."""
-        return bisect_right(self._edges, begin) - 1, bisect_left(self._edges, end)
-
-    def within(self, begin: int, length: int) -> list[int]:
-        """The offsets, counted from `begin`, of the boundaries in a passage, its ends included; none twice."""
-        first, last = bisect_left(self._edges, begin), bisect_right(self._edges, begin + length)
-        return sorted({edge - begin for edge in self._edges[first:last]})
-
-
-def align(student_lengths: Sequence[int], teacher_lengths: Sequence[int], passages: Sequence[Passage]) -> list[Group]:
-    """The groups of tokens that spell the same bytes, as small as they can be, in the student's order.
+    """The byte offsets of the tokens in a sequence.
 
     Args:
-        student_lengths: Bytes of each of the student's tokens; the sequence may hold more than the passages.
-        teacher_lengths: The same for the teacher.
-        passages: What both have in common, in the student's order and without overlap.
+        lengths_T: Length of each token in bytes.
     """
-    student, teacher = Tokens(student_lengths), Tokens(teacher_lengths)
-    return [group for passage in passages for group in align_passage(student, teacher, passage)]
+
+    def __init__(self, lengths_T: Sequence[int]) -> None:
+        self._boundaries = [0, *accumulate(lengths_T)]
+
+    def at(self, offset: int) -> int | None:
+        """The first token that begins at a byte, or the number of tokens at the end; None if no token begins there."""
+        place = bisect_left(self._boundaries, offset)
+        return place if place < len(self._boundaries) and self._boundaries[place] == offset else None
+
+    def start(self, token: int) -> int:
+        """The byte at which a token begins; the number of tokens stands for the end."""
+        return self._boundaries[token]
+
+    def covering(self, begin: int, end: int) -> tuple[int, int]:
+        """The range of tokens that overlap with these bytes."""
+        return bisect_right(self._boundaries, begin) - 1, bisect_left(self._boundaries, end)
+
+    def boundaries(self, begin: int, length: int) -> list[int]:
+        """The distinct token boundaries in a passage, including its ends, as offsets from `begin`."""
+        first, last = bisect_left(self._boundaries, begin), bisect_right(self._boundaries, begin + length)
+        return sorted({boundary - begin for boundary in self._boundaries[first:last]})
 
 
 def align_passage(student: Tokens, teacher: Tokens, passage: Passage) -> list[Group]:
-    """The groups of one passage."""
+    """The groups of tokens with the same bytes in a passage, as small as possible."""
     found: list[tuple[int, int]] = []
-    for offset in student.within(passage.student, passage.length):
-        mine, other = student.at(passage.student + offset), teacher.at(passage.teacher + offset)
-        if mine is not None and other is not None:
-            found.append((mine, other))
+    for offset in student.boundaries(passage.student, passage.length):
+        own, other = student.at(passage.student + offset), teacher.at(passage.teacher + offset)
+        if own is not None and other is not None:
+            found.append((own, other))
     return [Group((s0, s1), (t0, t1)) for (s0, t0), (s1, t1) in pairwise(found)]
 
 
 def common_passages(student: bytes, teacher: bytes, student_place: int, teacher_place: int) -> list[Passage]:
-    """What is byte for byte the same in a content and in what the teacher's vocabulary made of it.
+    """The identical bytes of a content on both sides.
 
-    All of it, unless the vocabulary normalises: one that composes characters (NFC) turns an ``e`` with a combining
-    accent into one letter, and U+2126 into U+03A9. Those characters are left out, and what lies between them is kept.
+    They are all identical, unless the teacher's tokenizer normalises: one that composes characters (NFC) turns an ``e``
+    with a combining accent into one letter, and U+2126 into U+03A9. Such characters are left out.
 
     Args:
-        student: The content as the student said it.
-        teacher: The same as the teacher's tokens spell it.
-        student_place: Where it begins on the student's side.
-        teacher_place: Where it begins on the teacher's.
+        student: The content's bytes in the student's tokens.
+        teacher: Its bytes in the teacher's tokens.
+        student_place: Where it begins in the student's sequence.
+        teacher_place: Where it begins in the teacher's.
     """
     if student == teacher:
         return [Passage(student_place, teacher_place, len(student))]
@@ -117,7 +104,7 @@ def common_passages(student: bytes, teacher: bytes, student_place: int, teacher_
         begun = place
         other = unicodedata.normalize("NFC", piece).encode("utf-8", "surrogateescape")
         if not teacher.startswith(other, at):
-            return passages  # changed in another way: nothing tells where the two meet again
+            return passages  # changed in another way, so it is unknown where the next identical bytes begin
         at += len(other)
     if place > begun:
         passages.append(Passage(student_place + begun, teacher_place + at - (place - begun), place - begun))
@@ -125,7 +112,7 @@ def common_passages(student: bytes, teacher: bytes, student_place: int, teacher_
 
 
 def _characters(text: str) -> Iterator[str]:
-    """The text in pieces which a normalisation changes each on its own: a character and what combines with it."""
+    """The text in pieces that are normalised independently: a character and those that combine with it."""
     begun = 0
     for place, char in enumerate(text):
         if place > begun and (char.isascii() or not _combines(char)):
@@ -136,24 +123,24 @@ def _characters(text: str) -> Iterator[str]:
 
 
 def _combines(char: str) -> bool:
-    """Whether a character may become one with what stands before it: marks do, and the later letters of Hangul."""
+    """Whether a character may combine with the one before it: marks do, and the later letters of Hangul."""
     return unicodedata.category(char)[0] == "M" or "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7ff"
 
 
 def spread_kl(
     groups: Sequence[Group], student_logprobs: Sequence[float], teacher_logprobs: Sequence[float], size: int
 ) -> tuple[list[float], list[float]]:
-    """Each group's KL, shared out evenly among the student's tokens in it.
+    """Spread each group's KL evenly over the student's tokens in it.
 
     Args:
-        groups: From `align`.
-        student_logprobs: Of each of the student's tokens, in nats.
-        teacher_logprobs: Of each of the teacher's.
-        size: Tokens of the student's sequence.
+        groups: The aligned groups.
+        student_logprobs: Log-probabilities of the student's tokens, in nats.
+        teacher_logprobs: Log-probabilities of the teacher's tokens.
+        size: Number of the student's tokens.
 
     Returns:
-        ``log p_student − log p_teacher`` of each of the student's tokens, 0 outside the groups; and for each 1 if it is
-        in a group, else 0. The sum of the first is exactly what the groups' sums differ by, up to rounding.
+        ``log p_student − log p_teacher`` of each of the student's tokens, 0 outside the groups; and for each token 1 if
+        it is in a group, else 0. Spreading preserves each group's sum.
     """
     kl_T, covered_T = [0.0] * size, [0.0] * size
     for group in groups:

@@ -1,6 +1,6 @@
-"""What a teacher thinks of the tokens that the student sampled.
+"""The interface of teachers, and teachers with the student's vocabulary.
 
-One call an episode: the whole of it goes to the teacher, who says how likely it finds each token.
+A teacher scores a complete episode in one call, which returns the log-probability of each token.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ class Sampled:
 
     problem: str
     tokens: Sequence[int]
-    """All ids, prompt and results included."""
+    """All ids, including the prompt and the commands' outputs."""
     mask: Sequence[float]
-    """1 for the sampled ones, 0 for the others; as long as `tokens`."""
+    """1 for sampled tokens, 0 for the others."""
     logprobs: Sequence[float]
-    """Of the sampled ones, in nats; 0 for the others."""
+    """The student's log-probabilities of sampled tokens, in nats; 0 for the others."""
 
     def runs(self) -> list[tuple[list[int], bool]]:
-        """The runs of tokens of one side, and whether the student sampled them."""
+        """Consecutive tokens that were all sampled, or all not, and whether they were."""
         pairs = groupby(zip(self.tokens, self.mask, strict=True), key=lambda pair: bool(pair[1]))
         return [([id_ for id_, _ in run], by_student) for by_student, run in pairs]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """``log p_student − log p_teacher`` of each token of an episode, and for which it could be told."""
+    """The KL of each token of an episode."""
 
     kl: list[float]
-    """0 where it could not be told, or where the student did not sample."""
+    """``log p_student − log p_teacher``; 0 where it is unknown or the token was not sampled."""
     covered: list[float]
-    """1 where it could, else 0."""
+    """1 where the KL is known, else 0."""
     weights: list[float] | None = None
-    """What the KL of each token counts for; None for 1 throughout."""
+    """Factor for each token's KL; None for 1."""
 
 
 class Teacher(Protocol):
     """Judges episodes."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
-        """The judgement on one episode, by one call to the teacher; by a few where its dialect leaves a doubt."""
+        """Judge an episode, with one call to the model; a teacher with another dialect may need a few more."""
         ...
 
 
@@ -61,8 +61,8 @@ class SameTokens:
 
     Args:
         sampler: The teacher's weights.
-        prompts: For a teacher that reads another prompt: for each problem, the ids of the student's opening and of the
-            teacher's, which takes its place.
+        prompts: If the teacher reads another prompt: for each problem, the ids of the student's prompt, and the ids of
+            the teacher's prompt that replaces it.
     """
 
     def __init__(self, sampler: Sampler, prompts: Mapping[str, tuple[list[int], list[int]]] | None = None) -> None:
@@ -75,7 +75,7 @@ class SameTokens:
         if sampled.problem in self._prompts:
             own, read = self._prompts[sampled.problem]
             if tokens[: len(own)] != own:
-                raise UsageError(f"teacher_system_prompt: the opening of {sampled.problem} is not the one expected")
+                raise UsageError(f"teacher_system_prompt: unexpected prompt of {sampled.problem}")
             cut = len(own) - len(read)
             tokens = [*read, *tokens[len(own) :]]
         logprobs = await self._sampler.compute_logprobs(tinker.ModelInput.from_ints(tokens))
@@ -91,31 +91,31 @@ class SameTokens:
 
 
 class ByProblem:
-    """Several teachers, each for its problems.
+    """Different teachers for different problems.
 
     Args:
-        chosen: The teacher of some problems.
-        otherwise: The teacher of all others; None leaves them without.
+        chosen: Teachers by problem.
+        default: The teacher of all other problems; None for none.
     """
 
-    def __init__(self, chosen: Mapping[str, Teacher], otherwise: Teacher | None) -> None:
-        self._chosen, self._otherwise = chosen, otherwise
+    def __init__(self, chosen: Mapping[str, Teacher], default: Teacher | None) -> None:
+        self._chosen, self._default = chosen, default
 
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`."""
-        teacher = self._chosen.get(sampled.problem, self._otherwise)
+        teacher = self._chosen.get(sampled.problem, self._default)
         if teacher is None:
             return Judgement([0.0] * len(sampled.tokens), [0.0] * len(sampled.tokens))
         return await teacher.judge(sampled)
 
 
 class WeightedKinds:
-    """A teacher whose judgement says what each token counts for.
+    """Adds weights to a teacher's judgement.
 
     Args:
-        teacher: Who judges.
-        student: The student's renderer, which tells the kinds.
-        weights: By kind; a token of no kind, such as a control token, counts fully.
+        teacher: The teacher.
+        student: The student's renderer, which knows the kind of each token.
+        weights: Weights by kind; a token without a kind, such as a control token, has weight 1.
     """
 
     def __init__(self, teacher: Teacher, student: Renderer, weights: Mapping[Kind, float]) -> None:
@@ -124,8 +124,8 @@ class WeightedKinds:
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`."""
         judgement = await self._teacher.judge(sampled)
-        counts: list[float] = []
+        weights: list[float] = []
         for ids, by_student in sampled.runs():
             kinds = self._student.kinds(ids) if by_student else [None] * len(ids)
-            counts += [1.0 if kind is None else self._weights[kind] for kind in kinds]
-        return replace(judgement, weights=counts)
+            weights += [1.0 if kind is None else self._weights[kind] for kind in kinds]
+        return replace(judgement, weights=weights)

@@ -1,4 +1,4 @@
-"""The teachers that a run's options ask for."""
+"""Builds the teachers of a run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .cross import CrossTokens
 
 
 async def make_teacher(plan: Plan, default: str | None, engine: Engine, config: TinkerEnvConfig) -> Teacher | None:
-    """The teacher of a run; None where the options ask for none.
+    """Build a run's teacher; None if it has none.
 
     Args:
         plan: The run.
-        default: The model that teaches where `TrainOptions.teachers` names no other.
-        engine: Where it runs.
+        default: The model for problems without another one in `TrainOptions.teachers`.
+        engine: Where the teacher runs.
         config: The student's environments.
     """
     o = plan.options
@@ -31,58 +31,58 @@ async def make_teacher(plan: Plan, default: str | None, engine: Engine, config: 
         return None
     made: dict[str, Teacher] = {}
 
-    async def of(option: str, model: str) -> Teacher:
+    async def get(option: str, model: str) -> Teacher:
         if model not in made:
-            made[model] = await _one(plan, option, model, engine, config)
+            made[model] = await _make_one(plan, option, model, engine, config)
         return made[model]
 
     chosen: dict[str, Teacher] = {}
     for problem in plan.problems:
         model = o.teachers.get(problem.id, o.teachers.get(category_name(problem.category)))
         if model is not None:
-            chosen[problem.id] = await of("teachers", model)
-    otherwise = await of("teacher_model", default) if default is not None else None
-    teacher = ByProblem(chosen, otherwise) if chosen else otherwise
+            chosen[problem.id] = await get("teachers", model)
+    other = await get("teacher_model", default) if default is not None else None
+    teacher = ByProblem(chosen, other) if chosen else other
     if teacher is None or all(weight == 1 for weight in o.kl_weights().values()):
         return teacher
     student = (await asyncio.to_thread(load_dialect, config)).renderer
     return WeightedKinds(teacher, student, o.kl_weights())
 
 
-async def _one(plan: Plan, option: str, model: str, engine: Engine, config: TinkerEnvConfig) -> Teacher:
+async def _make_one(plan: Plan, option: str, model: str, engine: Engine, config: TinkerEnvConfig) -> Teacher:
     sampler = await engine.published(option, model)
     student = (await asyncio.to_thread(load_dialect, config)).renderer
-    read = await asyncio.to_thread(_teachers_config, plan, option, model, config)
-    teacher = (await asyncio.to_thread(load_dialect, read)).renderer
-    words = plan.options.text_of("teacher_system_prompt")
-    if words is not None:
-        read = replace(read, episode=replace(read.episode, system_prompt=words))
-    if await asyncio.to_thread(same_tokens, config, read):
-        if words is None:
+    own = await asyncio.to_thread(_teacher_config, plan, option, model, config)
+    teacher = (await asyncio.to_thread(load_dialect, own)).renderer
+    system_prompt = plan.options.text_of("teacher_system_prompt")
+    if system_prompt is not None:
+        own = replace(own, episode=replace(own.episode, system_prompt=system_prompt))
+    if await asyncio.to_thread(same_vocabulary, config, own):
+        if system_prompt is None:
             return SameTokens(sampler)
-        read = replace(read, renderer_name=config.renderer_name)
-        pairs = {p.id: (_opening(p, config, student), _opening(p, read, student)) for p in plan.problems}
+        own = replace(own, renderer_name=config.renderer_name)
+        pairs = {p.id: (_prompt_ids(p, config, student), _prompt_ids(p, own, student)) for p in plan.problems}
         return SameTokens(sampler, pairs)
     if config.single_turn:
-        raise UsageError(f"{option}: {model} has another tokenizer than the student; that needs env=agentic")
-    openings = {problem.id: _opening(problem, read, teacher) for problem in plan.problems}
-    return CrossTokens(sampler, student, teacher, openings)
+        raise UsageError(f"{option}: {model} has another tokenizer than the student, which needs env=agentic")
+    prompts = {problem.id: _prompt_ids(problem, own, teacher) for problem in plan.problems}
+    return CrossTokens(sampler, student, teacher, prompts)
 
 
-def _teachers_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig) -> TinkerEnvConfig:
-    """The student's environment as the teacher would read it."""
-    asked = plan.options.teacher_renderer_name
+def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig) -> TinkerEnvConfig:
+    """The student's environment with the teacher's model and dialect."""
+    requested = plan.options.teacher_renderer_name
     unlimited = replace(config, episode=replace(config.episode, max_trajectory_tokens=None))
     if option == "teacher_model" and plan.is_made(plan.options.teacher_model):
-        return replace(unlimited, model_name=model, renderer_name=asked or config.renderer_name)
+        return replace(unlimited, model_name=model, renderer_name=requested or config.renderer_name)
     if model.startswith("tinker://"):
-        return replace(config, renderer_name=asked or config.renderer_name)  # weights of the student's own kind
-    name = renderer_for(model, asked, plan.engine, option, "teacher_renderer_name")
+        return replace(config, renderer_name=requested or config.renderer_name)  # weights of the student's base model
+    name = renderer_for(model, requested, plan.engine, option, "teacher_renderer_name")
     return replace(unlimited, model_name=model, renderer_name=name)
 
 
-def same_tokens(student: TinkerEnvConfig, teacher: TinkerEnvConfig) -> bool:
-    """Whether both have one vocabulary, so that the teacher can read the student's ids as they are."""
+def same_vocabulary(student: TinkerEnvConfig, teacher: TinkerEnvConfig) -> bool:
+    """Whether both have the same vocabulary, so that the teacher can read the student's ids."""
     harmony = [(config.renderer_name or "").startswith("gpt_oss") for config in (student, teacher)]
     if any(harmony) or student.model_name == teacher.model_name:
         return all(harmony) or not any(harmony)
@@ -90,7 +90,7 @@ def same_tokens(student: TinkerEnvConfig, teacher: TinkerEnvConfig) -> bool:
     return bool(first == second)
 
 
-def _opening(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> list[int]:
+def _prompt_ids(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> list[int]:
     try:
         prompt = open_prompt(problem, config.episode, renderer)
     except PromptTooLong as error:
