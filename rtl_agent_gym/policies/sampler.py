@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ class TokenSamplerPolicy:
     Args:
         sampler: Fixed weights.
         name: How results call the policy.
-        tokenizer: Decodes the sampled ids, and belongs into the renderer; None for the sampler's own.
+        tokenizer: What a renderer for this policy is made with; None for the sampler's own.
         options: Sampling; `ModelOptions.max_context` is what the model can read.
         end: Called by `close`, for a sampler that owns something.
     """
@@ -46,8 +47,13 @@ class TokenSamplerPolicy:
     ) -> None:
         self._end = end
         self.sampler, self.name, self.options = sampler, name, options or ModelOptions()
-        self.tokenizer = tokenizer if tokenizer is not None else sampler.get_tokenizer()
+        self._tokenizer = tokenizer
         self.has_answered = False
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self.sampler.get_tokenizer() if self._tokenizer is None else self._tokenizer
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
@@ -129,7 +135,7 @@ class TokenSamplerPlayer:
         logprobs = [float(value) for value in sequence.logprobs] if sequence.logprobs is not None else None
         self.transcript.add_action(self._said, logprobs)
         return Completion(
-            self._policy.tokenizer.decode(self._said, skip_special_tokens=False),
+            self._renderer.decode(self._said),
             token_ids=self._said,
             logprobs=logprobs,
             cut_off=sequence.stop_reason == "length",

@@ -198,6 +198,10 @@ class Renderer(ABC):
             )
         return Codec(self._tokenizer)
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids for people to read: control tokens spelled, U+FFFD where it is not UTF-8."""
+        return printable(self.codec.decode(ids))
+
     def until_stop(self, ids: Sequence[int]) -> tuple[list[int], bool]:
         """The ids before the first `END`, and whether there is one."""
         end, ids = self.codec.control(self.END), list(ids)
