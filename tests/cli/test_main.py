@@ -202,7 +202,7 @@ ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
         (["view", "problems.jsonl", "--text"], 1, "is it a file of problems?"),
         (["view", "binary.jsonl", "--text"], 1, "the first line is not a JSON object"),
         (["export", LONG], 2, "File name too long"),
-        (["export", "empty.jsonl"], 1, "no whole line in it"),
+        (["export", "empty.jsonl"], 1, "no complete line"),
         (["report", "empty.jsonl"], 2, "is a file; a report is made of the folders of runs"),
         (["report", "folder"], 2, "there is no run"),
         (["report", "diverged"], 0, "full_report.html"),
