@@ -126,7 +126,7 @@ def _results(turn: TurnRecord, renderer: Renderer | None, lines: int) -> Iterato
         return
     apart = len(shown) == len(turn.commands)
     for number, command in enumerate(turn.commands):
-        yield Syntax(visible(_head(command.command, lines)).plain, "bash", theme="ansi_dark", word_wrap=True)
+        yield Syntax(safe(_head(command.command, lines)), "bash", theme="ansi_dark", word_wrap=True)
         if apart:
             yield Padding(_output(shown[number], lines), (0, 2))
         yield _status(command)
@@ -162,9 +162,9 @@ def _diff(path: str, before: str, after: str, lines: int) -> RenderableType:
     title = Text.assemble((f"{mark} ", "yellow"), visible(path), style="bold")
     if not before:  # a new file is easier to read as code than as a diff
         language = _LANGUAGES.get(path.rpartition(".")[2], "text")
-        body: RenderableType = Syntax(visible(_head(after, lines)).plain, language, theme="ansi_dark", word_wrap=True)
+        body: RenderableType = Syntax(safe(_head(after, lines)), language, theme="ansi_dark", word_wrap=True)
     else:
-        body = Syntax(visible(_head("\n".join(found), lines)).plain, "diff", theme="ansi_dark", word_wrap=True)
+        body = Syntax(safe(_head("\n".join(found), lines)), "diff", theme="ansi_dark", word_wrap=True)
     return Padding(Group(title, body), (0, 4))
 
 
@@ -174,7 +174,7 @@ def _heat(turn: TurnRecord) -> Text:
     for token, value in zip(token_texts(turn), token_kl(turn) or (), strict=False):
         level = 0 if value is None else min(5, int(abs(value) * 2))
         colour = f"on rgb({70 + 30 * level},30,30)" if (value or 0) > 0 else f"on rgb(30,40,{70 + 30 * level})"
-        text.append(visible(token).plain, style=colour if level else "")
+        text.append(safe(token), style=colour if level else "")
     return text
 
 
