@@ -109,7 +109,7 @@ class ChatPolicy:
         await self._library.close_litellm_async_clients()
         self._library.in_memory_llm_clients_cache.flush_cache()  # otherwise the closed ones are reused
 
-    async def ask(self, messages: Sequence[dict[str, Any]], seed: int | None) -> Any | None:
+    async def request(self, messages: Sequence[dict[str, Any]], seed: int | None) -> Any | None:
         """Send one request, with retries while the service is busy or unreachable; None if the context is full.
 
         Retries are logged as warnings, at most one per `QUIET` seconds for all conversations together.
@@ -129,12 +129,12 @@ class ChatPolicy:
         try:
             async for attempt in retrying:
                 with attempt:
-                    response = await self._ask_once(messages, seed, self.options.max_tokens)
+                    response = await self._send(messages, seed, self.options.max_tokens)
                     self._has_answered = True
                     return response
         except _Overflow as error:
             if not self._has_answered:
-                await self._blame_max_tokens(messages, seed, str(error))
+                await self._check_max_tokens(messages, seed, str(error))
             return None
         except _Busy as error:
             raise ModelError(
@@ -142,10 +142,10 @@ class ChatPolicy:
             ) from error
         raise AssertionError("unreachable")
 
-    async def _ask_once(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> Any:
+    async def _send(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> Any:
         import openai  # installed with litellm, whose exceptions are subclasses of openai's
 
-        request = self._request(messages, seed, max_tokens)
+        request = self._parameters(messages, seed, max_tokens)
         try:
             # drop_params: litellm leaves out parameters that it knows a provider refuses (seed, top_p).
             response = await self._library.acompletion(**request, drop_params=True)
@@ -157,7 +157,7 @@ class ChatPolicy:
                     "%s: sending requests without %s: %s", self.name, " and ".join(sorted(named)), failure.words
                 )
                 self._left_out |= named
-                return await self._ask_once(messages, seed, max_tokens)
+                return await self._send(messages, seed, max_tokens)
             raise self._translated(failure) from error
         if not getattr(response, "choices", None):
             raise _Busy(Failure("busy", "the response has no choices"))
@@ -175,13 +175,13 @@ class ChatPolicy:
         first = failure.kind == "refused" and not self._has_answered
         return UsageError(message) if first else ModelError(message)
 
-    async def _blame_max_tokens(self, messages: Sequence[dict[str, Any]], seed: int | None, words: str) -> None:
+    async def _check_max_tokens(self, messages: Sequence[dict[str, Any]], seed: int | None, words: str) -> None:
         """Raise `UsageError` if the prompt fits, but not together with ``max_tokens`` of answer."""
         max_tokens = self.options.max_tokens
         if max_tokens <= PROBE_TOKENS:
             return
         try:
-            await self._ask_once(messages, seed, PROBE_TOKENS)
+            await self._send(messages, seed, PROBE_TOKENS)
         except _Overflow:
             return
         except _Busy as error:
@@ -205,7 +205,7 @@ class ChatPolicy:
             self.name, error, state.attempt_number + 1, self.options.attempts, state.upcoming_sleep, others,
         )  # fmt: skip
 
-    def _request(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> dict[str, Any]:
+    def _parameters(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> dict[str, Any]:
         options = self.options
         request: dict[str, Any] = {
             "model": self.model,
@@ -214,7 +214,7 @@ class ChatPolicy:
             "max_tokens": max_tokens,
             "timeout": options.request_timeout,
             "num_retries": 0,
-            "max_retries": 0,  # `ask` retries
+            "max_retries": 0,  # `request` retries
         }
         if options.top_p != 1.0:
             request["top_p"] = options.top_p
@@ -258,7 +258,7 @@ class ChatPlayer:
     async def act(self, messages: Sequence[Message]) -> Completion | None:
         """Request the next turn."""
         native = self._policy.options.tools
-        response = await self._policy.ask(self._history if native else messages, self._seed)
+        response = await self._policy.request(self._history if native else messages, self._seed)
         if response is None:
             return None
         choice = response.choices[0]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..engines.protocol import Sampler
 
-LEAST_ROOM = 64
+MIN_TURN_TOKENS = 64
 """Tokens that the context must have left for another turn."""
 
 
@@ -120,18 +120,18 @@ class TokenSamplerPlayer:
         if self.transcript is None:
             raise UsageError("a token sampler needs `opened` to be called first, as evaluation.play does")
         options = self._policy.options
-        room = min(options.max_tokens, options.max_context - len(self.transcript))
-        if room < min(LEAST_ROOM, options.max_tokens):
+        prompt_tokens = len(self.transcript)
+        max_tokens = min(options.max_tokens, options.max_context - prompt_tokens)
+        if max_tokens < min(MIN_TURN_TOKENS, options.max_tokens):
             return None
         self._turn += 1
         parameters = tinker.SamplingParams(
-            max_tokens=room,
+            max_tokens=max_tokens,
             temperature=options.temperature,
             top_p=options.top_p,
             stop=self._renderer.stop,
             seed=None if self._seed is None else (self._seed + self._turn) % (1 << 31),
         )
-        prompt_tokens = len(self.transcript)
         sequence = await self._policy.sample(self.transcript.model_input(), parameters)
         self._sampled = [int(token) for token in sequence.tokens]
         logprobs = [float(value) for value in sequence.logprobs] if sequence.logprobs is not None else None

@@ -70,7 +70,7 @@ class TurnRules:
         count = len(found) + unread
         if unread:
             return self.malformed(
-                f"Your reply holds {count} tool calls. Send at most {MAX_CALLS} a turn; of over {MAX_CALLS_READ}, "
+                f"Your reply contains {count} tool calls. Send at most {MAX_CALLS} a turn; of over {MAX_CALLS_READ}, "
                 "none is run."
             )
         for number, call in enumerate(found, 1):

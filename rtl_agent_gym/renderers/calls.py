@@ -47,7 +47,7 @@ def decode_json(text: str, position: int = 0) -> tuple[Any, int]:
         return _DECODER.raw_decode(text, position)
     except json.JSONDecodeError as error:
         _raise_broken(text[position:], error.msg, error.pos - position)
-    except (RecursionError, ValueError) as error:  # nested a thousand deep, or a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # too deeply nested, or a number with too many digits
         raise CallError(f"the JSON cannot be read ({type(error).__name__})") from error
 
 
@@ -111,7 +111,7 @@ def check_command(command: Any) -> str:
     if not command.strip():
         raise CallError(f'"{TOOL_ARGUMENT}" is empty')
     if (bad := _UNSENDABLE.search(command)) is not None:
-        what = "a NUL, which no shell takes," if bad[0] == "\0" else "something that is not valid UTF-8"
+        what = "a NUL, which shells do not accept," if bad[0] == "\0" else "something that is not valid UTF-8"
         raise CallError(f"the command holds {what} at character {bad.start()}")
     return command
 
@@ -134,7 +134,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise CallError(f'the key "{excerpt(key)}" is there twice')
+            raise CallError(f'the key "{excerpt(key)}" is repeated')
         found[key] = value
     return found
 

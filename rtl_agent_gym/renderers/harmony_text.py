@@ -155,7 +155,7 @@ def _decide(turn: HarmonyTurn, text: str, truncated: bool) -> Action:
     for message in messages:
         if message.role != "assistant":
             return RULES.malformed(
-                f'Your turn held a message as "{calls.excerpt(message.role)}"; you speak as assistant only.'
+                f'Your turn contains a message as "{calls.excerpt(message.role)}"; you speak as assistant only.'
             )
     if called := [message for message in messages if message.recipient is not None]:
         found = [_read_call(message, truncated) for message in called[:MAX_CALLS_READ]]

@@ -99,8 +99,8 @@ def contents_of(text: str, stop: int | None) -> list[Part]:
     parts = [part for outer in split_completion(text).parts for part in _inner(outer)]
     if stop is not None and parts:
         last = parts[-1]
-        behind = last.ends if last.kind == "call" else last.place + len(last.body) if last.kind == "text" else None
-        if behind is not None and not text[behind:].strip():
+        end = last.ends if last.kind == "call" else last.place + len(last.body) if last.kind == "text" else None
+        if end is not None and not text[end:].strip():
             parts[-1] = replace(last, ends=stop, stops=True)
     return parts
 

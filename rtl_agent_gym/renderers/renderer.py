@@ -198,7 +198,7 @@ class Renderer(ABC):
         return Codec(self._tokenizer)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids for people to read: control tokens spelled, U+FFFD where it is not UTF-8."""
+        """The text of ids for people to read: control tokens written out, U+FFFD for bytes that are not UTF-8."""
         return printable(self.codec.decode(ids))
 
     def until_stop(self, ids: Sequence[int]) -> tuple[list[int], bool]:

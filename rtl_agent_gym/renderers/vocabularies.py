@@ -122,8 +122,8 @@ def build_qwen3_tokenizer(ranks_file: bytes) -> bytes:
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in QWEN3_ADDED])
     # The published file has these options in two places where the library would write its defaults.
     spec = json.loads(tokenizer.to_str())
-    spelled = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-    spec["post_processor"] = spec["decoder"] = spelled
+    options = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    spec["post_processor"] = spec["decoder"] = options
     return str(Tokenizer.from_str(json.dumps(spec)).to_str(pretty=True)).encode()
 
 

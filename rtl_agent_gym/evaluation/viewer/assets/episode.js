@@ -6,14 +6,14 @@ class EpisodeView {
   constructor(summary, data) {
     this.summary = summary;
     this.data = data;
-    this.at = 0; // the turn looked at; 0 is before the first
+    this.at = 0; // the turn shown; 0 is before the first
     this.heat = "off";
     this.states = this.fileStates();
     this.path = null;
     this.mode = "changes";
   }
 
-  /** The followed files before the first turn and after each. */
+  /** The recorded files before the first turn and after each. */
   fileStates() {
     const states = [new Map(Object.entries(this.data.files))];
     for (const turn of this.data.turns) {
@@ -229,7 +229,7 @@ function stateWord(turn) {
   return { final: "done", malformed: "malformed", timeout: "timed out", good: "ran", bad: "exit not 0" }[turnState(turn)];
 }
 
-/** A fold whose content is built when it is opened for the first time. */
+/** A fold whose content is built when first opened. */
 function details(label, build, className) {
   const node = el("details", className || "", el("summary", "", label));
   node.addEventListener("toggle", () => { if (node.open && node.childNodes.length === 1) node.append(build()); });
