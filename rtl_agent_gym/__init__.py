@@ -1,8 +1,7 @@
 """Teach language models to design hardware: an agentic RTL environment on the CVDP benchmark.
 
 Importing the package registers ``CVDPAgentic-v0`` and ``CVDPSingleTurn-v0`` with Gymnasium. It never imports torch,
-tinker or transformers. The names in ``__all__`` are imported when they are first
-used, each from the package that it lives in.
+tinker or transformers. The names in ``__all__`` are imported on first use.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ except PackageNotFoundError:  # run from a checkout that is not installed
     __version__ = "0+unknown"
 
 # Not deterministic in Gymnasium's sense: infos and scores carry wall times.
-for _name, _place in (
+for _name, _entry_point in (
     ("CVDPAgentic-v0", "rtl_agent_gym.envs:CVDPAgenticEnv"),
     ("CVDPSingleTurn-v0", "rtl_agent_gym.envs:CVDPSingleTurnEnv"),
 ):
     _gym.register(
         id=_name,
-        entry_point=_place,
+        entry_point=_entry_point,
         nondeterministic=True,
         additional_wrappers=(_WrapperSpec("NoTimeLimit", "rtl_agent_gym.envs.time_limits:NoTimeLimit", kwargs={}),),
     )

@@ -6,23 +6,23 @@
     ├── UsageError            the caller asked for something impossible      (also a ValueError)
     │   └── ProblemError      a problem's data is wrong; names file, line, field
     ├── SandboxError          the machine failed: never a score, retried, then raised   (also a RuntimeError)
-    │   ├── DaemonError       no Docker daemon answers, or it refuses
+    │   ├── DaemonError       the Docker daemon does not answer, or refuses a request
     │   ├── ImageError        the simulation image is missing or cannot be built
-    │   ├── SandboxLost       the container or its channel went away in use
-    │   ├── HarnessError      the grading machinery broke, not the design
+    │   ├── SandboxLost       the container or the connection to it was lost during use
+    │   ├── HarnessError      the grader failed, not the design
     │   └── ModelError        the service behind a policy does not answer
-    │       └── ServiceError  a training service failed one request: a fault of that episode or step
-    │           ├── RequestRefused  it will not do what was asked, and would refuse it again
-    │           └── ServiceDown     it cannot be used at all: the run ends, and can be resumed
-    ├── SandboxBroken         an agent's own commands ended its sandbox: data, never a machine's fault
+    │       └── ServiceError  a training service failed one request: that episode or step fails
+    │           ├── RequestRefused  the service refuses the request, and would refuse it again
+    │           └── ServiceDown     the service is unusable: the run ends, and can be resumed
+    ├── SandboxBroken         an agent's own commands broke its sandbox: data, not a machine fault
     └── TranscriptError       a recorded episode cannot be read              (also a ValueError)
 
-Who classifies: the module at whose edge a foreign exception appears (Docker, the operating system, JSON) turns it into
-one of these, with the cause chained. Above that edge nobody catches ``Exception``.
+Who classifies: the module that calls a library or service (Docker, the operating system, JSON) turns its exceptions
+into these, with the cause chained. No caller above that module catches ``Exception``.
 
 What an agent or a design does wrong is data (an observation, a `Score` with its reason), never an exception.
 `SandboxError` is the opposite: it says nothing about the agent, so no caller may turn it into a reward. `SandboxBroken`
-is an exception for its way through the code alone: an episode takes it for its end, and is graded.
+is raised only inside the package: it ends the episode, which is then graded.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class RTLGymError(Exception):
 
 
 class UsageError(RTLGymError, ValueError):
-    """The caller asked for something that cannot be done: an unknown name, a value out of range, a wrong order."""
+    """The caller asked for something impossible: an unknown name, a value out of range, a call in the wrong order."""
 
 
 class ProblemError(UsageError):
-    """A problem's data is wrong, or it asks for something that cannot be had here.
+    """A problem's data is wrong, or needs something that is not available here.
 
     Args:
         message: What is wrong and what was expected.
-        source: The file the problem came from.
-        line: The 1-based line in it.
-        field: The path of the field at fault, such as ``harness.docker-compose.yml``.
-        problem_id: The id of the problem, where it is known.
+        source: The file of the problem.
+        line: The 1-based line in that file.
+        field: The path of the wrong field, such as ``harness.docker-compose.yml``.
+        problem_id: The problem's id, if known.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class ProblemError(UsageError):
         problem_id: str | None = None,
     ) -> None:
         self.message, self.source, self.line, self.field, self.problem_id = message, source, line, field, problem_id
-        place = source or ""
+        location = source or ""
         if line is not None:
-            place += f":{line}" if place else f"line {line}"
-        parts = [part for part in (place, problem_id, field) if part]
+            location += f":{line}" if location else f"line {line}"
+        parts = [part for part in (location, problem_id, field) if part]
         super().__init__(": ".join([*parts, message]))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -83,7 +83,7 @@ class SandboxError(RTLGymError, RuntimeError):
 
     Args:
         message: What failed and what to do.
-        retries: How often the work had been retried before this was raised.
+        retries: How often the work was retried before this was raised.
     """
 
     def __init__(self, message: str, *, retries: int = 0) -> None:
@@ -92,7 +92,7 @@ class SandboxError(RTLGymError, RuntimeError):
 
 
 class DaemonError(SandboxError):
-    """No Docker daemon answers, or it refused a request."""
+    """The Docker daemon does not answer, or refused a request."""
 
 
 class ImageError(SandboxError):
@@ -100,42 +100,42 @@ class ImageError(SandboxError):
 
 
 class SandboxLost(SandboxError):
-    """A container, or the channel into it, went away while it was in use."""
+    """A container, or the connection to it, was lost during use."""
 
 
 class SandboxBroken(RTLGymError, RuntimeError):
-    """An agent's own commands ended its sandbox, by the evidence of the daemon and of what ran in it.
+    """An agent's own commands broke its sandbox, as evidence from the daemon and the container shows.
 
-    No machine's fault: the episode is over and graded, and nothing is tried again.
+    Not a machine fault: the episode ends and is graded, and nothing is retried.
     """
 
 
 class HarnessError(SandboxError):
-    """The grading machinery broke in a way that no design can cause."""
+    """The grader failed in a way that no design can cause."""
 
 
 class ModelError(SandboxError):
-    """The service behind a policy does not answer, or breaks off; says nothing about what the model can do."""
+    """The service behind a policy does not answer, or stops midway. It says nothing about the model's ability."""
 
 
 class ServiceError(ModelError):
-    """A training service failed one request, after its retries. It costs that episode or step, not the run."""
+    """A training service failed one request, after retries. That episode or step is lost, not the run."""
 
 
 class RequestRefused(ServiceError):
-    """A training service refuses what one request asks for, and would refuse it again: a retry is useless."""
+    """A training service refuses one request, and would refuse it again: a retry is useless."""
 
 
 class ServiceDown(ServiceError):
-    """A training service cannot be used: it was silent for too long, or billing stops it. The run ends."""
+    """A training service is unusable: it did not answer for too long, or the account is blocked. The run ends."""
 
 
 class TranscriptError(RTLGymError, ValueError):
-    """A recorded episode cannot be read; the message says where and why."""
+    """A recorded episode cannot be read. The message says where and why."""
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions that a group holds, at any depth; the exception itself where it is no group."""
+    """The exceptions in a group, at any depth; `error` itself if it is not a group."""
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:
             yield from leaves(part)
@@ -144,10 +144,10 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def most_telling(error: BaseException) -> RTLGymError | None:
-    """The one error of this package that explains an exception, or a group of them, best.
+    """The error of this package that best explains an exception or exception group.
 
-    What was asked for wrongly goes before what failed for good, and that before what only followed from it, such as a
-    lost container. None where anything else is among them (a cancelled task aside), which must not be hidden.
+    Wrong usage comes first, then permanent failures, then their consequences, such as a lost container. None if the
+    group holds any foreign exception other than a cancellation: that must not be hidden.
     """
     parts = [part for part in leaves(error) if not isinstance(part, asyncio.CancelledError)]
     ours = [part for part in parts if isinstance(part, RTLGymError)]
@@ -156,32 +156,31 @@ def most_telling(error: BaseException) -> RTLGymError | None:
     kinds = (UsageError, DaemonError, ImageError, ModelError, HarnessError)
 
     def rank(part: RTLGymError) -> int:
-        known = next((at for at, kind in enumerate(kinds) if isinstance(part, kind)), None)
-        return known if known is not None else len(kinds) + isinstance(part, SandboxError)
+        other = len(kinds) + isinstance(part, SandboxError)
+        return next((place for place, kind in enumerate(kinds) if isinstance(part, kind)), other)
 
     return min(ours, key=rank)
 
 
-_PATH_AT_FAULT = {
+_WRONG_PATH = {
     errno.EACCES, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT,
     errno.ENOTDIR, errno.EPERM, errno.EROFS,
 }  # fmt: skip
 
 
 def cannot_write(what: str, path: Path | str, error: OSError) -> RTLGymError:
-    """The error for an output that the operating system refuses.
+    """The error for an output file that cannot be written.
 
     Args:
-        what: What the output is, such as the option that names it.
-        path: Where it was to go.
-        error: Why not.
+        what: A name for the output, such as the option that sets its path.
+        path: The output file.
+        error: The operating system's error.
 
     Returns:
-        A `UsageError` where another path would help, otherwise (the disk is full, too many files are open) a
-        `SandboxError`.
+        A `UsageError` if another path would help, otherwise (disk full, too many open files) a `SandboxError`.
     """
     at = f" (at {error.filename})" if error.filename is not None and str(error.filename) != str(path) else ""
     message = f"{what}: {path} cannot be written: {error.strerror or error}{at}"
-    if error.errno in _PATH_AT_FAULT:
+    if error.errno in _WRONG_PATH:
         return UsageError(f"{message}; choose another place")
     return SandboxError(message)

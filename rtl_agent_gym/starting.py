@@ -1,7 +1,7 @@
-"""Ctrl-C while a program is still importing.
+"""Ctrl-C while the program is still importing.
 
-Python's own answer is a traceback out of the middle of some library. While nothing has begun there is nothing to clean
-up either, so the command line lets the signal end the process as it ends any other program: at once and in silence.
+By default Python prints a traceback from the middle of some library. There is nothing to clean up yet, so the command
+line lets the signal end the process at once and without output.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def is_command_line() -> bool:
 
 @contextmanager
 def quiet_interrupts(wanted: bool = True) -> Iterator[None]:
-    """Within it, SIGINT ends the process without a traceback, where Python would have raised `KeyboardInterrupt`."""
-    ours = wanted and threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    """Inside the block, SIGINT ends the process without a traceback instead of raising `KeyboardInterrupt`."""
+    possible = wanted and threading.current_thread() is threading.main_thread()
+    if not possible or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)

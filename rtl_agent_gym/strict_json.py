@@ -1,4 +1,4 @@
-"""JSON from files that anybody may have written."""
+"""JSON from untrusted files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 MOST_DEPTH = 100
-"""Arrays and objects within one another that a value may have; more overruns the stack of whoever walks it later."""
+"""Maximum nesting of arrays and objects; deeper values overflow the stack of recursive code."""
 
 
 def loads(text: str | bytes) -> Any:
-    """`json.loads`, with one exception for whatever is wrong.
+    """`json.loads`, with one exception type for every fault.
 
     Raises:
         ValueError: It is not JSON, not UTF-8, or nested deeper than `MOST_DEPTH`.
@@ -19,14 +19,14 @@ def loads(text: str | bytes) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError(f"nested deeper than {MOST_DEPTH} levels") from None
-    level = [value]
-    for _ in range(MOST_DEPTH + 1):
-        inner: list[Any] = []
-        for holder in level:
-            if isinstance(holder, dict | list):
-                values = holder.values() if isinstance(holder, dict) else holder
-                inner.extend(one for one in values if isinstance(one, dict | list))
-        if not inner:
+    level: list[Any] = [[value]]
+    for _ in range(MOST_DEPTH + 2):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
             return value
-        level = inner
     raise ValueError(f"nested deeper than {MOST_DEPTH} levels")

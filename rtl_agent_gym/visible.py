@@ -1,8 +1,8 @@
-"""Foreign text made safe to look at in a terminal.
+"""Make untrusted text safe to print in a terminal.
 
-What models, shells, services and files say may hold characters that a terminal obeys (colours, titles, the clipboard),
-that change the order of what is read, or that show nothing at all. Each becomes its code, such as ``⟨U+001B⟩``. Line
-feeds and tabs stay; so do the two marks that choose how an emoji is drawn, U+FE0E and U+FE0F.
+Text from models, shells, services and files may contain characters that control a terminal (colours, titles, the
+clipboard), reorder the text, or are invisible. Each is replaced by its code, such as ``⟨U+001B⟩``. Line feeds and tabs
+stay, and so do the emoji variation selectors U+FE0E and U+FE0F.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _RANGES = (
     (0xD800, 0xDFFF), (0xFE00, 0xFE0D), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF9, 0xFFFB), (0x110BD, 0x110BD),
     (0x110CD, 0x110CD), (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
 )  # fmt: skip
-"""Controls, formats, surrogates and separators (Unicode's Cc, Cf, Cs, Zl and Zp), and letters that have no shape."""
+"""Controls, formats, surrogates and separators (Unicode's Cc, Cf, Cs, Zl and Zp), and letters without a glyph."""
 
 _HIDDEN = re.compile("[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in _RANGES) + "]")
 
 
 def visible(text: str) -> str:
-    """`text` with every character that would not be seen as itself replaced by its code.
+    """`text` with each control, reordering or invisible character replaced by its code.
 
     >>> visible("a\\x1b]0;title\\x07b\\u200b")
     'a⟨U+001B⟩]0;title⟨U+0007⟩b⟨U+200B⟩'
@@ -32,14 +32,14 @@ def visible(text: str) -> str:
 
 
 class VisibleStream:
-    """The same for bytes that come in pieces: UTF-8, a character may be split between two. ``\\r\\n`` ends a line."""
+    """`visible` for a stream of UTF-8 bytes, whose pieces may split a character. ``\\r\\n`` ends a line."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._return = ""
 
     def feed(self, data: bytes, *, final: bool = False) -> str:
-        """What can be shown after one more piece."""
+        """The text that can be printed after one more piece."""
         text = self._return + self._decoder.decode(data, final)
         self._return = "\r" if text.endswith("\r") and not final else ""
         return visible(text.removesuffix(self._return).replace("\r\n", "\n"))

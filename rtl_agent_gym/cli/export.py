@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal, TextIO
 import typer
 
 from ..errors import cannot_write
-from ..evaluation.export import ExportConfig, Left, export_rows
+from ..evaluation.export import ExportConfig, export_rows
 from ..evaluation.viewer import each_readable, transcript_files
 from .show import print_left_out, refuse_source, stderr_console
 
@@ -51,9 +52,9 @@ def export_command(
         keep_violations=keep_violations,
         pairs=pairs,
     )
-    left, unreadable = Left(), list[str]()
+    left_out, unreadable = Counter[str](), list[str]()
     files = [path for source in sources for path in transcript_files(source)]
-    rows = export_rows(format, each_readable(files, unreadable), config, left)
+    rows = export_rows(format, each_readable(files, unreadable), config, left_out)
     if out is None:
         written = _write(rows, None)
     else:
@@ -64,7 +65,7 @@ def export_command(
                 written = _write(rows, file)
         except OSError as error:
             raise cannot_write("--out", out, error) from error
-    reasons = ", ".join(f"{count} {reason}" for reason, count in left.reasons.most_common())
+    reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
     note = f"{written} lines of {format}" + (f" in {out}" if out is not None else "")
     stderr_console().print(note + (f"; left out: {reasons}" if reasons else ""), markup=False, soft_wrap=True)
     print_left_out(unreadable)

@@ -1,10 +1,9 @@
-"""The configuration of a Tinker environment, and the dialect that it names."""
+"""The configuration of a Tinker environment, and the renderer that it names."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES, Renderer, get_renderer
-from ..renderers.calls import printable
 from ..renderers.vocabularies import qwen3_tokenizer
 from ..scoring import RewardWeights
 
@@ -36,7 +34,7 @@ class TinkerEnvConfig:
     model_name: str
     """Whose tokenizer is used: a Hugging Face name, a folder, or a name registered with the cookbook."""
     renderer_name: str | None
-    """The dialect; None for the one that the cookbook recommends for the model."""
+    """None for the renderer that the cookbook recommends for the model."""
     episode: EpisodeConfig
     """The rules of an episode, token budgets included."""
     overflow_reward: float
@@ -77,42 +75,33 @@ class TinkerEnvConfig:
         return self.episode.workspace == "answer"
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """A renderer with its vocabulary, and the way back to text."""
-
-    renderer: Renderer
-    decode: Callable[[Sequence[int]], str]
-    """The text of ids, control tokens written out."""
+_loading = threading.Lock()
 
 
-_making = threading.Lock()
-
-
-def load_dialect(config: TinkerEnvConfig) -> Dialect:
-    """The dialect of a configuration; one object a process.
+def load_renderer(config: TinkerEnvConfig) -> Renderer:
+    """The renderer of a configuration, with its vocabulary; one object per process.
 
     Raises:
         UsageError: There is no such renderer or tokenizer, or none is recommended for the model.
     """
-    with _making:
-        return _load_dialect(config.model_name, config.renderer_name)
+    with _loading:
+        return _load_renderer(config.model_name, config.renderer_name)
 
 
 @lru_cache(maxsize=8)
-def _load_dialect(model_name: str, renderer_name: str | None) -> Dialect:
+def _load_renderer(model_name: str, renderer_name: str | None) -> Renderer:
     name = renderer_name or recommended_renderer(model_name)
     tokenizer = None if name.startswith("gpt_oss") else load_tokenizer(model_name)
     renderer = get_renderer(name, tokenizer)
-    codec = renderer.codec  # now, under the lock: environments open their prompts in threads
-    return Dialect(renderer, lambda ids: printable(codec.decode(ids)))
+    _ = renderer.codec  # loaded here, under the lock: environments build their prompts in threads
+    return renderer
 
 
 def recommended_renderer(model_name: str) -> str:
-    """The first dialect that the cookbook recommends for a model and that there is here.
+    """The first renderer that the cookbook recommends for a model and that this package has.
 
     Raises:
-        UsageError: There is none; the message lists those that can be named.
+        UsageError: There is none; the message lists the renderers of this package.
     """
     from tinker_cookbook.exceptions import ConfigurationError
     from tinker_cookbook.model_info import get_recommended_renderer_names

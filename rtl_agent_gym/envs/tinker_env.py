@@ -35,8 +35,9 @@ from ..episodes.runtime import Lease, acquire
 from ..errors import SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem, category_name
+from ..renderers import Renderer
 from ..sandboxes import SandboxProvider
-from .tinker_config import Dialect, TinkerEnvConfig, load_dialect
+from .tinker_config import TinkerEnvConfig, load_renderer
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class CVDPEnv(Env):
     Args:
         problem: What to solve.
         config: The rules and budgets.
-        dialect: The renderer, with its vocabulary.
+        renderer: The renderer, with its vocabulary.
         provider: Where the container comes from.
         grader: Who scores the files.
         seed: Recorded in the transcript. With submissions each environment draws its own instead: siblings would share
@@ -64,7 +65,7 @@ class CVDPEnv(Env):
         problem: Problem,
         config: TinkerEnvConfig,
         *,
-        dialect: Dialect,
+        renderer: Renderer,
         provider: SandboxProvider,
         grader: Grader,
         seed: int | None = None,
@@ -74,11 +75,11 @@ class CVDPEnv(Env):
             problem,
             provider=provider,
             grader=grader,
-            renderer=dialect.renderer,
+            renderer=renderer,
             config=config.episode,
             seed=None if config.episode.harness_feedback else seed,
         )
-        self._decode, self._opened = dialect.decode, False
+        self._renderer, self._opened = renderer, False
         self._running: asyncio.Future[Any] | None = None
         self._closing: asyncio.Future[None] | None = None
         self.rollout_limits: RolloutLimits | None = None
@@ -158,7 +159,7 @@ class CVDPEnv(Env):
         episode = self.episode
         if not self._opened:
             raise UsageError("step before initial_observation")
-        turn = await episode.step(Completion(self._decode(ids), token_ids=ids, cut_off=cut_off))
+        turn = await episode.step(Completion(self._renderer.decode(ids), token_ids=ids, cut_off=cut_off))
         if episode.over:
             await episode.close()  # now, not when the slowest of the group is done
         return StepResult(
@@ -248,13 +249,13 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
 
     async def make_envs(self) -> Sequence[CVDPEnv]:
         """Environments of one group. May be called again, as the cookbook does to retry one of them."""
-        dialect = await asyncio.to_thread(load_dialect, self.config)
+        renderer = await asyncio.to_thread(load_renderer, self.config)
         if self._lease is None:
             self._lease = acquire()
         provider = self._lease.runtime.provider
         grader = self._lease.runtime.scorer(self.config.reward, self.config.score_cache)
         made = [
-            CVDPEnv(self.problem, self.config, dialect=dialect, provider=provider, grader=grader, seed=self.seed)
+            CVDPEnv(self.problem, self.config, renderer=renderer, provider=provider, grader=grader, seed=self.seed)
             for _ in range(self.group_size)
         ]
         self._envs += made

@@ -1,10 +1,10 @@
-"""Recorded episodes as training data: chats for SFT, sampled tokens, and pairs of siblings for DPO."""
+"""Recorded episodes as training data: chats for SFT, sampled tokens, and preference pairs for DPO."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
@@ -15,45 +15,38 @@ from ..transcripts import Transcript, TurnRecord
 from .viewer.model import known_renderer, outputs, read_action
 
 Style = Literal["tools", "dialect"]
-"""``tools``: calls as OpenAI's chat format has them. ``dialect``: every turn as the text that the model wrote."""
+"""``tools``: calls as in OpenAI's chat format. ``dialect``: every turn as the text that the model wrote."""
 
 Row = dict[str, Any]
-"""A line of an export, as it is written in JSON."""
+"""A line of an export, before it is written as JSON."""
 
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """Which episodes are taken, and how they are written."""
+    """Which episodes are exported, and how they are written."""
 
     style: Style = "tools"
     passed_only: bool = True
     """SFT and tokens: leave out episodes that did not pass."""
     min_reward: float | None = None
-    """SFT and tokens: leave out episodes that earned less."""
+    """SFT and tokens: leave out episodes with a lower reward."""
     keep_malformed: bool = False
-    """SFT and DPO: keep episodes with turns that could not be acted on, which nobody should learn to write."""
+    """SFT and DPO: keep episodes with malformed turns, which a model should not learn to write."""
     keep_violations: bool = False
-    """Keep episodes that tried something against the grader."""
+    """Keep episodes with attempts on the grader."""
     pairs: int = 4
-    """DPO: pairs of one problem, at most."""
+    """DPO: maximum pairs per prompt."""
 
 
-@dataclass
-class Left:
-    """What was left out, and why."""
-
-    reasons: Counter[str] = field(default_factory=Counter)
-
-    def out(self, reason: str) -> None:
-        """Count one more."""
-        self.reasons[reason] += 1
+LeftOut = Counter[str]
+"""How many episodes were left out, by reason."""
 
 
-def sft_rows(transcripts: Iterable[Transcript], config: ExportConfig, left: Left) -> Iterator[Row]:
-    """A line an episode: its messages, the tool where the style is ``tools``, and where it is from."""
+def sft_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
+    """One line per episode: its messages, the tool if the style is ``tools``, and metadata."""
     for transcript in transcripts:
         if (reason := _unfit(transcript, config)) is not None:
-            left.out(reason)
+            left_out[reason] += 1
             continue
         row: Row = {"messages": messages(transcript, config.style)}
         if config.style == "tools":
@@ -61,14 +54,14 @@ def sft_rows(transcripts: Iterable[Transcript], config: ExportConfig, left: Left
         yield row | {"metadata": _metadata(transcript)}
 
 
-def token_rows(transcripts: Iterable[Transcript], config: ExportConfig, left: Left) -> Iterator[Row]:
-    """A line an episode: for each turn the sampled ids with the log-probabilities under student and teacher."""
+def token_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
+    """One line per episode: for each turn the sampled ids, with log-probabilities under student and teacher."""
     for transcript in transcripts:
         reason = _unfit(transcript, config, malformed=True)
         if reason is None and not any(turn.token_ids for turn in transcript.turns):
             reason = "no tokens recorded"
         if reason is not None:
-            left.out(reason)
+            left_out[reason] += 1
             continue
         yield {
             "system": transcript.header.system,
@@ -78,58 +71,57 @@ def token_rows(transcripts: Iterable[Transcript], config: ExportConfig, left: Le
         }
 
 
-def preference_rows(transcripts: Iterable[Transcript], config: ExportConfig, left: Left) -> Iterator[Row]:
-    """Pairs of a passed and a failed episode that answer the same prompt: ``prompt``, ``chosen``, ``rejected``."""
+def preference_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
+    """Pairs of a passed and a failed episode of the same prompt: ``prompt``, ``chosen``, ``rejected``."""
     groups: dict[tuple[str, str, str, str], tuple[list[Transcript], list[Transcript]]] = defaultdict(lambda: ([], []))
     for transcript in transcripts:
         header, score = transcript.header, transcript.score
         if score is None:
-            left.out("no score")
+            left_out["no score"] += 1
         elif (reason := _unfit(transcript, config, failed=True)) is not None:
-            left.out(reason)
+            left_out[reason] += 1
         else:
             passed = bool(score.score.get("passed"))
             key = (header.problem_id, header.problem_digest, header.system, header.user)
             groups[key][0 if passed else 1].append(transcript)
     for chosen, rejected in groups.values():
         if not chosen or not rejected:
-            for _ in chosen or rejected:
-                left.out("all of its problem passed" if chosen else "all of its problem failed")
+            left_out["all of its problem passed" if chosen else "all of its problem failed"] += len(chosen or rejected)
         yield from islice(_pairs(_distinct(chosen), _distinct(rejected), config.style), config.pairs)
 
 
-FORMATS: dict[str, Callable[[Iterable[Transcript], ExportConfig, Left], Iterator[Row]]] = {
+FORMATS: dict[str, Callable[[Iterable[Transcript], ExportConfig, LeftOut], Iterator[Row]]] = {
     "sft": sft_rows,
     "tokens": token_rows,
     "dpo": preference_rows,
 }
-"""Every format by its name."""
+"""The export formats by name."""
 
 
 def export_rows(
-    format: str, transcripts: Iterable[Transcript], config: ExportConfig | None = None, left: Left | None = None
+    format: str, transcripts: Iterable[Transcript], config: ExportConfig | None = None, left_out: LeftOut | None = None
 ) -> Iterator[Row]:
-    """The lines of a format, one at a time.
+    """Yield the lines of an export, reading one transcript at a time.
 
     Args:
         format: One of `FORMATS`.
         transcripts: The episodes.
-        config: Which of them, and how.
-        left: Filled with what is left out.
+        config: Which of them are exported, and how.
+        left_out: Counts the episodes that are left out, by reason.
 
     Raises:
         UsageError: There is no such format.
     """
     if format not in FORMATS:
         raise UsageError(f"there is no format {format!r}; choose one of {', '.join(FORMATS)}")
-    return FORMATS[format](transcripts, config or ExportConfig(), left if left is not None else Left())
+    return FORMATS[format](transcripts, config or ExportConfig(), Counter() if left_out is None else left_out)
 
 
 def messages(transcript: Transcript, style: Style) -> list[Row]:
     """An episode as chat messages.
 
     Raises:
-        UsageError: The style is ``tools`` and the transcript's renderer is unknown, so its turns cannot be read.
+        UsageError: The style is ``tools`` and the transcript's renderer is unknown, so its turns cannot be parsed.
     """
     renderer = (
         get_renderer(transcript.header.renderer) if style == "tools" else known_renderer(transcript.header.renderer)
@@ -143,39 +135,37 @@ def messages(transcript: Transcript, style: Style) -> list[Row]:
         ]
     for turn in transcript.turns:
         found += _turn_as_text(turn, renderer) if style == "dialect" else _turn_with_calls(turn, renderer)
-    while found and found[-1]["role"] in ("tool", "user"):  # what nobody answered teaches nothing
+    while found and found[-1]["role"] in ("tool", "user"):  # training data ends with the assistant
         found.pop()
     return found
 
 
 def _turn_as_text(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
     text = turn.completion if turn.native is None or renderer is None else renderer.turn_text(turn.native)
-    said = [{"role": "assistant", "content": text}]
-    return [*said, {"role": "user", "content": turn.observation}] if turn.observation else said
+    reply = [{"role": "user", "content": turn.observation}] if turn.observation else []
+    return [{"role": "assistant", "content": text}, *reply]
 
 
 def _turn_with_calls(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
     if turn.action == "malformed":
         return _turn_as_text(turn, renderer)
     action = read_action(turn, renderer)
-    said: Row = {"role": "assistant", "content": action.text}
+    message: Row = {"role": "assistant", "content": action.text}
     if action.thinking:
-        said["reasoning_content"] = action.thinking
+        message["reasoning_content"] = action.thinking
     if not turn.commands:
-        return [said]
-    names = [f"call_{turn.turn}_{number}" for number in range(1, len(turn.commands) + 1)]
+        return [message]
+    ids = [f"call_{turn.turn}_{number}" for number in range(1, len(turn.commands) + 1)]
     calls = [ToolCall.of(command.command) for command in turn.commands]
-    said["tool_calls"] = [
-        {"id": name, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for name, call in zip(names, calls, strict=True)
+    message["tool_calls"] = [
+        {"id": id_, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for id_, call in zip(ids, calls, strict=True)
     ]
-    shown = outputs(turn, renderer)
-    if len(shown) != len(names):  # the dialect does not tell them apart: all of it answers the last call
-        shown = [""] * (len(names) - 1) + ["\n".join(shown)]
-    return [
-        said,
-        *({"role": "tool", "tool_call_id": name, "content": text} for name, text in zip(names, shown, strict=True)),
-    ]
+    texts = outputs(turn, renderer)
+    if len(texts) != len(ids):  # the dialect does not separate outputs: the last call gets all of them
+        texts = [""] * (len(ids) - 1) + ["\n".join(texts)]
+    results = [{"role": "tool", "tool_call_id": id_, "content": text} for id_, text in zip(ids, texts, strict=True)]
+    return [message, *results]
 
 
 def _tokens(turn: TurnRecord) -> Row:
@@ -190,7 +180,7 @@ def _tokens(turn: TurnRecord) -> Row:
 
 
 def _pairs(chosen: list[Transcript], rejected: list[Transcript], style: Style) -> Iterator[Row]:
-    """Every passed one with every failed one, ordered so that episodes come again as late as can be."""
+    """Every passed episode with every failed one, ordered so that each episode repeats as late as possible."""
     size = max(len(chosen), len(rejected))
     for shift in range(size):
         for place in range(size):
@@ -218,7 +208,7 @@ def _distinct(transcripts: list[Transcript]) -> list[Transcript]:
 def _unfit(
     transcript: Transcript, config: ExportConfig, *, malformed: bool = False, failed: bool = False
 ) -> str | None:
-    """Why an episode is left out; `malformed` and `failed` ones may be let through."""
+    """Why an episode is left out, or None; `malformed` and `failed` episodes may be allowed."""
     score = transcript.score.score if transcript.score is not None else {}
     if not transcript.turns:
         return "no turns"

@@ -1,4 +1,4 @@
-"""Who acts: the reference solution, a script, a model, a person."""
+"""Who acts in an episode: the reference solution, a script, a model, a person."""
 
 from .golden import GoldenPolicy, heredoc
 from .human import HumanPolicy

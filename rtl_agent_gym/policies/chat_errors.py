@@ -1,14 +1,14 @@
-"""What a chat service means when it does not answer.
+"""Classify the errors of a chat service.
 
-litellm names an error after words in it as often as after its status: a 502 whose body says ``invalid_request_error``
-comes as a `BadRequestError`, a refused connection as an `InternalServerError`, a missing key as either. So the status
-and the words are read here, and decide what an error is:
+litellm's exception classes are unreliable, since it often chooses them by words in the message: a 502 whose body says
+``invalid_request_error`` becomes a `BadRequestError`, a refused connection an `InternalServerError`, a missing key
+either. So errors are classified here by status and message:
 
-- ``busy``: another try may work (408, 409, 425, 429, 5xx, no connection, no answer in time);
+- ``busy``: a retry may work (408, 409, 425, 429, 5xx, no connection, timeout);
 - ``overflow``: the conversation does not fit into the model's context;
 - ``never``: no request with these options will be answered (wrong key, no such model, no credit);
-- ``refused``: this request is not accepted;
-- ``conversation``: what was said in it is not accepted (a content filter).
+- ``refused``: the service refuses this request;
+- ``conversation``: the service refuses the content of the conversation (a content filter).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ..visible import visible
 
 Kind = Literal["busy", "overflow", "never", "refused", "conversation"]
 
-LONGEST_WORDS = 400
-"""Characters of a service's message that are passed on."""
+MAX_WORDS = 400
+"""Maximum characters of a service's message in ours."""
 
 _BUSY = {408, 409, 425, 429}
 _NEVER = {401, 402, 404}
@@ -68,17 +68,17 @@ class Failure:
 
     kind: Kind
     words: str
-    """What the service said, on one line and safe to print."""
+    """The service's message, on one line and safe to print."""
     retry_after: float | None = None
-    """Seconds after which the service wants to be asked again, where it says so."""
+    """Seconds after which to retry, if the service requests a time."""
 
 
 def read_failure(library: Any, error: Exception) -> Failure:
-    """What an exception of litellm means.
+    """Classify an exception of litellm.
 
     Args:
         library: The module ``litellm``.
-        error: What it raised.
+        error: The exception.
     """
     words = _words(error)
     return Failure(_kind(library, error, words), words, _retry_after(error))
@@ -95,14 +95,14 @@ def _kind(library: Any, error: Exception, words: str) -> Kind:
     if status in _NEVER or _NO_KEY.search(words) or _NO_CREDIT.search(words):
         return "never"
     if _QUOTA.search(words) and _retry_after(error) is None and "retry" not in words.lower():
-        return "never"  # a limit for a minute, which some word like this, comes with when to try again
+        return "never"  # limits per minute have the same words, but also a time to retry
     if _TOO_LARGE_FOR_ACCOUNT.search(words):
         return "refused"
     return "busy" if status is None or status in _BUSY or status >= 500 else "refused"
 
 
 def _retry_after(error: Exception) -> float | None:
-    """Seconds, of ``retry-after-ms`` or ``retry-after``, which is a number or a date."""
+    """Seconds from the header ``retry-after-ms``, or ``retry-after``, which holds seconds or a date."""
     headers: dict[str, str] = {}
     response = getattr(error, "response", None)
     for found in (getattr(response, "headers", None), getattr(error, "litellm_response_headers", None)):
@@ -129,11 +129,11 @@ def _words(error: Exception) -> str:
     if "<" in text:
         text = _TAG.sub(" ", text)
     text = visible(" ".join(text.split()))
-    return text if len(text) <= LONGEST_WORDS else text[: LONGEST_WORDS - 1] + "…"
+    return text if len(text) <= MAX_WORDS else text[: MAX_WORDS - 1] + "…"
 
 
 def _root(error: BaseException) -> str:
-    """What the operating system said, at the end of the chain of causes."""
+    """The operating system's message, at the end of the chain of causes."""
     seen: set[int] = set()
     while (cause := error.__cause__ or error.__context__) is not None and id(cause) not in seen:
         seen.add(id(cause))
@@ -142,7 +142,7 @@ def _root(error: BaseException) -> str:
 
 
 def _message_in(text: str) -> str:
-    """The message in a body of JSON; other text as it is."""
+    """The message in a JSON body; other text unchanged."""
     start = text.find("{")
     if start < 0 or text[:start].strip() not in ("", "b'"):
         return text

@@ -1,4 +1,4 @@
-"""The reference solution, played through real shell turns, or given in one answer."""
+"""The reference solution, played as real shell turns or as one answer."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .scripted import ScriptedPlayer, write_turn
 
 
 class GoldenPolicy:
-    """Looks around, writes the golden files, compiles them, and says that it is done."""
+    """Looks at the work folder, writes the reference solution's files, compiles them, and ends the episode."""
 
     name = "golden"
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
-        """A player for one episode; what the shell says changes nothing."""
+        """A player for one episode, which ignores the shell's output."""
         if not problem.golden:
-            raise UsageError(f"{problem.id} comes without a reference solution, so the golden policy cannot play it")
+            raise UsageError(f"{problem.id} is without a reference solution, so the golden policy cannot play it")
         if isinstance(renderer, ToollessRenderer):
             answer = "\n\n".join(fenced(*file) for file in problem.golden.items())
             return ScriptedPlayer([Completion(write_turn(renderer, answer))])
@@ -35,8 +35,8 @@ class GoldenPolicy:
         if sources:
             check = f"verilator --lint-only -Wno-fatal --timing -y rtl {sources} && echo checked"
             turns.append(("Does it compile?", check))
-        said = [Completion(write_turn(renderer, text, [command])) for text, command in turns]
-        return ScriptedPlayer([*said, Completion(write_turn(renderer, "The design is written and checked."))])
+        completions = [Completion(write_turn(renderer, text, [command])) for text, command in turns]
+        return ScriptedPlayer([*completions, Completion(write_turn(renderer, "The design is written and checked."))])
 
 
 def heredoc(path: str, content: str) -> str:
@@ -52,6 +52,6 @@ def heredoc(path: str, content: str) -> str:
 
 
 def fenced(path: str, content: str) -> str:
-    """A file as a fenced block of an answer; the fence is longer than any in the file."""
+    """A file as a fenced block of an answer. The fence is longer than any in the file."""
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", content)), 0)
     return f"{fence}systemverilog {path}\n{content.removesuffix(chr(10))}\n{fence}"

@@ -24,17 +24,17 @@ PROMPT, CONTINUED = "agent$ ", "     > "
 
 
 class HumanPolicy:
-    """Reads each turn from the terminal: a bash command, over several lines where bash would go on reading.
+    """Reads each turn from the terminal: a bash command, which may span several lines as in bash.
 
     ``/done`` or Ctrl-D ends the episode.
 
     Args:
-        read: Gives a line for a prompt and raises `EOFError` at the end; None for the terminal.
+        read: Takes a prompt, returns a line and raises `EOFError` at the end of input; None for the terminal.
     """
 
     name = "human"
     interactive = True
-    """One episode at a time, with its output shown."""
+    """Episodes run one at a time, and their output is printed."""
 
     def __init__(self, read: Callable[[str], str] | None = None) -> None:
         self._read = read
@@ -55,7 +55,7 @@ class HumanPlayer:
         self._renderer, self._read = renderer, read
 
     async def act(self, messages: Sequence[Message]) -> Completion:
-        """Ask for a command."""
+        """Read the next command."""
         command = await _in_daemon_thread(self._command)
         if command is None:
             return Completion(write_turn(self._renderer, "Done."))
@@ -72,22 +72,22 @@ class HumanPlayer:
                 return None
             if not "".join(lines).strip():
                 lines = []
-            elif is_whole("\n".join(lines)):
+            elif is_complete("\n".join(lines)):
                 return "\n".join(lines)
 
 
 async def _in_daemon_thread(read: Callable[[], str | None]) -> str | None:
-    """What a reader of the terminal gives. Ctrl-C ends the waiting at once, though nothing can end the reader itself.
+    """Run `read` in a daemon thread. Ctrl-C ends the waiting at once, though the thread itself cannot be stopped.
 
-    A thread of the executor would be waited for at the end, until somebody presses Enter.
+    The process would not exit before a thread of the executor ends, which is when the user presses Enter.
     """
     done: Future[str | None] = Future()
-    done.set_running_or_notify_cancel()  # so that a result that comes too late is no error
+    done.set_running_or_notify_cancel()  # so that a late result is no error
 
     def work() -> None:
         try:
             done.set_result(read())
-        except Exception as error:  # raised again where the command is waited for
+        except Exception as error:  # re-raised by the await below
             done.set_exception(error)
 
     before = _terminal_mode()
@@ -95,7 +95,7 @@ async def _in_daemon_thread(read: Callable[[], str | None]) -> str | None:
     try:
         return await asyncio.wrap_future(done)
     except asyncio.CancelledError:
-        _set_terminal_mode(before)  # line editing may have switched off the echo
+        _set_terminal_mode(before)  # line editing may have disabled the echo
         raise
 
 
@@ -112,8 +112,8 @@ def _set_terminal_mode(mode: list[Any] | None) -> None:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, mode)
 
 
-def is_whole(command: str) -> bool:
-    """Whether bash would run this now rather than read on, as it does after an open quote, loop or here-document."""
+def is_complete(command: str) -> bool:
+    """Whether bash would run this, and not wait for more lines, as after an open quote, loop or here-document."""
     if command.endswith("\\") and not command.endswith("\\\\"):
         return False
     checked = subprocess.run(

@@ -1,4 +1,4 @@
-"""How a model is asked, whichever service it is behind."""
+"""Sampling and connection options of model policies, for all services."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ..errors import UsageError
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Sampling and connection of the policies that have a model."""
+    """Options of the policies that have a model."""
 
     temperature: float = 1.0
-    """0 or more; 0 always takes the likeliest token."""
+    """0 or more; 0 always chooses the most likely token."""
     top_p: float = 1.0
-    """In (0, 1]: the share of probability that tokens are drawn from."""
+    """In (0, 1]: the probability mass that tokens are sampled from."""
     max_tokens: int = 4096
-    """Tokens of one turn."""
+    """Maximum tokens of one turn."""
     max_context: int = 32_768
-    """Tokens of prompt and turn together; an episode that fills them is graded as it stands. For policies that sample
-    tokens; chat services know their own limit."""
+    """Maximum tokens of prompt and turn together; an episode that reaches it ends and is graded. For policies that
+    sample tokens; chat services have their own limit."""
     base_url: str | None = None
-    """Where the service is, such as ``http://127.0.0.1:8000/v1``; None for the provider's own place."""
+    """The service's address, such as ``http://127.0.0.1:8000/v1``; None for the provider's default."""
     api_key: str | None = None
-    """None takes it from the environment variable that the provider documents."""
+    """None for the value of the environment variable that the provider documents."""
     tools: bool = True
-    """For chat: declare the shell as a tool. Without, the model writes its calls in the renderer's dialect."""
+    """For chat: declare the shell as a tool. If False, the model writes its calls in the renderer's dialect."""
     attempts: int = 8
-    """How often a request is made while the service is busy or away."""
+    """Maximum attempts of a request while the service is busy or unreachable."""
     request_timeout: float = 600.0
-    """Seconds one request may take."""
+    """Maximum seconds of one request."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf or not 0 < self.top_p <= 1:
@@ -51,7 +51,9 @@ def _check_address(address: str) -> None:
     try:
         parts = urlsplit(address)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or brackets that do not close
+    except ValueError:  # a port that is not a number, or an unclosed bracket
         good = False
     if not good or any(character.isspace() for character in address):
-        raise UsageError(f"base_url {address!r} is no address of a service; it looks like http://127.0.0.1:8000/v1")
+        raise UsageError(
+            f"base_url {address!r} is not the address of a service; expected a form such as http://127.0.0.1:8000/v1"
+        )

@@ -12,23 +12,23 @@ from ..renderers import Action, Message, ModelTurn, Renderer
 
 @dataclass(frozen=True)
 class Completion:
-    """What a policy said in one turn."""
+    """A policy's output in one turn."""
 
     text: str
-    """The words, control tokens that the model wrote spelled out."""
+    """The text, with control tokens written out."""
     token_ids: Sequence[int] | None = None
-    """The sampled ids, where the policy samples tokens; they and not `text` are then what was said."""
+    """The sampled ids, if the policy samples tokens. They are then parsed instead of `text`."""
     logprobs: Sequence[float] | None = None
-    """Natural logarithm of each sampled token's probability; as long as `token_ids`."""
+    """Log-probability of each sampled token, in nats; as long as `token_ids`."""
     cut_off: bool = False
     """Whether the token limit ended it."""
     prompt_tokens: int | None = None
-    """Tokens the model read for it, where that is known."""
+    """Tokens of the prompt, if known."""
     output_tokens: int | None = None
-    """Tokens it is made of, where that is known; None with `token_ids` means their number."""
+    """Tokens of the completion, if known; with `token_ids`, their number is used instead."""
     native: ModelTurn | None = None
-    """The turn as a service with tool calls of its own reported it; this is then what is acted on, and `text` is only
-    what the service gave as text."""
+    """The turn as reported by a service with native tool calls. It is then used instead of `text`, which holds only
+    the service's text."""
 
 
 class Player(Protocol):
@@ -37,40 +37,40 @@ class Player(Protocol):
     async def act(self, messages: Sequence[Message]) -> Completion | None:
         """The next turn, given the conversation so far: system, user, then assistant and user in turns.
 
-        None when there is no room for another turn in the model's context; the episode is then graded as it stands.
+        None if the model's context has no space for another turn; the episode then ends and is graded.
 
         Raises:
-            ModelError: The service behind the policy does not answer; says nothing about the agent.
-            UsageError: The service will never answer this: wrong key, unknown model.
+            ModelError: The service behind the policy does not answer, which says nothing about the agent.
+            UsageError: The service will never answer: wrong key, unknown model.
         """
         ...
 
 
 @runtime_checkable
 class Listener(Protocol):
-    """A player that wants more than chat messages: it is told of the opening and of each answer in their parts."""
+    """A player that also receives the opening and each reply in parts, not only as chat messages."""
 
     def opened(self, system: str, user: str) -> None:
         """The episode begins."""
         ...
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
-        """What was read in the last completion, and what goes back for it: one output a command, none for others."""
+        """The action parsed from the last completion, and its outputs: one per command, none for other actions."""
         ...
 
 
 class Policy(Protocol):
-    """Makes a player for each episode. One policy serves any number of episodes at once."""
+    """Creates a player for each episode. One policy serves any number of episodes at once."""
 
     @property
     def name(self) -> str:
-        """How results call it."""
+        """The policy's name in results."""
         ...
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> Player:
-        """A player for one episode, which draws whatever it draws from `seed`.
+        """A player for one episode, whose random choices depend on `seed`.
 
-        Raises `UsageError` when the policy cannot play this problem.
+        Raises `UsageError` if the policy cannot play this problem.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A policy that needs no skill: seeded draws from a list of commands. It exercises shells, records and replays."""
+"""A policy that draws random commands from a list, to test shells, transcripts and replays."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ COMMANDS = (
     "rm -f rtl/scratch.sv && echo gone",
     "exit 7",
 )
-"""What is drawn from. Each has one outcome in a given state, but for what `evaluation.volatile` declares."""
+"""Each is deterministic in a given state, except for what `evaluation.volatile` declares."""
 
 _MODULE = "module scratch_{number} (input logic a, output logic b);\n    assign b = {body};\nendmodule\n"
 
 
 class RandomPolicy:
-    """Plays random commands, several in a turn at times, now and then a broken turn.
+    """Plays random commands, sometimes several in a turn, and occasionally a malformed turn.
 
     Args:
-        turns: Turns before it says that it is done.
+        turns: Number of turns before it ends the episode.
     """
 
     name = "random"
@@ -65,13 +65,13 @@ class RandomPolicy:
 
 
 class RandomPlayer:
-    """Draws one episode."""
+    """Plays one episode."""
 
     def __init__(self, problem: Problem, renderer: Renderer, draw: random.Random, turns: int) -> None:
         self._problem, self._renderer, self._draw, self._left = problem, renderer, draw, turns
 
     async def act(self, messages: Sequence[Message]) -> Completion:
-        """The next turn; what the shell says changes nothing."""
+        """The next turn, which does not depend on the shell's output."""
         self._left -= 1
         if self._left < 0:
             return Completion(write_turn(self._renderer, "Enough."))

@@ -1,4 +1,4 @@
-"""Policies by the names that the command line takes."""
+"""Policies by name, as on the command line."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ POLICIES = (
     "human",
     "random",
 )
-"""What `make_policy` takes."""
+"""The forms that `make_policy` accepts."""
 
 
 def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
-    """The policy of a name as the command line takes it.
+    """The policy of a name.
 
     Args:
-        name: One of `POLICIES`; a colon or a blank stands before the argument.
+        name: One of `POLICIES`, with a colon or a space before the argument.
         options: For the policies that have a model.
 
     Raises:
-        UsageError: There is none of this name; the message lists them. Or its extra is not installed, or there is no
-            such file, model or key.
+        UsageError: There is no such policy (the message lists all), file, model or key, or an extra is not installed.
     """
     kind, rest = _split(name.strip())
     options = options or ModelOptions()
     forms = {_split(form)[0]: form for form in POLICIES}
     if kind not in forms:
-        raise UsageError(f"no policy {name!r}; there are: {', '.join(POLICIES)}")
+        raise UsageError(f"no policy {name!r}; choose one of: {', '.join(POLICIES)}")
     if (argument := _split(forms[kind])[1]) and not rest:
         what = argument.lower().replace("_", " ")
         raise UsageError(f'{kind!r} needs a {what}: --policy "{forms[kind]}"')
@@ -64,6 +63,6 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """A policy's kind and its argument: what stands before the first colon or blank, and what after it."""
+    """A policy's kind and its argument, separated by the first colon or space."""
     kind, *rest = re.split(r"[:\s]", name, maxsplit=1)
     return kind, "".join(rest).strip()

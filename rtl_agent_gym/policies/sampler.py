@@ -1,10 +1,10 @@
-"""A model that samples tokens: Tinker's service, or an engine in this process. What it sampled is never re-rendered."""
+"""A model that samples tokens: Tinker's service, or an engine in this process. Sampled tokens are never re-rendered."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,21 +18,23 @@ from .model_options import ModelOptions
 from .protocol import Completion
 
 if TYPE_CHECKING:
+    import tinker
+
     from ..engines.protocol import Sampler
 
-LEAST_ROOM = 64
-"""Tokens that must be left in the context for another turn."""
+MIN_TURN_TOKENS = 64
+"""Tokens that the context must have left for another turn."""
 
 
 class TokenSamplerPolicy:
-    """Samples each turn from a `Sampler`, which Tinker's ``SamplingClient`` is too.
+    """Samples each turn from a `Sampler`, such as Tinker's ``SamplingClient``.
 
     Args:
-        sampler: Fixed weights.
-        name: How results call the policy.
-        tokenizer: Decodes the sampled ids, and belongs into the renderer; None for the sampler's own.
-        options: Sampling; `ModelOptions.max_context` is what the model can read.
-        end: Called by `close`, for a sampler that owns something.
+        sampler: The sampler, with fixed weights.
+        name: The policy's name in results.
+        tokenizer: The tokenizer for this policy's renderer; None for the sampler's own.
+        options: Sampling options.
+        end: Called by `close`, to release what the sampler owns.
     """
 
     def __init__(
@@ -46,29 +48,35 @@ class TokenSamplerPolicy:
     ) -> None:
         self._end = end
         self.sampler, self.name, self.options = sampler, name, options or ModelOptions()
-        self.tokenizer = tokenizer if tokenizer is not None else sampler.get_tokenizer()
-        self.has_answered = False
+        self._tokenizer = tokenizer
+        self._has_answered = False
 
-    @contextlib.contextmanager
-    def translated(self) -> Iterator[None]:
-        """Turns the exceptions of tinker's SDK into ours.
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self.sampler.get_tokenizer() if self._tokenizer is None else self._tokenizer
+
+    async def sample(self, prompt: tinker.ModelInput, parameters: tinker.SamplingParams) -> Any:
+        """One sampled sequence.
 
         Raises:
-            UsageError: The key, the account or, where nothing was answered yet, the model is refused.
-            ModelError: The service does not answer, or refuses this one request.
+            UsageError: The service refuses the key, the account or, in the first request, the model.
+            ModelError: The service does not answer, or refuses this request.
         """
         from ..engines.guarded import Requests
         from ..engines.translation import Request
 
-        request = Request(f"{self.name} did not answer", None if self.has_answered else "policy", self.name)
+        request = Request(f"{self.name} did not answer", None if self._has_answered else "policy", self.name)
         try:
             with Requests().translating(request):
-                yield
+                response = await self.sampler.sample(prompt, 1, parameters)
         except ServiceDown as error:
             raise UsageError(str(error)) from error
+        self._has_answered = True
+        return response.sequences[0]
 
     async def close(self) -> None:
-        """End what the sampler owns."""
+        """Release what the sampler owns."""
         if self._end is not None:
             await asyncio.to_thread(self._end)
 
@@ -76,72 +84,65 @@ class TokenSamplerPolicy:
         """A player for one episode."""
         if not renderer.stop or isinstance(renderer.stop[0], str):
             raise UsageError(
-                f"{self.name} samples tokens, and the renderer {renderer.name} was made without a vocabulary: "
+                f"{self.name} samples tokens, but the renderer {renderer.name} was created without a vocabulary: "
                 "give it the policy's tokenizer, get_renderer(name, policy.tokenizer)"
             )
         return TokenSamplerPlayer(self, renderer, seed)
 
 
 class TokenSamplerPlayer:
-    """One episode's tokens, only ever appended to."""
+    """One episode, with append-only tokens."""
 
     def __init__(self, policy: TokenSamplerPolicy, renderer: Renderer, seed: int | None) -> None:
         self._policy, self._renderer, self._seed = policy, renderer, seed
         self.transcript: TokenTranscript | None = None
-        """The episode so far, once it has been opened."""
+        """The episode so far; None before `opened`."""
         self._turn = 0
-        self._said: list[int] = []
+        self._sampled: list[int] = []
 
     def opened(self, system: str, user: str) -> None:
         """The episode begins."""
         self.transcript = TokenTranscript(self._renderer.initial_ids(system, user))
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
-        """What goes back for the last completion."""
+        """Append the reply to the last completion."""
         if self.transcript is None:
             raise UsageError("answered before the episode was opened")
         if action.kind == "malformed":
-            self.transcript.append(self._renderer.correction_ids(action.correction or "", self._said))
+            self.transcript.append(self._renderer.correction_ids(action.correction or "", self._sampled))
         else:
-            self.transcript.append(self._renderer.observation_ids(outputs, self._said))
+            self.transcript.append(self._renderer.observation_ids(outputs, self._sampled))
 
     async def act(self, messages: Sequence[Message]) -> Completion | None:
-        """Sample the next turn; the messages are another view of what the transcript holds to the token."""
+        """Sample the next turn. The prompt is the transcript; `messages` is not used."""
         import tinker
 
         if self.transcript is None:
-            raise UsageError("a token sampler plays through evaluation.play, which tells it of the opening")
+            raise UsageError("a token sampler needs `opened` to be called first, as evaluation.play does")
         options = self._policy.options
-        room = min(options.max_tokens, options.max_context - len(self.transcript))
-        if room < min(LEAST_ROOM, options.max_tokens):
+        prompt_tokens = len(self.transcript)
+        max_tokens = min(options.max_tokens, options.max_context - prompt_tokens)
+        if max_tokens < min(MIN_TURN_TOKENS, options.max_tokens):
             return None
         self._turn += 1
         parameters = tinker.SamplingParams(
-            max_tokens=room,
+            max_tokens=max_tokens,
             temperature=options.temperature,
             top_p=options.top_p,
             stop=self._renderer.stop,
             seed=None if self._seed is None else (self._seed + self._turn) % (1 << 31),
         )
-        prompt_tokens = len(self.transcript)
-        sequence = await self._sample(parameters)
-        self._said = [int(token) for token in sequence.tokens]
+        sequence = await self._policy.sample(self.transcript.model_input(), parameters)
+        self._sampled = [int(token) for token in sequence.tokens]
         logprobs = [float(value) for value in sequence.logprobs] if sequence.logprobs is not None else None
-        self.transcript.add_action(self._said, logprobs)
+        self.transcript.add_action(self._sampled, logprobs)
         return Completion(
-            self._policy.tokenizer.decode(self._said, skip_special_tokens=False),
-            token_ids=self._said,
+            self._renderer.decode(self._sampled),
+            token_ids=self._sampled,
             logprobs=logprobs,
             cut_off=sequence.stop_reason == "length",
             prompt_tokens=prompt_tokens,
         )
-
-    async def _sample(self, parameters: Any) -> Any:
-        assert self.transcript is not None
-        with self._policy.translated():
-            response = await self._policy.sampler.sample(self.transcript.model_input(), 1, parameters)
-        self._policy.has_answered = True
-        return response.sequences[0]
 
 
 def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
@@ -162,7 +163,7 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
         service = tinker.ServiceClient(base_url=options.base_url, api_key=options.api_key)
         place: dict[str, Any] = {"model_path": model} if model.startswith("tinker://") else {"base_model": model}
         client: Any = service.create_sampling_client(**place)
-        offline = str(client.get_base_model()).startswith("Qwen/Qwen3-")  # any other vocabulary the client fetches
+        offline = str(client.get_base_model()).startswith("Qwen/Qwen3-")  # the client downloads any other vocabulary
         tokenizer = qwen3_tokenizer() if offline else client.get_tokenizer()
     except (tinker.TinkerError, ValueError) as error:
         raise UsageError(f"tinker:{model} cannot be used: {error}") from error
@@ -173,11 +174,11 @@ def local_policy(path: str, options: ModelOptions) -> TokenSamplerPolicy:
     """A folder of weights, run in this process. Needs the extras ``train`` and ``local``.
 
     Raises:
-        UsageError: There is no such folder, or it holds no model.
+        UsageError: There is no such folder, or it contains no model.
     """
     folder = Path(path)
     if not folder.is_dir():
-        raise UsageError(f"local:{path}: there is no such folder; it holds a model as transformers saves one")
+        raise UsageError(f"local:{path}: there is no such folder; expected a model saved by transformers")
     try:
         from ..engines.local import LocalServiceClient
     except ImportError as error:

@@ -16,12 +16,12 @@ from .protocol import Completion
 
 
 def write_turn(renderer: Renderer, text: str, commands: Sequence[str] = ()) -> str:
-    """A completion that says `text` and calls the tool once per command, in the renderer's dialect."""
+    """A completion with `text` and one tool call per command, in the renderer's dialect."""
     return renderer.turn_text(ModelTurn(text=text, calls=tuple(map(ToolCall.of, commands))))
 
 
 class ScriptedTurn(BaseModel):
-    """One turn of a script: either words and commands, put into the model's dialect, or a completion as it stands."""
+    """One turn of a script: either text and commands, written in the model's dialect, or a literal completion."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,7 +29,7 @@ class ScriptedTurn(BaseModel):
     run: str | list[str] = []
     completion: str | None = None
     native: ModelTurn | None = None
-    """With a completion of a transcript: the turn as a chat service reported it, which is then what is acted on."""
+    """For a completion of a transcript: the turn as a chat service reported it, used instead of the completion."""
 
     def text(self, renderer: Renderer) -> str:
         """The completion."""
@@ -42,13 +42,13 @@ _TURNS = TypeAdapter(list[ScriptedTurn])
 
 
 class ScriptedPolicy:
-    """Plays a file's turns in order, then says that it is done.
+    """Plays a file's turns in order, then ends the episode.
 
     Args:
-        path: A YAML list of `ScriptedTurn`, or a transcript (``.jsonl``), whose completions are then said again.
+        path: A YAML list of `ScriptedTurn`, or a transcript (``.jsonl``), whose completions are repeated.
 
     Raises:
-        UsageError: The file cannot be read or is no script; names the turn and the field.
+        UsageError: The file cannot be read or is not a script; names the turn and the field.
         TranscriptError: The transcript cannot be read.
     """
 
@@ -56,25 +56,25 @@ class ScriptedPolicy:
         self.path = Path(path)
         self.name = f"scripted {self.path.name}"
         if self.path.suffix == ".jsonl":
-            said = read_transcript(self.path).turns
-            self.turns = [ScriptedTurn(completion=turn.completion, native=turn.native) for turn in said]
+            recorded = read_transcript(self.path).turns
+            self.turns = [ScriptedTurn(completion=turn.completion, native=turn.native) for turn in recorded]
         else:
             self.turns = _read_script(self.path)
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
         """A player for one episode."""
-        said = [Completion(turn.text(renderer), native=turn.native) for turn in self.turns]
-        return ScriptedPlayer([*said, Completion(write_turn(renderer, "Done."))])
+        completions = [Completion(turn.text(renderer), native=turn.native) for turn in self.turns]
+        return ScriptedPlayer([*completions, Completion(write_turn(renderer, "Done."))])
 
 
 class ScriptedPlayer:
-    """Gives prepared completions in order, and then the last one again."""
+    """Returns prepared completions in order, then the last one again."""
 
     def __init__(self, completions: Sequence[Completion]) -> None:
         self._completions, self._last = iter(completions), completions[-1]
 
     async def act(self, messages: Sequence[Message]) -> Completion:
-        """The next turn, whatever the shell says."""
+        """The next turn, which does not depend on the shell's output."""
         return next(self._completions, self._last)
 
 

@@ -1,4 +1,4 @@
-"""CVDP problems: what they are, where they come from, and how to choose among them."""
+"""CVDP problems: their data, their sources, and how to select them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CVDP's categories and difficulties, and the ways to write them."""
+"""CVDP's categories and difficulties, and how to parse them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CATEGORIES: dict[int, str] = {
     14: "assertion generation",
     16: "debugging",
 }
-"""Category number to what its problems ask for."""
+"""Category numbers and their names."""
 
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 """From easy to hard."""
@@ -33,15 +33,15 @@ _CATEGORY = re.compile(r"(?:cid)?0*(\d{1,9})", re.IGNORECASE | re.ASCII)
 
 
 def category_name(category: int) -> str:
-    """How the benchmark writes a category: ``cid003`` for 3."""
+    """The benchmark's form of a category: ``cid003`` for 3."""
     return f"cid{category:03d}"
 
 
 def parse_category(value: int | str) -> int:
-    """The number of the category written as 3, ``3``, ``cid3`` or ``cid003``.
+    """The number of a category given as 3, ``"3"``, ``"cid3"`` or ``"cid003"``.
 
     Raises:
-        UsageError: When CVDP has no such category.
+        UsageError: CVDP has no such category.
     """
     match = _CATEGORY.fullmatch(str(value).strip())
     if match and int(match[1]) in CATEGORIES:
@@ -52,10 +52,10 @@ def parse_category(value: int | str) -> int:
 
 
 def parse_difficulty(value: str) -> Difficulty:
-    """The difficulty called `value`, in any case.
+    """The difficulty named `value`, in upper or lower case.
 
     Raises:
-        UsageError: When there is no such difficulty.
+        UsageError: There is no such difficulty.
     """
     name = str(value).strip().lower()
     for difficulty in DIFFICULTIES:

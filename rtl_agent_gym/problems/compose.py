@@ -1,4 +1,4 @@
-"""The hidden tests' compose file: which services it has, and which words in it stand for something else."""
+"""The hidden tests' compose file: its services and its templates."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from rtl_agent_gym.problems.near import near_matches
 COMPOSE_FILE = "docker-compose.yml"
 
 TEMPLATES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "__VERIF_EDA_IMAGE__", "__LICENSE_NETWORK__")
-"""The words that the benchmark replaces in compose files and Dockerfiles before it runs them."""
+"""The words that the benchmark replaces in compose files and Dockerfiles before running them."""
 
 _TEMPLATE = re.compile(r"__[A-Z][A-Z0-9_]*?__(?![A-Za-z0-9_])")
 
 
 def parse_services(text: str) -> dict[str, dict[str, Any]]:
-    """The services of a compose file, by name, in its order.
+    """The services of a compose file by name, in the file's order.
 
     Raises:
-        ProblemError: When the text is no YAML, names something twice, or has no service that could run.
+        ProblemError: The text is not YAML, repeats a key, or a service cannot run.
     """
     document = _load(text)
     if not isinstance(document, dict):
         raise ProblemError(f"expected a mapping with services, got {_kind(document)}")
     services = document.get("services")
     if not isinstance(services, dict) or not services:
-        got = "none" if services is None or services == {} else _kind(services)
+        got = "none" if services in (None, {}) else _kind(services)
         raise ProblemError(f"expected at least one service below services:, got {got}")
     for name, service in services.items():
         if not isinstance(name, str):
@@ -44,7 +44,7 @@ def parse_services(text: str) -> dict[str, dict[str, Any]]:
 
 
 def external_networks(text: str) -> list[str]:
-    """The names of networks in a (valid) compose file that must exist outside it."""
+    """The names of the external networks of a (valid) compose file."""
     document = _load(text)
     networks = document.get("networks") if isinstance(document, dict) else None
     if not isinstance(networks, dict):
@@ -62,21 +62,20 @@ def env_files(service: Mapping[str, Any]) -> list[str]:
 
 
 def own_environment(service: Mapping[str, Any]) -> dict[str, Any]:
-    """What a service's ``environment`` sets, which may be a mapping or a list of ``NAME=value``."""
+    """A service's ``environment``, which may be a mapping or a list of ``NAME=value``."""
     value = service.get("environment") or {}
     if isinstance(value, list):
         return dict(entry.partition("=")[::2] for entry in map(str, value) if "=" in entry)
-    return {str(name): one for name, one in value.items()}
+    return {str(name): setting for name, setting in value.items()}
 
 
 def dockerfile(service: Mapping[str, Any]) -> str | None:
-    """The file that a service's image is built from, relative to the compose file; None where it names an image."""
+    """The Dockerfile of a service, relative to the compose file; None if the service names an image."""
     build = service.get("build")
     if not build:
         return None
-    folder, file = (build, "Dockerfile") if isinstance(build, str) else (".", "Dockerfile")
-    if isinstance(build, dict):
-        folder, file = str(build.get("context") or "."), str(build.get("dockerfile") or "Dockerfile")
+    options = build if isinstance(build, dict) else {"context": build if isinstance(build, str) else None}
+    folder, file = str(options.get("context") or "."), str(options.get("dockerfile") or "Dockerfile")
     return posixpath.normpath(posixpath.join(folder, file))
 
 
@@ -87,19 +86,19 @@ def is_templated(name: str) -> bool:
 
 
 def find_templates(text: str) -> set[str]:
-    """The words such as ``__OSS_SIM_IMAGE__`` in `text`, known or not."""
+    """The templates in `text`, such as ``__OSS_SIM_IMAGE__``, known or not."""
     return set(_TEMPLATE.findall(text))
 
 
 def check_templates(text: str) -> None:
-    """Raise `ProblemError` for a template word that nothing would replace."""
+    """Raise `ProblemError` for a template that the benchmark does not know."""
     unknown = sorted(find_templates(text) - set(TEMPLATES))
     if unknown:
         raise ProblemError(f"unknown template {unknown[0]}; {near_matches(unknown[0], TEMPLATES)}")
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys, so a repeated service would vanish; compose refuses them."""
+    """Refuses repeated keys, as compose does; PyYAML would keep only the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -107,7 +106,7 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} stands twice", key.start_mark
+                        None, None, f"the key {key.value!r} is repeated", key.start_mark
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -125,5 +124,5 @@ def _load(text: str) -> Any:
 
 
 def _kind(value: object) -> str:
-    names = {dict: "a mapping", list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
+    names = {dict: "a mapping", list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
     return "nothing" if value is None else names.get(type(value), type(value).__name__)

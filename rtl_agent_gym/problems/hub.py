@@ -16,22 +16,22 @@ _DEFAULT_FILES = {
         "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl",
     )
 }
-"""What a data set's bare name means: the first of these that it has."""
+"""The files that a data set's bare name refers to; the first available one is used."""
 
 
 def download(source: str) -> Path:
-    """The local copy of a data set's file, downloaded where the cache lacks it.
+    """The local copy of a data set's file, downloaded if it is not in the cache.
 
     Args:
-        source: ``owner/name:file.jsonl``; the file may be left out for the benchmark's own data set.
+        source: ``owner/name:file.jsonl``; the file may be omitted for the benchmark's own data set.
 
     Raises:
-        UsageError: When no file is named and none is known.
-        ProblemError: When the client is not installed, or the file cannot be downloaded; the message says what to do.
+        UsageError: No file is named and none is known.
+        ProblemError: The client is not installed, or the file cannot be downloaded; the message says what to do.
     """
     match = HUB_SOURCE.fullmatch(source)
     if match is None:
-        raise UsageError(f"{source!r} is no data set; expected owner/name or owner/name:file.jsonl")
+        raise UsageError(f"{source!r} is not a data set; expected owner/name or owner/name:file.jsonl")
     repo = match["repo"]
     names = (match["file"],) if match["file"] else _DEFAULT_FILES.get(repo, ())
     if not names:
@@ -43,7 +43,7 @@ def download(source: str) -> Path:
             return _fetch(repo, name, cache_only)
         except ProblemError as error:
             faults.append(error)
-            # Who got no answer once is not kept waiting again. (The client's error for it is a FileNotFoundError.)
+            # After one connection failure only the cache is searched. (The client raises a FileNotFoundError for it.)
             cache_only = isinstance(error.__cause__, FileNotFoundError)
     raise faults[0]
 
@@ -65,25 +65,27 @@ def _fetch(repo: str, name: str, cache_only: bool) -> Path:
 
 
 def _fault(error: Exception, repo: str, name: str) -> str:
-    """What kept a file from being downloaded, and what to do."""
+    """Why a file was not downloaded, and what to do."""
     from huggingface_hub import errors
 
-    by_hand = f"`hf download --repo-type dataset {repo} {name}` where there is a network, then give its path"
+    by_hand = (
+        f"`hf download --repo-type dataset {repo} {name}` on a machine with network access, then give the file's path"
+    )
     if isinstance(error, errors.LocalEntryNotFoundError):
-        why = "the client is in offline mode" if _offline(error) else "the Hugging Face Hub gives no usable answer"
+        why = "the client is in offline mode" if _offline(error) else "the Hugging Face Hub does not answer"
         return f"{why} and the file is not in the local cache; {by_hand}"
     if isinstance(error, errors.GatedRepoError):
         return "the data set is gated; accept its terms on its page and log in with `hf auth login`"
     if isinstance(error, errors.RepositoryNotFoundError):
         return f"there is no data set {repo}, or it is private; check the name, or log in with `hf auth login`"
     if isinstance(error, errors.EntryNotFoundError):
-        return f"the data set has no file {name}; look its files up on its page and give {repo}:FILE.jsonl"
+        return f"the data set has no file {name}; see the files on its page and give {repo}:FILE.jsonl"
     reason = str(error).strip().splitlines() or [type(error).__name__]
     return f"the download failed: {reason[0]}; try again, or {by_hand}"
 
 
 def _offline(error: BaseException) -> bool:
-    """Whether the client's own offline mode, rather than the network, kept it from asking."""
+    """Whether the client's offline mode, not the network, prevented the download."""
     cause: BaseException | None = error
     while cause is not None:
         if type(cause).__name__ == "OfflineModeIsEnabled":

@@ -1,4 +1,4 @@
-"""Load problems from any source, checked, filtered, in the order of their files."""
+"""Load problems from any source, checked and filtered, in file order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _T = TypeVar("_T", int | str, str)
 
 Source = str | os.PathLike[str] | Sequence[Problem]
 """``"bundled"``, the path of a JSON Lines file (gzipped or not) or of a folder of them, ``owner/name[:file]`` on the
-Hugging Face Hub, or problems that are there already."""
+Hugging Face Hub, or problems already loaded."""
 
 
 def load_problems(
@@ -28,20 +28,20 @@ def load_problems(
     categories: int | str | Iterable[int | str] | None = None,
     difficulties: str | Iterable[str] | None = None,
 ) -> list[Problem]:
-    """The problems of a source that meet every filter given.
+    """The problems of a source that match all filters.
 
     Rows that no open-source harness can score are loaded too; their `Problem.unscorable` says why.
 
     Args:
         source: See `Source`.
-        ids: Keep these problems alone.
-        categories: Keep these categories, as 3 or ``"cid003"``.
-        difficulties: Keep these difficulties.
+        ids: Keep only these problems.
+        categories: Keep only these categories, as 3 or ``"cid003"``.
+        difficulties: Keep only these difficulties.
 
     Raises:
-        UsageError: When there is no such source, id, category or difficulty.
-        ProblemError: When a row is bad; it names file, line, field, and what was expected. The first bad row ends it,
-            also where a filter would leave it out: a file is right or it is not.
+        UsageError: There is no such source, id, category or difficulty.
+        ProblemError: A row is invalid, even one that a filter would exclude. Names file, line, field, and what was
+            expected.
 
     Example:
         >>> [problem.id for problem in load_problems("bundled", categories=["cid003"], difficulties="easy")]
@@ -66,10 +66,10 @@ def load_problems(
 
 
 def find_problem(problems: Iterable[Problem], problem_id: str) -> Problem:
-    """The problem called `problem_id`.
+    """The problem with the id `problem_id`.
 
     Raises:
-        UsageError: When there is none; the message names those most like it.
+        UsageError: There is none; the message names the most similar ids.
     """
     by_id = {problem.id: problem for problem in problems}
     if problem_id not in by_id:
@@ -78,18 +78,17 @@ def find_problem(problems: Iterable[Problem], problem_id: str) -> Problem:
 
 
 def scan_problems(source: Source) -> Iterator[Problem | ProblemError]:
-    """Every row of a source in order: the problem, or what is wrong with the row.
+    """Every row of a source in order: the problem, or the error of an invalid row.
 
-    Unlike `load_problems` this continues after a bad row, so that a check reports all of a file.
+    Unlike `load_problems` this continues after an invalid row, so that a check reports all errors of a file.
 
     Raises:
-        UsageError: When there is no such source.
+        UsageError: There is no such source.
     """
     yield from _unique(_rows(source) if isinstance(source, str | os.PathLike) else _given(source))
 
 
-_Located = tuple[Problem | ProblemError, str]
-"""An item and its place, for messages."""
+_Located = tuple[Problem | ProblemError, Place]
 
 
 def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
@@ -99,41 +98,39 @@ def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
         try:
             for line in read_lines(file.path, file.label):
                 empty = False
+                place = Place(file.label, line.number)
                 try:
-                    item: Problem | ProblemError = problem_from_row(
-                        parse_line(line, file.label), Place(file.label, line.number)
-                    )
+                    yield problem_from_row(parse_line(line, file.label), place), place
                 except ProblemError as error:
-                    item = error
-                yield item, f"{file.label}:{line.number}"
+                    yield error, place
         except ProblemError as error:
             empty = False
-            yield error, file.label
+            yield error, Place(file.label)
     if empty:
-        yield ProblemError("there is no problem in it", source=source_files[0].label), ""
+        place = Place(source_files[0].label)
+        yield ProblemError("the source contains no problem", source=place.source), place
 
 
 def _given(problems: Sequence[Problem]) -> Iterator[_Located]:
     for number, problem in enumerate(problems):
         if not isinstance(problem, Problem):
             raise UsageError(
-                f"entry {number} of the problems is of type {type(problem).__name__}; expected Problem "
+                f"entry {number} of the problems has the type {type(problem).__name__}; expected Problem "
                 "(load files with load_problems)"
             )
-        yield problem, f"entry {number}"
+        yield problem, Place(f"entry {number}")
 
 
 def _unique(items: Iterator[_Located]) -> Iterator[Problem | ProblemError]:
-    """Turn the second problem of one id into an error that names both places."""
-    seen: dict[str, str] = {}
+    """Replace a problem with a repeated id by an error that names both places."""
+    seen: dict[str, Place] = {}
     for item, place in items:
         if isinstance(item, Problem):
             if item.id in seen:
-                source, _, line = place.rpartition(":")
                 yield ProblemError(
-                    f"the id stands twice, here and at {seen[item.id]}; ids are unique in a source",
-                    source=source or place,
-                    line=int(line) if source else None,
+                    f"the id is repeated, here and at {seen[item.id]}; ids are unique in a source",
+                    source=place.source,
+                    line=place.line,
                     field="id",
                     problem_id=item.id,
                 )
@@ -143,5 +140,5 @@ def _unique(items: Iterator[_Located]) -> Iterator[Problem | ProblemError]:
 
 
 def _several(value: _T | Iterable[_T]) -> list[_T]:
-    """A filter's values, of which a single one may stand alone."""
+    """A filter's values as a list; a single value becomes a list of one."""
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]

@@ -1,4 +1,4 @@
-"""What a problem is, whichever file it came from."""
+"""The data of a problem, independent of its file format."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 Difficulty = Literal["easy", "medium", "hard"]
-"""As the benchmark rates its problems."""
+"""The benchmark's ratings."""
 
 
 class Problem(BaseModel):
-    """One CVDP problem. Frozen: nothing downstream may change it.
+    """One CVDP problem. Immutable.
 
     All paths are relative to the work folder (``/code`` in a container), with forward slashes.
     """
@@ -21,31 +21,31 @@ class Problem(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
-    """Unique in its source, such as ``cvdp_agentic_fixed_arbiter_0001``."""
+    """Unique within a source, such as ``cvdp_agentic_fixed_arbiter_0001``."""
     category: int
     """CVDP's category number: 3 for ``cid003`` (spec to RTL), 4 modification, 5 module reuse, 16 debugging …"""
     difficulty: Difficulty
     prompt: str
-    """The task, as the benchmark words it."""
+    """The task, in the benchmark's words."""
     system_message: str = ""
-    """The benchmark's own system message; empty for non-agentic rows."""
+    """The benchmark's system message; empty for non-agentic rows."""
     context: dict[str, str] = {}
     """Files the agent starts with (docs/, rtl/, verif/)."""
     targets: tuple[str, ...] = ()
     """The files that the solution must write or change."""
     harness: dict[str, str] = {}
-    """The hidden tests, flat: ``docker-compose.yml``, ``src/.env``, ``src/test_x.py`` … Never shown to an agent."""
+    """The hidden tests' files: ``docker-compose.yml``, ``src/.env``, ``src/test_x.py`` … Never shown to an agent."""
     golden: dict[str, str] | None = None
-    """The reference solution as whole files with patches applied; None where the benchmark withheld it."""
+    """The reference solution as complete files, patches applied; None if the benchmark withholds it."""
     reference_response: str = ""
-    """The reference text of comprehension rows; empty elsewhere."""
+    """The reference text of comprehension rows; empty otherwise."""
     agentic: bool = True
-    """Whether the row came in the agentic format."""
+    """Whether the row has the agentic format."""
     unscorable: str | None = None
-    """Why no open-source harness can score this row (commercial simulator, judged by a model …); None where one can."""
+    """Why no open-source harness can score this row (commercial simulator, judged by a model …), or None."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 over everything the problem holds, in hex. Two problems with one digest are the same problem."""
+        """SHA-256 of all fields, in hex. Problems with the same digest are equal."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Apply the benchmark's patches: the body of one file's unified diff, from its first ``@@`` line, without headers."""
+"""Apply the benchmark's patches, which are unified diffs of one file without headers, from the first ``@@`` line."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rtl_agent_gym.errors import ProblemError
 def apply_patch(original: str, body: str) -> str:
     r"""Return `original` with the hunks of `body` applied.
 
-    Strict: no offset, no fuzz. Every line that the patch keeps or removes must stand where its hunk says. The end of
-    the file is the one exception: a missing newline there never makes two lines differ, because published patches
-    leave its marker out at times. An added last line ends in a newline unless ``\ No newline at end of file`` follows.
+    Strict, without offset or fuzz: every line that the patch keeps or removes must be where its hunk says. The one
+    exception is a missing newline at the end of the file, which is ignored in comparisons, because published patches
+    sometimes omit its marker. An added last line ends in a newline unless ``\ No newline at end of file`` follows.
 
     Args:
-        original: The file's text; empty for a file that does not exist.
-        body: The diff body; empty text changes nothing.
+        original: The file's text; empty for a new file.
+        body: The diff body; blank text changes nothing.
 
     Raises:
-        ProblemError: When `body` is no diff body, or does not fit `original`.
+        ProblemError: `body` is not a diff body, or does not apply to `original`.
     """
     if not body.strip():
         return original
@@ -35,7 +35,7 @@ def apply_patch(original: str, body: str) -> str:
             if line.line_type == "\\" and origin == "+":
                 output[-1] = output[-1].removesuffix("\n")
             if line.line_type not in ("+", "-", " "):
-                continue  # a blank line behind the hunk, or a missing newline of the file's own
+                continue  # a blank line after the hunk, or the marker of a missing newline in `original`
             origin, text = line.line_type, line.value.removesuffix("\n")
             if line.is_added:
                 output.append(text + "\n")
@@ -55,7 +55,7 @@ def apply_patch(original: str, body: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of `text` with their ends, cut at newlines only."""
+    """The lines of `text` with their newlines, split at newlines only."""
     return [line + "\n" for line in text.split("\n")[:-1]] + [last for last in text.split("\n")[-1:] if last]
 
 
@@ -68,16 +68,16 @@ def _parse(body: str) -> list[Hunk]:
     except (UnidiffParseError, ValueError) as error:
         raise ProblemError(f"not a unified diff body: {str(error).strip()}") from error
     if len(files) != 1:
-        raise ProblemError("the patch holds headers of further files; expected the hunks of one file")
+        raise ProblemError("the patch contains headers of further files; expected the hunks of one file")
     hunks = list(files[0])
-    # The parser passes over what it does not know, as text around the diff; here nothing may stand around it.
+    # The parser ignores unknown lines as text around the diff, which is not allowed here.
     if sum(1 + len(hunk) for hunk in hunks) != len(lines):
-        raise ProblemError("the patch holds lines that belong to no hunk")
+        raise ProblemError("the patch contains lines that belong to no hunk")
     return hunks
 
 
 def _start(hunk: Hunk, number: int, cursor: int, length: int) -> int:
-    """The 0-based line at which `hunk` begins; a hunk without source lines names the line before it."""
+    """The 0-based first line of `hunk`; a hunk without source lines gives the line before it."""
     start = hunk.source_start - 1 if hunk.source_length else hunk.source_start
     if start < cursor:
         raise ProblemError(f"{_name(hunk, number)} overlaps the hunk before it or starts before the file")

@@ -17,16 +17,16 @@ _DRIVE = re.compile(r"^[A-Za-z]:")
 
 
 def path_fault(path: str) -> str | None:
-    """Why `path` is no plain file path below the work folder, or None when it is one.
+    """Why `path` is not a plain file path below the work folder, or None if it is.
 
-    Stricter than an operating system: one spelling a file, so that equal files have equal paths.
+    Stricter than an operating system: each file has only one valid spelling.
     """
     if not path:
         return "the path is empty"
     if _CONTROL.search(path):
-        return f"the path {path!r} holds a control character"
+        return f"the path {path!r} contains a control character"
     if "\\" in path:
-        return f"the path {path!r} holds a backslash; folders are separated by /"
+        return f"the path {path!r} contains a backslash; separate folders with /"
     if path.startswith("/") or _DRIVE.match(path):
         return f"the path {path!r} is absolute; expected one relative to the work folder, such as rtl/top.sv"
     parts = path.split("/")
@@ -34,15 +34,14 @@ def path_fault(path: str) -> str | None:
         return f"the path {path!r} leaves its folder with .."
     if "." in parts or "" in parts:
         return f"the path {path!r} has an empty or . component; expected a form such as rtl/top.sv"
-    if len(path.encode(errors="replace")) > _MAX_PATH or any(
-        len(p.encode(errors="replace")) > _MAX_PART for p in parts
-    ):
+    longest_part = max(len(part.encode(errors="replace")) for part in parts)
+    if longest_part > _MAX_PART or len(path.encode(errors="replace")) > _MAX_PATH:
         return f"the path {path[:60]!r}… is too long for a file system"
     return None
 
 
 def tree_fault(paths: Iterable[str]) -> str | None:
-    """The first of `paths` that is a file and, by another path, a folder too; None where there is none."""
+    """A message about the first of `paths` that another path uses as a folder, or None."""
     files = set(paths)
     for path in sorted(files):
         parts = path.split("/")
@@ -54,7 +53,7 @@ def tree_fault(paths: Iterable[str]) -> str | None:
 
 
 def is_allowed_path(path: str) -> bool:
-    """Whether `path` is a plain path of a file below one of `AGENT_FOLDERS`."""
+    """Whether `path` is a plain file path below one of `AGENT_FOLDERS`."""
     if path_fault(path) is not None:
         return False
     folder, _, rest = path.partition("/")
@@ -64,8 +63,8 @@ def is_allowed_path(path: str) -> bool:
 def editable(problem: Problem, path: str) -> bool:
     """Whether an agent's file at `path` counts when `problem` is scored.
 
-    In an agentic problem that is any file below ``rtl/``, ``verif/`` and ``docs/``, context files included; in a
-    non-agentic one, the target files alone. Anything else an agent leaves behind is ignored.
+    In an agentic problem these are all files below ``rtl/``, ``verif/`` and ``docs/``, including context files; in a
+    non-agentic problem, only the target files. All other files are ignored.
     """
     if problem.agentic:
         return is_allowed_path(path)

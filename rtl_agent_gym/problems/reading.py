@@ -1,4 +1,4 @@
-"""Lines of a JSON Lines file, plain or gzipped, each with its place."""
+"""Lines of a JSON Lines file, plain or gzipped, with their positions."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class RawLine:
-    """One line that is not blank."""
+    """A non-blank line."""
 
     number: int
     """1-based."""
     offset: int
-    """Bytes before it in the (unpacked) file."""
+    """Bytes before the line in the (uncompressed) file."""
     data: bytes
 
 
 def read_lines(path: Path, label: str) -> Iterator[RawLine]:
-    """The lines of a file that are not blank.
+    """The non-blank lines of a file.
 
     Args:
-        path: The file. Whether it is gzipped is told by its content, not its name.
-        label: What messages call it.
+        path: The file. Gzip is detected by content, not by name.
+        label: The file's name in messages.
 
     Raises:
-        UsageError: When the file cannot be opened or read.
-        ProblemError: When the gzip data is damaged or cut off.
+        UsageError: The file cannot be opened or read.
+        ProblemError: The gzip data is damaged or truncated.
     """
     number, offset = 0, 0
     try:
@@ -65,7 +65,9 @@ def _open(path: Path, label: str) -> IO[bytes]:
         return cast(IO[bytes], gzip.open(path, "rb"))
     if path.suffix == ".gz":
         stream.close()
-        raise ProblemError("expected gzip data, as the name says; rename the file or pack it again", source=label)
+        raise ProblemError(
+            "expected gzip data because of the file's name; rename the file or compress it again", source=label
+        )
     return stream
 
 
@@ -73,7 +75,7 @@ def parse_line(line: RawLine, label: str) -> dict[str, Any]:
     """The JSON object on a line.
 
     Raises:
-        ProblemError: When it is not UTF-8, not JSON, not an object, or an object of it names a key twice.
+        ProblemError: The line is not UTF-8, JSON or an object, or an object repeats a key.
     """
     try:
         row = json.loads(line.data.decode(), object_pairs_hook=_object)
@@ -89,14 +91,14 @@ def _json_fault(error: Exception, line: RawLine) -> str:
         place = f"byte {line.offset + error.start} of the file (byte {error.start} of the line)"
         return f"not UTF-8: {error.reason} at {place}"
     if isinstance(error, _RepeatedKey):
-        return f"the key {error.args[0]!r} stands twice in one object"
+        return f"the key {error.args[0]!r} is repeated in one object"
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg} at character {error.pos + 1}"
     return f"not JSON that can be read: {error}"
 
 
 def json_kind(value: object) -> str:
-    """What JSON calls a value, with an article."""
+    """The JSON type of a value, with an article."""
     names = {
         dict: "an object",
         list: "an array",

@@ -1,4 +1,4 @@
-"""The benchmark's row formats, as they stand in its files.
+"""The row formats of the benchmark's files.
 
 Agentic rows (`AgenticRow`), agentic rows that start from a whole repository (`HeavyRow`), and non-agentic rows
 (`NonAgenticRow`), some of which ask for text instead of files.
@@ -17,20 +17,20 @@ from rtl_agent_gym.problems.model import Difficulty
 from rtl_agent_gym.problems.paths import path_fault, tree_fault
 
 ROW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
-"""Ids name folders and files of transcripts, so they hold nothing that a path could trip over."""
+"""Ids become names of files and folders, so they contain only characters that are safe in paths."""
 
 
 def _check_text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"character {error.start} is half of a surrogate pair, which no file can hold") from error
+        raise ValueError(f"character {error.start} is a lone surrogate, which cannot be written to a file") from error
     return value
 
 
 def _check_id(value: str) -> str:
     if not ROW_ID.fullmatch(value):
-        raise ValueError(f"{value[:80]!r} is no id; expected letters, digits and _ . + -, at most 200 of them")
+        raise ValueError(f"{value[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them")
     return value
 
 
@@ -71,13 +71,13 @@ Files = Annotated[dict[Annotated[str, AfterValidator(_check_path)], Text], After
 
 
 class Part(BaseModel):
-    """An object of a row. Other fields, such as a row's origin, are ignored: newer releases add some."""
+    """A part of a row. Unknown fields are ignored, since newer releases add some."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
 
 class BaseRow(Part):
-    """What every row has."""
+    """The fields of every row."""
 
     id: RowId
     categories: Categories
@@ -95,17 +95,17 @@ class BaseRow(Part):
 
 
 class AgenticRow(BaseRow):
-    """A row whose solver works on files in a folder."""
+    """A row whose task is solved in a folder of files."""
 
     system_message: Text = ""
     prompt: Prompt
     context: Files
     patch: Files
-    """Target file to the body of a unified diff; empty where the solution was withheld."""
+    """The body of a unified diff by target file; empty if the solution was withheld."""
 
 
 class Checkout(Part):
-    """Where the files of a heavy row are."""
+    """The repository of a heavy row."""
 
     repo: Text
     commit: Text
@@ -121,21 +121,21 @@ class HeavyRow(BaseRow):
 
 
 class RowInput(Part):
-    """What a non-agentic row gives."""
+    """The input of a non-agentic row."""
 
     prompt: Prompt
     context: Files
 
 
 class RowOutput(Part):
-    """What a non-agentic row wants: text, or whole files (empty texts where the solution was withheld)."""
+    """The reference of a non-agentic row: text, or complete files (empty if the solution was withheld)."""
 
     response: Text = ""
     context: Files = {}
 
 
 class NonAgenticRow(BaseRow):
-    """A row that one completion answers."""
+    """A row that is answered in one completion."""
 
     input: RowInput
     output: RowOutput

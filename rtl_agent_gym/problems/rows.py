@@ -1,4 +1,4 @@
-"""How a row of the benchmark's files becomes a `Problem`, or one `ProblemError` that says what is wrong with it."""
+"""Convert a row of the benchmark's files to a `Problem`."""
 
 from __future__ import annotations
 
@@ -35,22 +35,25 @@ _EXPECTED = {
     "output": "an object with response and context",
     "output.context": _FILES,
 }
-"""The fields that hold something else than a string."""
+"""The expected values of fields that are not strings."""
 _SHAPE_FAULTS = {"string_type", "dict_type", "list_type", "model_type", "model_attributes_type"}
 
 
 class Place(NamedTuple):
-    """Where a row stands."""
+    """Where a problem is from, for messages."""
 
     source: str
-    line: int
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
 
 
 def problem_from_row(row: dict[str, Any], place: Place) -> Problem:
-    """Check a row and make the problem of it.
+    """Check a row and convert it to a problem.
 
     Raises:
-        ProblemError: With the place, the field, and what was expected there.
+        ProblemError: With the place, the field, and what was expected.
     """
     problem_id = row["id"] if isinstance(row.get("id"), str) and ROW_ID.fullmatch(row["id"]) else None
     fields = dict(row)
@@ -75,7 +78,7 @@ def _model_for(row: dict[str, Any]) -> type[AnyRow]:
     if "input" in row or "output" in row:
         return NonAgenticRow
     context = row.get("context")
-    # Its paths have a suffix or a folder, so a file called just "repo" or "commit" is no honest context.
+    # Context files have a suffix or a folder, so "repo" and "commit" are not context files.
     if isinstance(context, dict) and {"repo", "commit"} & context.keys():
         return HeavyRow
     if isinstance(row.get("id"), str) and _HEAVY in row["id"]:
@@ -84,7 +87,7 @@ def _model_for(row: dict[str, Any]) -> type[AnyRow]:
 
 
 def _describe(error: ValidationError, harness_field: str) -> tuple[str, str]:
-    """The field of the first fault and one message on all of them."""
+    """The field of the first fault, and a message about all faults."""
     faults = error.errors(include_url=False)
     fields = [_field(fault["loc"], harness_field) for fault in faults]
     first = faults[0]
@@ -112,7 +115,7 @@ def _check_harness(harness: dict[str, str], field: str) -> None:
     if not harness:
         return
     if COMPOSE_FILE not in harness:
-        raise ProblemError(f"the file {COMPOSE_FILE} is missing; it says how the tests run", field=field)
+        raise ProblemError(f"the file {COMPOSE_FILE} is missing; it defines how the tests run", field=field)
     checks = [(COMPOSE_FILE, parse_services), *((name, check_templates) for name in harness if is_templated(name))]
     for name, check in checks:
         try:
@@ -159,11 +162,11 @@ def _golden(row: AgenticRow) -> dict[str, str] | None:
 
 
 def _unscorable(row: AnyRow) -> str | None:
-    """Why no harness that runs here can score the row, or None."""
+    """Why no available harness can score the row, or None."""
     if isinstance(row, HeavyRow):
         return (
             f"it starts from a checkout of the repository {row.context.repo} at {row.context.commit}, "
-            "which is not part of the data set's row and is not fetched here"
+            "which is not part of the data set's row and is not downloaded"
         )
     if not row.harness:
         if row.category in (6, 8):

@@ -1,4 +1,4 @@
-"""Choose problems: one for an episode, an order for a curriculum, a part to hold out."""
+"""Select problems: one for an episode, an order for a curriculum, a part to hold out."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def split_problems(
 ) -> tuple[list[Problem], list[Problem]]:
     """Split problems into those to train on and those held out.
 
-    Each problem's side depends on its id and the seed alone, so a problem stays where it is when others are added,
-    removed or reordered. `held_out` is therefore an expected share: of a few problems, none or several may be held out.
+    The choice for each problem depends only on its id and the seed, so adding, removing or reordering other problems
+    does not change it. `held_out` is therefore an expected share: of few problems, none or several may be held out.
 
     Args:
-        problems: Kept in their order on both sides.
+        problems: Both parts keep their order.
         held_out: Share to hold out, 0 to 1.
-        seed: Another seed, another split.
+        seed: Different seeds give different splits.
 
     Returns:
         The problems to train on, and those held out.
 
     Raises:
-        UsageError: When `held_out` is not between 0 and 1.
+        UsageError: `held_out` is not between 0 and 1.
     """
     if not 0.0 <= held_out <= 1.0:
         raise UsageError(f"held_out is {held_out}; expected a share between 0 and 1")
@@ -41,25 +41,25 @@ def split_problems(
 
 
 def _position(problem_id: str, seed: int) -> float:
-    """A number in [0, 1), evenly spread over ids."""
+    """A number in [0, 1), uniformly distributed over ids."""
     digest = hashlib.sha256(f"{seed}:{problem_id}".encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def order_by_difficulty(problems: Iterable[Problem]) -> list[Problem]:
-    """Problems from easy to hard; those of one difficulty keep their order."""
+    """Problems from easy to hard; problems of one difficulty keep their order."""
     return sorted(problems, key=lambda problem: DIFFICULTIES.index(problem.difficulty))
 
 
 def select_problem(problems: Sequence[Problem], rng: int | np.random.Generator | None = None) -> Problem:
-    """One problem at random, each as likely as the others.
+    """A uniformly random problem.
 
     Args:
-        problems: What to choose from.
-        rng: A seed (equal seeds choose equal problems) or a generator, which is advanced; None for fresh randomness.
+        problems: The problems to choose from.
+        rng: A seed (equal seeds choose equal problems) or a generator, which is advanced; None for a random seed.
 
     Raises:
-        UsageError: When there is nothing to choose from.
+        UsageError: `problems` is empty.
     """
     if not problems:
         raise UsageError("there is no problem to choose from; the source is empty or its filters leave nothing")

@@ -1,4 +1,4 @@
-"""Where problems come from: the package, a path, or a data set on the Hugging Face Hub."""
+"""Sources of problems: the package, a path, or a data set on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rtl_agent_gym.problems.near import near_matches
 from rtl_agent_gym.problems.reading import SUFFIXES
 
 BUNDLED = "bundled"
-"""The source that the package brings itself."""
+"""The source that is part of the package."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class SourceFile:
 
     path: Path
     label: str
-    """What messages call it."""
+    """The file's name in messages."""
 
 
 def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
     """The files of a source.
 
     Raises:
-        UsageError: When nothing is called so.
-        ProblemError: When a data set's file cannot be downloaded.
+        UsageError: There is no such source.
+        ProblemError: A data set's file cannot be downloaded.
     """
     name = os.fspath(source)
     if name == BUNDLED:
@@ -57,7 +57,7 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _sibling(path: Path) -> str:
-    """A hint on files of the same folder."""
+    """A hint about similar files in the same folder."""
     if not path.parent.is_dir():
         return ""
     names = sorted(entry.name for entry in path.parent.iterdir() if entry.name.endswith(SUFFIXES))
@@ -67,5 +67,5 @@ def _sibling(path: Path) -> str:
 def _in_folder(path: Path) -> list[SourceFile]:
     found = sorted(entry for entry in path.iterdir() if entry.name.endswith(SUFFIXES) and entry.is_file())
     if not found:
-        raise UsageError(f"the folder {path} holds no file that ends in {' or '.join(SUFFIXES)}")
+        raise UsageError(f"the folder {path} contains no file that ends in {' or '.join(SUFFIXES)}")
     return [SourceFile(entry, str(entry)) for entry in found]

@@ -1,4 +1,4 @@
-"""Checks of a problem that loaded: whether its parts fit together. None of them runs anything."""
+"""Check that the parts of a loaded problem are consistent, without running anything."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TEST_FILE = re.compile(r"(?<![\w/])/src/([\w./-]+\.py)\b")
 
 
 def validate_problem(problem: Problem) -> list[str]:
-    """What does not fit together in a problem, in words; empty when everything does.
+    """The inconsistencies of a problem, one message each; empty if there are none.
 
-    Every finding names the field it is about. Whether the golden solution passes its tests is for a scorer to say.
+    Every message names its field. Whether the golden solution passes its tests is not checked here.
     """
     findings = [*_check_targets(problem), *_check_golden(problem), *_check_context(problem)]
     if problem.unscorable is None:
@@ -34,7 +34,7 @@ def _check_targets(problem: Problem) -> Iterator[str]:
     if problem.unscorable is not None:
         return
     if not problem.targets:
-        yield f"{_solution_field(problem)}: it names no target file"
+        yield f"{_solution_field(problem)}: names no target file"
     for target in problem.targets:
         if not editable(problem, target):
             yield f"{_solution_field(problem)}.{target}: a solution may only change files below {_folders()}"
@@ -46,7 +46,7 @@ def _check_golden(problem: Problem) -> Iterator[str]:
     field = _solution_field(problem)
     for target in problem.targets:
         if target not in problem.golden:
-            yield f"{field}.{target}: the golden solution leaves this target out"
+            yield f"{field}.{target}: the golden solution lacks this target"
     for path, text in problem.golden.items():
         if not editable(problem, path):
             yield f"{field}.{path}: the golden solution changes a file that a solution may not change"
@@ -93,7 +93,7 @@ def _service_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> I
 
 
 def _environment(service: Mapping[str, Any], harness: Mapping[str, str]) -> dict[str, str]:
-    """What the service's env files set; ``environment`` comes on top, as in compose."""
+    """The variables of the service's env files, overridden by ``environment``, as in compose."""
     env: dict[str, str] = {}
     for path in env_files(service):
         env |= {
@@ -105,14 +105,14 @@ def _environment(service: Mapping[str, Any], harness: Mapping[str, str]) -> dict
 
 def _source_faults(problem: Problem, sources: set[str]) -> Iterator[str]:
     for target in problem.targets:
-        # A target outside rtl/ (a testbench, say) may be asked for without being compiled by the tests.
+        # A target outside rtl/, such as a testbench, need not be compiled by the tests.
         known = target in problem.context or f"{_WORK_DIR}/{target}" in sources
         if target.startswith("rtl/") and not known:
             yield f"{_solution_field(problem)}.{target}: neither VERILOG_SOURCES nor the context names this target"
-    there = {f"{_WORK_DIR}/{path}" for path in (*problem.context, *problem.targets, *(problem.golden or {}))}
-    there |= {f"/{path}" for path in problem.harness} | {f"{_WORK_DIR}/{path}" for path in problem.harness}
-    for path in sorted(sources - there):
-        yield f"harness: VERILOG_SOURCES names {path}, which neither context, targets nor harness hold"
+    available = {f"{_WORK_DIR}/{path}" for path in (*problem.context, *problem.targets, *(problem.golden or {}))}
+    available |= {f"/{path}" for path in problem.harness} | {f"{_WORK_DIR}/{path}" for path in problem.harness}
+    for path in sorted(sources - available):
+        yield f"harness: VERILOG_SOURCES names {path}, which is not in context, targets or harness"
 
 
 def _solution_field(problem: Problem) -> str:

@@ -1,7 +1,4 @@
-"""Model dialects: text and tokens to actions and back.
-
-`get_renderer` gives a `Renderer` by name. Names follow tinker-cookbook's.
-"""
+"""Model dialects: text and tokens to actions and back. Renderer names follow tinker-cookbook's."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ __all__ = [
 ]
 
 RENDERER_NAMES: tuple[str, ...] = QWEN_NAMES + GPT_OSS_NAMES
-"""Every name that `get_renderer` knows."""
+"""The names that `get_renderer` accepts."""
 
 
 def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
@@ -43,10 +40,10 @@ def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
 
     Args:
         name: One of `RENDERER_NAMES`.
-        tokenizer: The model's tokenizer. Only the token side of the Qwen dialects needs one; gpt-oss brings its own.
+        tokenizer: The model's tokenizer. Only the token side of the Qwen dialects needs one; gpt-oss has its own.
 
     Raises:
-        UsageError: When no renderer has that name.
+        UsageError: No renderer has that name.
     """
     if name in QWEN_NAMES:
         return QwenRenderer(name, tokenizer)

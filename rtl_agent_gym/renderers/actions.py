@@ -1,4 +1,4 @@
-"""From a turn to the action that it asks for: what is the same in every dialect."""
+"""From a turn to the action that it requests: the rules that all dialects share."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ BE_BRIEF = "Be briefer, and call the tool early."
 
 @dataclass(frozen=True)
 class Call:
-    """A call after reading: its command, or why there is none."""
+    """A parsed call: its command, or why it has none."""
 
     command: str | None
     error: str = ""
     closed: bool = True
-    """Whether it came to its end; one that did not may have been cut off."""
+    """Whether the call is complete; otherwise it may have been cut off."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class TurnRules:
-    """The outcomes of turns, in the words of one dialect.
+    """The actions that turns lead to, with corrections worded for one dialect.
 
     Args:
-        form: The right form of a call, which ends every correction.
-        finish: How the model says that it is done.
+        form: The right form of a call, shown at the end of every correction.
+        finish: How the model should end the episode.
     """
 
     form: str
     finish: str = "say in plain text that you are done"
 
     def malformed(self, what: str, advice: str = "") -> Action:
-        """A turn of which nothing is run."""
+        """A turn whose commands are not run, with the reason and advice for the model."""
         sentences = " ".join(part for part in (what, "Nothing was run.", advice) if part)
         return Action("malformed", correction=f"ERROR: {sentences}\n{self.form}")
 
     def cut_off(self, *, thinking: bool = False) -> Action:
-        """The token limit ended a turn before any call was complete."""
+        """A turn that the token limit ended before any call was complete."""
         where = "while you were thinking" if thinking else "before it was complete"
         return self.malformed(f"Your reply was cut off by the token limit {where}.", BE_BRIEF)
 
@@ -59,34 +59,34 @@ class TurnRules:
         return self.malformed(f"Your reply {what}.", f"Call the tool, or {self.finish}.")
 
     def run(self, found: Sequence[Call], *, truncated: bool, unread: int = 0, notes: Sequence[str] = ()) -> Action:
-        """The outcome of a turn with calls: they are run only if all of them can be read.
+        """The action of a turn with calls. They are run only if all of them can be parsed.
 
         Args:
-            found: The calls in order.
+            found: The parsed calls, in order.
             truncated: Whether the token limit ended the turn.
-            unread: Calls beyond those that are read.
-            notes: Further remarks for the model.
+            unread: The number of further calls, which were not parsed.
+            notes: Further notes for the model.
         """
         count = len(found) + unread
         if unread:
             return self.malformed(
-                f"Your reply holds {count} tool calls. Send at most {MAX_CALLS} a turn; of over {MAX_CALLS_READ}, "
+                f"Your reply contains {count} tool calls. Send at most {MAX_CALLS} a turn; of over {MAX_CALLS_READ}, "
                 "none is run."
             )
         for number, call in enumerate(found, 1):
             if call.command is not None:
                 continue
-            place = "Your tool call" if count == 1 else f"Call {number} of {count}"
+            which = "Your tool call" if count == 1 else f"Call {number} of {count}"
             if truncated and number == count and not call.closed:
                 return self.malformed(
-                    f"{place} was cut off by the token limit before it was complete.",
+                    f"{which} was cut off by the token limit before it was complete.",
                     "Be briefer: write long files in several smaller calls, one a turn.",
                 )
-            return self.malformed(f"{place} could not be read: {call.error}.")
+            return self.malformed(f"{which} could not be read: {call.error}.")
         commands, refused = limit_calls([call.command for call in found if call.command is not None])
-        own = [note for call in found for note in call.notes]
-        late = ["your reply was cut off by the token limit after the last whole call"] if truncated else []
-        return Action("command", commands, notes=(*own, *refused, *notes, *late))
+        call_notes = [note for call in found for note in call.notes]
+        cut_off = ["your reply was cut off by the token limit after the last whole call"] if truncated else []
+        return Action("command", commands, notes=(*call_notes, *refused, *notes, *cut_off))
 
 
 def limit_calls(commands: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -100,23 +100,23 @@ def limit_calls(commands: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(commands[:MAX_CALLS]), (refused,)
 
 
-def with_words(outcome: Action, text: str, thinking: str) -> Action:
-    """The outcome with what the model said beside its calls, in valid Unicode."""
-    return replace(outcome, text=printable(text).strip(), thinking=printable(thinking).strip())
+def with_text(action: Action, text: str, thinking: str) -> Action:
+    """The action with the turn's text and thinking added, in valid Unicode."""
+    return replace(action, text=printable(text).strip(), thinking=printable(thinking).strip())
 
 
 NATIVE = TurnRules(f'Call the tool "{TOOL_NAME}" with JSON arguments: {{"{TOOL_ARGUMENT}": "{calls.EXAMPLE_COMMAND}"}}')
 
 _SPELLED_CALLS = ("<tool_call>", "<|call|>", "to=functions.")
-"""How models write calls that their service then should have taken out of the text."""
+"""Marks of calls that the chat service should have removed from the text."""
 
 
 def native_action(turn: ModelTurn, *, truncated: bool = False) -> Action:
-    """The action in a turn whose calls a chat service reported apart from the text.
+    """The action of a turn whose calls a chat service reported separately from the text.
 
     No dialect is involved: a fenced block or a quoted tag in such a turn's text is part of an answer and never run.
     """
-    return with_words(_native_outcome(turn, truncated), turn.text, turn.thinking)
+    return with_text(_native_outcome(turn, truncated), turn.text, turn.thinking)
 
 
 def _native_outcome(turn: ModelTurn, truncated: bool) -> Action:
@@ -133,7 +133,7 @@ def _native_outcome(turn: ModelTurn, truncated: bool) -> Action:
 
 
 def read_call(call: ToolCall) -> Call:
-    """What a structured call asks for."""
+    """Parse a call of a `ModelTurn`."""
     try:
         calls.check_tool(call.name)
         command, notes = calls.command_of_arguments(calls.decode_whole(call.arguments))

@@ -1,8 +1,8 @@
-"""Reading one tool call, whatever dialect it came in.
+"""Parsing one tool call, in any dialect.
 
-Both families write the arguments of a call as JSON. What is accepted and what is not is decided here, so that a
-model is told the same whichever dialect it speaks. Nothing is repaired silently, with one exception: literal newlines
-and tabs inside JSON strings, which models write all the time and which can mean only one thing.
+Both families write the arguments of a call as JSON. The rules for what is accepted are here, so that all dialects
+report the same errors to the model. Nothing is repaired silently, with one exception: literal newlines and tabs inside
+JSON strings, which models write often and which are unambiguous.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, NoReturn
 from rtl_agent_gym.renderers.protocol import TOOL_ARGUMENT, TOOL_NAME
 
 EXAMPLE_COMMAND = "ls -la /code/rtl"
-"""The command that corrections show the right form with."""
+"""The command in the example that corrections show."""
 
 _UNSENDABLE = re.compile("[\0\ud800-\udfff]")
-_EXCERPT = 40  # characters of the model's own text quoted in a correction
+_EXCERPT = 40  # characters of the model's text quoted in a correction
 
 
 class CallError(Exception):
-    """A call cannot be run. The message is a sentence for the model, without its full stop."""
+    """A call cannot be run. The message is a sentence for the model, without the full stop."""
 
 
 def excerpt(text: str, around: int = 0) -> str:
@@ -33,26 +33,26 @@ def excerpt(text: str, around: int = 0) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with U+FFFD for halves of surrogate pairs, which is what undecodable bytes were read as."""
+    """`text` with U+FFFD for lone surrogates, which stand for undecodable bytes."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def decode_json(text: str, position: int = 0) -> tuple[Any, int]:
-    """The JSON value at `position`, and where it ends.
+    """The JSON value at `position`, and its end position.
 
     Raises:
-        CallError: With line, column, and what stands there.
+        CallError: With line, column, and the text at that position.
     """
     try:
         return _DECODER.raw_decode(text, position)
     except json.JSONDecodeError as error:
         _raise_broken(text[position:], error.msg, error.pos - position)
-    except (RecursionError, ValueError) as error:  # nested a thousand deep, or a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # too deeply nested, or a number with too many digits
         raise CallError(f"the JSON cannot be read ({type(error).__name__})") from error
 
 
 def decode_whole(text: str) -> Any:
-    """The one JSON value that `text` is, white space around it allowed. Raises `CallError`."""
+    """`text` as a single JSON value, with optional white space around it. Raises `CallError`."""
     body = text.strip()
     value, end = decode_json(body)
     if end != len(body):
@@ -63,10 +63,10 @@ def decode_whole(text: str) -> Any:
 def command_of_call(call: Any) -> tuple[str, tuple[str, ...]]:
     """The command in a call object ``{"name": …, "arguments": {…}}``, and notes for the model.
 
-    ``args`` is taken for ``arguments``, and arguments may be a JSON string that holds the object.
+    ``args`` is accepted for ``arguments``, and arguments may be a JSON string that contains the object.
 
     Raises:
-        CallError: When it is not a call of the one tool with a command in it.
+        CallError: It is not a call of the tool with a command.
     """
     if not isinstance(call, dict):
         raise CallError(f'a call is one JSON object with "name" and "arguments", and this is {_kind(call)}')
@@ -98,20 +98,20 @@ def command_of_arguments(arguments: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def check_tool(name: Any) -> None:
-    """Raise `CallError` unless `name` names the one tool."""
+    """Raise `CallError` unless `name` is the name of the tool."""
     if name != TOOL_NAME:
         shown = f'"{excerpt(name)}"' if isinstance(name, str) else _kind(name)
         raise CallError(f'there is no tool {shown}; the only tool is "{TOOL_NAME}"')
 
 
 def check_command(command: Any) -> str:
-    """`command`, if it is text that a shell can be given. Raises `CallError`."""
+    """`command`, if it is text that can be sent to a shell. Raises `CallError`."""
     if not isinstance(command, str):
         raise CallError(f'"{TOOL_ARGUMENT}" must be a string, and it is {_kind(command)}')
     if not command.strip():
         raise CallError(f'"{TOOL_ARGUMENT}" is empty')
     if (bad := _UNSENDABLE.search(command)) is not None:
-        what = "a NUL, which no shell takes," if bad[0] == "\0" else "something that is not valid UTF-8"
+        what = "a NUL, which shells do not accept," if bad[0] == "\0" else "something that is not valid UTF-8"
         raise CallError(f"the command holds {what} at character {bad.start()}")
     return command
 
@@ -130,11 +130,11 @@ def _raise_broken(text: str, what: str, position: int) -> NoReturn:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are all different; which of two equal ones was meant cannot be known."""
+    """The object of these pairs. A repeated key is an error: which value was meant is unknown."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise CallError(f'the key "{excerpt(key)}" is there twice')
+            raise CallError(f'the key "{excerpt(key)}" is repeated')
         found[key] = value
     return found
 

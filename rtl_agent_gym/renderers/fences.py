@@ -14,7 +14,7 @@ class Fence:
     """One fenced block."""
 
     language: str
-    """The first word after the opening marks, in lower case; empty where there is none."""
+    """The first word after the opening marks, in lower case; empty if there is none."""
     body: str
     """The lines between the marks, without the last newline."""
     closed: bool
@@ -27,13 +27,13 @@ class Fence:
 def read_fences(text: str) -> list[Fence]:
     """Every top-level fence in `text`, in order.
 
-    As in Markdown, a fence ends at a line of the same marks, at least as many, and nothing else; whatever else stands
-    between, other opening marks included, is its body.
+    As in Markdown, a fence ends at a line that holds only the same marks, at least as many. Everything before that
+    line, other opening marks included, is its body.
     """
     fences: list[Fence] = []
     opening: re.Match[str] | None = None
     body: list[str] = []
-    for line in text.split("\n"):  # not splitlines, which would also break a command at form feeds
+    for line in text.split("\n"):  # not splitlines, which also splits at form feeds
         if opening is None:
             opening, body = _OPENING.match(line), []
         elif _closes(line, opening["marks"]):
@@ -54,6 +54,6 @@ def _closes(line: str, marks: str) -> bool:
 
 def _fence(opening: re.Match[str], body: list[str], *, closed: bool) -> Fence:
     words = opening["info"].split()
-    if opening["info"].endswith("\r"):  # the text has CRLF line ends, and they are no part of the lines
+    if opening["info"].endswith("\r"):  # the text has CRLF line ends
         body = [line.removesuffix("\r") for line in body]
     return Fence(language=words[0].lower() if words else "", body="\n".join(body), closed=closed)

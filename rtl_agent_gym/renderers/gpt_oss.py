@@ -1,7 +1,7 @@
 """gpt-oss's dialect: OpenAI's Harmony format.
 
-Prompts and results are pieces whose ids equal openai-harmony's own rendering. Ids and text are read by one grammar
-(`harmony_text`). openai-harmony is imported, and its vocabulary loaded, when the token side is first used.
+The ids of prompts and results equal openai-harmony's rendering. One grammar (`harmony_text`) parses both ids and text.
+openai-harmony is imported, and its vocabulary loaded, when the token side is first used.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ EFFORTS = {
 
 GPT_OSS_NAMES = tuple(EFFORTS)
 
-CALL_ID, RETURN_ID, END_ID = 200012, 200002, 200007
-"""Harmony's ids for ``<|call|>``, ``<|return|>`` and ``<|end|>``. Sampling stops at the first two."""
+CALL_ID, RETURN_ID = 200012, 200002
+"""Harmony's ids for ``<|call|>`` and ``<|return|>``, at which sampling stops."""
 
 
 class GptOssRenderer(Renderer):
-    """gpt-oss. See `Renderer` for what each method does.
+    """gpt-oss. See `Renderer` for the methods.
 
     Args:
         name: A key of `EFFORTS`.
-        tokenizer: Not used; Harmony brings its own vocabulary.
+        tokenizer: Not used; Harmony has its own vocabulary.
     """
 
     END = END
@@ -114,44 +114,44 @@ class GptOssRenderer(Renderer):
             if kind == "call":
                 opens = written.add("commentary to")
                 written.add(f"=functions.{tool} ", CONSTRAIN, "json", BODY)
-                written.say("call", text, opens)
+                written.add_part("call", text, opens)
                 written.end(CALL, stops=last)
                 continue
             channel = "analysis" if kind == "thinking" else "final" if last else "commentary"
             begin, end = written.add(channel)
-            behind = written.add(BODY)[1]
-            written.say(kind, text, (begin, behind if channel == "commentary" else end))
+            after_body_mark = written.add(BODY)[1]
+            written.add_part(kind, text, (begin, after_body_mark if channel == "commentary" else end))
             stops = last and kind == "text"
             written.end(RETURN if stops else END, stops=stops)
         return written
 
     def turn_text(self, turn: ModelTurn) -> str:
-        """See `Renderer.turn_text`. A turn has room for one call, so several commands become one of several lines."""
+        """See `Renderer.turn_text`. A turn holds one call, so several commands become one of several lines."""
         commands = [read_call(call).command for call in turn.calls]
         if len(commands) > 1 and None not in commands:
             turn = replace(turn, calls=(ToolCall.of("\n".join(map(str, commands))),))
         return super().turn_text(turn)
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """See `Renderer.reply_pieces`; as text, without the header that each result has."""
+        """See `Renderer.reply_pieces`. Here without the header of each result, which `observation_ids` adds."""
         return [piece for content in contents for piece in ("\n", *content)][1:]
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
-        """A turn of the user."""
+        """See `Renderer.turn_pieces`. The reply becomes a turn of the user."""
         return [START, "user", BODY, *reply, END, *_ASSISTANT]
 
     def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
         return self._from_tool(each_output(outputs), action_ids)
 
     def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
-        if action_ids and action_ids[-1] == CALL_ID:  # after a call the model expects to hear from the tool
+        if action_ids and action_ids[-1] == CALL_ID:  # after a call the model expects a result of the tool
             return self._from_tool([[message]], action_ids)
         return super().correction_ids(message, action_ids)
 
     def _from_tool(self, contents: Sequence[Sequence[Piece]], action_ids: Sequence[int]) -> list[int]:
         header = (START, f"{RECIPIENT} to=assistant", CHANNEL, "commentary", BODY)
-        heard = [piece for content in contents for piece in (*header, *content, END)]
-        return self.next_turn([*heard, *_ASSISTANT], action_ids)
+        results = [piece for content in contents for piece in (*header, *content, END)]
+        return self.next_turn([*results, *_ASSISTANT], action_ids)
 
     def results(self, pieces: Sequence[Piece]) -> list[str]:
         return between(pieces, BODY, [END, *STOPS])
@@ -165,7 +165,7 @@ def _opening(*messages: tuple[str, str]) -> list[Piece]:
 
 
 def _developer_text(system: str) -> str:
-    """Instructions and the tool's declaration, in Harmony's words."""
+    """Instructions and the tool's declaration, worded as openai-harmony does."""
     instructions = f"# Instructions\n\n{system}\n\n" if system else ""
     return instructions + (
         "# Tools\n\n## functions\n\nnamespace functions {\n\n"

@@ -1,8 +1,8 @@
-"""gpt-oss's completions: a turn is taken apart into Harmony's messages, and then one rule decides on them.
+"""Parsing gpt-oss's completions: a turn is split into Harmony's messages, and these determine the action.
 
-A turn is a list of messages, each with a channel (``analysis`` is thinking, ``commentary`` carries calls, ``final`` is
-the answer) and, for a call, a recipient. Both sides of the renderer cut a turn into pieces, control tokens and text;
-from there on one grammar serves both, `read_turn`. Headers are read as openai-harmony reads them.
+Each message has a channel (``analysis`` is thinking, ``commentary`` carries calls, ``final`` is the answer) and, for a
+call, a recipient. Both sides of the renderer split a turn into pieces, which `read_turn` parses. Headers are parsed
+as openai-harmony does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.actions import Call, TurnRules, with_words
+from rtl_agent_gym.renderers.actions import Call, TurnRules, with_text
 from rtl_agent_gym.renderers.calls import CallError
 from rtl_agent_gym.renderers.codec import Control, Piece
 from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL_NAME, Action
@@ -25,13 +25,13 @@ END, CALL, RETURN = Control("<|end|>"), Control("<|call|>"), Control("<|return|>
 MARKS = (START, CHANNEL, CONSTRAIN, BODY, END, CALL, RETURN)
 """The control tokens of a turn."""
 STOPS = (CALL, RETURN)
-"""Those that end it."""
+"""The control tokens that end a turn."""
 
 RECIPIENT = f"functions.{TOOL_NAME}"
 CHANNELS = ("analysis", "commentary", "final")
 
 MAX_MESSAGES = 4 * MAX_CALLS_READ
-"""Messages of one turn that are read; a turn of more is malformed."""
+"""Maximum messages of one turn; a turn with more is malformed."""
 
 EXAMPLE = (
     f"{START}assistant{CHANNEL}commentary to={RECIPIENT} {CONSTRAIN}json{BODY}"
@@ -49,41 +49,41 @@ _DECISION = re.compile(r"[a-z]+(?:\s+to(?==))?")
 
 
 class _HeaderError(Exception):
-    """A header that cannot be read. The message is a sentence for the model, without its full stop."""
+    """A header that cannot be parsed. The message is a sentence for the model, without the full stop."""
 
 
 @dataclass(frozen=True)
 class HarmonyMessage(Part):
-    """One message of a turn as a part of it; offsets count characters."""
+    """One message of a turn; offsets count characters."""
 
     role: str = "assistant"
     channel: str | None = None
     recipient: str | None = None
     constrained: bool = False
-    """Whether its header says in which format the body is written, as the header of a call does."""
+    """Whether the header names the body's format, as the header of a call does."""
 
 
 @dataclass(frozen=True)
 class HarmonyTurn:
-    """A turn as messages."""
+    """A parsed turn."""
 
     messages: tuple[HarmonyMessage, ...]
     stop: Control | None = None
-    """The one of `STOPS` that ended it; None where there is none."""
+    """The one of `STOPS` that ended the turn, or None."""
     problem: str = ""
-    """Why what follows is no message, a sentence for the model without its full stop; empty where all was read."""
+    """Why the rest cannot be parsed, a sentence for the model without the full stop; empty if all was parsed."""
 
 
 def pieces_of(text: str) -> list[Piece]:
-    """A text with the control tokens written out, as pieces."""
+    """A text in which control tokens are written out, as pieces."""
     return [Control(part) if place % 2 else part for place, part in enumerate(_MARKS.split(text)) if part]
 
 
 def read_turn(pieces: Sequence[Piece]) -> HarmonyTurn:
-    """The messages in what followed ``<|start|>assistant``. Nothing after a stop token counts.
+    """Parse what followed ``<|start|>assistant``. Everything after a stop token is ignored.
 
     Args:
-        pieces: The turn. What was not UTF-8 in it is a lone surrogate.
+        pieces: The turn. Bytes that are not UTF-8 are lone surrogates.
     """
     messages: list[HarmonyMessage] = []
     try:
@@ -94,7 +94,7 @@ def read_turn(pieces: Sequence[Piece]) -> HarmonyTurn:
 
 
 def _read_messages(pieces: Sequence[Piece], messages: list[HarmonyMessage]) -> Control | None:
-    """Append the messages of a turn, and give the token that stopped it."""
+    """Append the messages of a turn and return its stop token, if any."""
     header: list[str] | None = []
     message: HarmonyMessage | None = None
     body: list[str] = []
@@ -131,11 +131,11 @@ def _read_messages(pieces: Sequence[Piece], messages: list[HarmonyMessage]) -> C
 
 
 def parse_pieces(pieces: Sequence[Piece], *, truncated: bool) -> Action:
-    """The action in a turn.
+    """The action of a turn.
 
     Args:
         pieces: What the assistant wrote.
-        truncated: Whether the token limit ended it.
+        truncated: Whether the token limit ended the turn.
     """
     turn = read_turn(pieces)
     if turn.problem:
@@ -144,10 +144,10 @@ def parse_pieces(pieces: Sequence[Piece], *, truncated: bool) -> Action:
             if truncated
             else RULES.malformed(f"Your reply could not be read as messages: {turn.problem}.")
         )
-    spoken = [message for message in turn.messages if message.recipient is None]
-    thinking = "\n".join(message.body for message in spoken if message.channel == "analysis")
-    text = "\n".join(message.body for message in spoken if message.channel in ("commentary", "final"))
-    return with_words(_decide(turn, text, truncated), text, thinking)
+    plain = [message for message in turn.messages if message.recipient is None]
+    thinking = "\n".join(message.body for message in plain if message.channel == "analysis")
+    text = "\n".join(message.body for message in plain if message.channel in ("commentary", "final"))
+    return with_text(_decide(turn, text, truncated), text, thinking)
 
 
 def _decide(turn: HarmonyTurn, text: str, truncated: bool) -> Action:
@@ -155,11 +155,11 @@ def _decide(turn: HarmonyTurn, text: str, truncated: bool) -> Action:
     for message in messages:
         if message.role != "assistant":
             return RULES.malformed(
-                f'Your turn held a message as "{calls.excerpt(message.role)}"; you speak as assistant only.'
+                f'Your turn contains a message as "{calls.excerpt(message.role)}"; you speak as assistant only.'
             )
-    if asked := [message for message in messages if message.recipient is not None]:
-        found = [_read_call(message, truncated) for message in asked[:MAX_CALLS_READ]]
-        return RULES.run(found, truncated=truncated, unread=len(asked) - len(found))
+    if called := [message for message in messages if message.recipient is not None]:
+        found = [_read_call(message, truncated) for message in called[:MAX_CALLS_READ]]
+        return RULES.run(found, truncated=truncated, unread=len(called) - len(found))
     if truncated:
         cut = messages[-1] if messages and messages[-1].ends is None else None
         return RULES.cut_off(thinking=cut is not None and cut.channel == "analysis")
@@ -196,13 +196,13 @@ def _read_call(message: HarmonyMessage, truncated: bool) -> Call:
 
 
 def _read_header(header: str, begun: int, place: int, role: str | None) -> HarmonyMessage:
-    """A message whose body is still to come. The recipient may stand before the channel or after it.
+    """A message without its body. The recipient may be before or after the channel.
 
     Args:
         header: The header's text, up to ``<|message|>``.
-        begun: Where it begins in the turn.
-        place: Where the body begins.
-        role: The role where the header need not name it.
+        begun: Offset of the header in the turn.
+        place: Offset of the body in the turn.
+        role: The role if the header need not name it.
     """
     unreadable = _HeaderError(f"the message header could not be read: {calls.excerpt(header)}")
     if _SURROGATE.search(header):
@@ -210,7 +210,7 @@ def _read_header(header: str, begun: int, place: int, role: str | None) -> Harmo
     before, mark, after = header.partition(CHANNEL)
     channel = None
     if mark:
-        channel = _CHANNEL_NAME.match(after)[0]  # type: ignore[index]  # matches nothing at the least
+        channel = _CHANNEL_NAME.match(after)[0]  # type: ignore[index]  # also matches the empty text
         if not channel:
             raise unreadable
         after = after[len(channel) :]
@@ -235,17 +235,17 @@ def _read_header(header: str, begun: int, place: int, role: str | None) -> Harmo
 
 
 def _opens(header: str, begun: int, place: int) -> tuple[int, int] | None:
-    """Where a header decides what its message is.
+    """Begin and end of the part of a header that determines the kind of its message.
 
-    That is the channel's name, with the recipient's ``to`` behind it for a call, and with ``<|message|>`` behind it for
-    a commentary, which could have been a call. A recipient before the channel has decided already.
+    This is the channel's name, followed by the recipient's ``to`` for a call, and by ``<|message|>`` for a commentary
+    without a recipient, which could have been a call. A recipient before the channel already determines the kind.
     """
     before, mark, after = header.partition(CHANNEL)
     if "to=" in before:
-        at = begun + before.index("to=")
-        return at, at + len("to")
+        begin = begun + before.index("to=")
+        return begin, begin + len("to")
     name = _DECISION.match(after)
     if not mark or name is None:
         return None
-    at = begun + len(before) + len(mark)
-    return at, place if name[0] == "commentary" else at + name.end()
+    begin = begun + len(before) + len(mark)
+    return begin, place if name[0] == "commentary" else begin + name.end()

@@ -1,4 +1,4 @@
-"""What passes between a renderer and the rest of the package: the tool, turns, and the actions they ask for."""
+"""The interface between renderers and the rest of the package: the tool, turns, and actions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ TOOL_NAME = "execute_bash"
 """The one tool that an agent has."""
 
 TOOL_DESCRIPTION = "Run a command in the persistent bash shell and return what it printed."
-"""What the model is told of it in the tool's declaration."""
+"""Its description in the declaration that the model reads."""
 
 TOOL_ARGUMENT = "command"
 """Its one argument: bash text, any number of lines."""
 
 ARGUMENT_DESCRIPTION = "The bash command to run; several lines and here-documents are fine."
-"""What the model is told of the argument."""
+"""Its description in the declaration."""
 
 MAX_CALLS = 8
-"""Calls of one turn that are run; the model is told about the ones beyond."""
+"""Maximum calls of one turn that are run; the model gets a note about further ones."""
 
 MAX_CALLS_READ = 64
-"""Calls of one turn that are read at all; a turn of more is malformed, so that reading any turn takes linear time."""
+"""Maximum calls of one turn; a turn with more is malformed, so that parsing any turn takes linear time."""
 
 TOOL = {
     "type": "function",
@@ -39,7 +39,7 @@ TOOL = {
         },
     },
 }
-"""The tool's declaration, as OpenAI-style chat interfaces and Qwen's chat template have it."""
+"""The tool's declaration, in the form of OpenAI-style chat services and Qwen's chat template."""
 
 Message = dict[str, str]
 """A chat message: ``role`` and ``content``."""
@@ -47,20 +47,20 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class Action:
-    """What one completion asks for."""
+    """What one completion requests."""
 
     kind: ActionKind
     """``command``: run `commands`. ``final``: the agent is done. ``malformed``: run nothing, send `correction`."""
     commands: tuple[str, ...] = ()
     """One bash text per tool call, in order; empty unless the kind is ``command``."""
     text: str = ""
-    """What the model said outside its calls and its thinking."""
+    """What the model wrote outside its calls and its thinking."""
     thinking: str = ""
-    """What it thought, without the marks around it."""
+    """The model's thinking, without the tags around it."""
     correction: str | None = None
     """For ``malformed``: what was wrong, where, and the right form with an example. None otherwise."""
     notes: tuple[str, ...] = ()
-    """For ``command``: remarks for the model to be shown beside the output; see `with_notes`."""
+    """For ``command``: notes for the model, shown below the output; see `with_notes`."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class ToolCall:
 
     name: str
     arguments: str
-    """JSON text, as far as the model got it right."""
+    """JSON text, possibly broken."""
     id: str = ""
-    """The name that a chat service gave this call; its result goes back under it."""
+    """The id that a chat service gave this call; its result refers to it."""
 
     @classmethod
     def of(cls, command: str) -> ToolCall:
@@ -81,25 +81,21 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ModelTurn:
-    """What a model says in one turn, apart from its dialect. The text is prose, whatever it looks like."""
+    """One turn of a model, independent of any dialect. The text is never parsed for calls."""
 
     thinking: str = ""
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
 
     def __str__(self) -> str:
-        """Text and calls for people to read, in no dialect."""
+        """Text and calls for people to read."""
         return "\n".join(filter(None, [self.text, *(f"{call.name} {call.arguments}" for call in self.calls)]))
 
 
 def with_notes(outputs: Sequence[str], notes: Sequence[str]) -> list[str]:
-    """The outputs of one action, its notes put below the last as lines that start with ``[note]``."""
-    shown = list(outputs)
+    """The outputs of one action, with its notes below the last as lines that start with ``[note]``."""
     if not notes:
-        return shown
-    remarks = "\n".join(f"[note] {note}" for note in notes)
-    if not shown:
-        return [remarks]
-    last = shown[-1]
-    shown[-1] = f"{last}{'' if not last or last.endswith(chr(10)) else chr(10)}{remarks}"
-    return shown
+        return list(outputs)
+    *others, last = outputs or [""]
+    separator = "\n" if last and not last.endswith("\n") else ""
+    return [*others, last + separator + "\n".join(f"[note] {note}" for note in notes)]

@@ -1,8 +1,7 @@
 """Qwen3's dialect: ChatML turns, calls in ``<tool_call>`` tags, results in ``<tool_response>`` tags.
 
-A turn's results and corrections go back as a user turn of tool responses. To the model's own chat template such a turn
-belongs to the tool loop, in which it keeps earlier thinking; so a history that is only ever appended to is what the
-model was trained on.
+Results and corrections go back as a user turn of tool responses. The model's chat template treats such a turn as part
+of a tool loop, in which it keeps earlier thinking; so an append-only history matches the model's training.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ OPENINGS: dict[str, list[Piece]] = {
     "qwen3_disable_thinking": [THINK_OPEN, "\n\n", THINK_CLOSE, "\n\n"],
     "qwen3_instruct": [],
 }
-"""What each turn of the assistant starts with, by renderer name."""
+"""The beginning of each turn of the assistant, by renderer name."""
 
 QWEN_NAMES = tuple(OPENINGS)
 
 
 class QwenRenderer(Renderer):
-    """Qwen3 and its relatives. See `Renderer` for what each method does.
+    """Qwen3 and related models. See `Renderer` for the methods.
 
     Args:
         name: ``qwen3`` (thinks), ``qwen3_disable_thinking`` (each turn opens with an empty think block) or
-            ``qwen3_instruct`` (the models that know no thinking).
+            ``qwen3_instruct`` (models without thinking).
         tokenizer: The model's tokenizer, for the token side only: a `tokenizers.Tokenizer` or a fast transformers one.
     """
 
@@ -74,11 +73,11 @@ class QwenRenderer(Renderer):
         return qwen_text.parse_completion(completion, truncated=truncated)
 
     def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
-        spoken, stopped = self.until_stop(ids)
-        text = self.codec.decode(spoken)
+        before_stop, stopped = self.until_stop(ids)
+        text = self.codec.decode(before_stop)
         if trimmed:
             return qwen_text.contents_of(text, len(text) + len(END) if stopped else None)
-        return qwen_text.take_apart(text).parts
+        return qwen_text.split_completion(text).parts
 
     def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
         written = TurnWriter()
@@ -86,26 +85,26 @@ class QwenRenderer(Renderer):
             if kind == "call":
                 opens = written.add(CALL_OPEN)
                 written.add(f'\n{{"name": {json.dumps(tool, ensure_ascii=False)}, "arguments": ')
-                written.say("call", text, opens)
+                written.add_part("call", text, opens)
                 written.add("}\n")
                 written.end(CALL_CLOSE)
             elif kind == "thinking":
                 opens = written.add(THINK_OPEN)
                 written.add("\n")
-                written.say("thinking", text, opens)
+                written.add_part("thinking", text, opens)
                 written.add("\n")
                 written.end(THINK_CLOSE)
                 written.add("\n\n")
                 continue
             else:
-                written.say("text", text, None)
+                written.add_part("text", text, None)
             if number + 1 < len(phrases):
                 written.add("\n")
         written.end(END, stops=True)
         return written
 
     def turn_text(self, turn: ModelTurn) -> str:
-        """See `Renderer.turn_text`. A tag that would end the thinking in its midst is written with a blank."""
+        """See `Renderer.turn_text`. A ``</think>`` inside the thinking gets a space, so that it ends nothing."""
         return super().turn_text(replace(turn, thinking=turn.thinking.replace(THINK_CLOSE, "</ think>")))
 
     def instead_of_text(self, *, first: bool) -> list[Control]:
@@ -122,7 +121,7 @@ class QwenRenderer(Renderer):
         return ["\n", START, "user\n", *reply, END, "\n", *self._assistant]
 
     def correction_pieces(self, message: str) -> list[Piece]:
-        """The message, with the tags of the example it ends in as the tokens that the model is to write."""
+        """The message, with the tags of the example at its end as the control tokens that the model should write."""
         before, example, after = message.rpartition(qwen_text.EXAMPLE)
         if not example or after:
             return [message]
@@ -143,7 +142,7 @@ class QwenRenderer(Renderer):
 
 
 def _system_content(system: str) -> list[Piece]:
-    """The system message with the tool declared in it, in the words of Qwen's chat template."""
+    """The system message with the tool's declaration, worded as in Qwen's chat template."""
     return [
         f"{system}\n\n" if system else "",
         "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"

@@ -1,4 +1,4 @@
-"""Qwen's completions: a text is taken apart into thinking, calls and the rest, and then one rule decides.
+"""Parsing Qwen's completions: a text is split into thinking, calls and other text, and these determine the action.
 
 Tags inside the JSON of a call, such as ``grep '</tool_call>'``, are part of the command and not tags.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.actions import Call, TurnRules, with_words
+from rtl_agent_gym.renderers.actions import Call, TurnRules, with_text
 from rtl_agent_gym.renderers.calls import CallError
 from rtl_agent_gym.renderers.codec import Control
 from rtl_agent_gym.renderers.fences import read_fences
@@ -32,16 +32,16 @@ _ARGUMENTS = re.compile(r'"(?:arguments|args)"\s*:\s*')
 
 
 @dataclass
-class Completion:
-    """A completion taken apart; the parts cover it, except for the tags between them."""
+class SplitCompletion:
+    """A completion split into parts, which cover everything except the tags between them."""
 
     parts: list[Part] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     """The first `MAX_CALLS_READ`."""
     unread_calls: int = 0
-    """Calls beyond those."""
+    """The number of further calls."""
     stray_close: bool = False
-    """Whether a ``</tool_call>`` stood outside a call."""
+    """Whether there is a ``</tool_call>`` outside a call."""
 
     def bodies(self, kind: Kind) -> list[str]:
         """The bodies of the parts of a kind."""
@@ -49,7 +49,7 @@ class Completion:
 
     @property
     def text(self) -> str:
-        """What stands outside thinking and calls."""
+        """The text outside thinking and calls."""
         return "".join(self.bodies("text")).strip()
 
     @property
@@ -58,9 +58,9 @@ class Completion:
         return any(part.kind == "thinking" and part.ends is None for part in self.parts)
 
 
-def take_apart(text: str) -> Completion:
-    """Read a completion whose stop token has been taken off."""
-    found = Completion()
+def split_completion(text: str) -> SplitCompletion:
+    """Split a completion from which the stop token was removed."""
+    found = SplitCompletion()
     position, opened = 0, False
 
     def add(kind: Kind, begin: int, end: int, opens: tuple[int, int] | None = None, ends: int | None = None) -> None:
@@ -75,10 +75,10 @@ def take_apart(text: str) -> Completion:
             begin, position = position, len(text) if close < 0 else close + len(THINK_CLOSE)
             add("thinking", begin, position if close < 0 else close, tag.span(), None if close < 0 else position)
         elif tag[0] == THINK_CLOSE and not opened:
-            opened, found = True, Completion()  # the opening was part of the prompt: all up to here was thinking
+            opened, found = True, SplitCompletion()  # the prompt opened it: everything up to here was thinking
             found.parts.append(Part("thinking", text[: tag.start()], 0, None, tag.end()))
         elif tag[0] == CALL_OPEN and len(found.calls) == MAX_CALLS_READ:
-            found.unread_calls += 1  # reading each might go through all of the text
+            found.unread_calls += 1  # parsing each could scan all of the text
         elif tag[0] == CALL_OPEN:
             call, end, position = _read_call(text, position)
             found.calls.append(call)
@@ -90,17 +90,17 @@ def take_apart(text: str) -> Completion:
 
 
 def contents_of(text: str, stop: int | None) -> list[Part]:
-    """The parts of a completion without white space around them; of a call, its arguments.
+    """The parts of a completion without white space around them; of a call, only the arguments.
 
     Args:
         text: The completion, without its stop token.
-        stop: Where the stop token ends; None where there is none.
+        stop: Offset of the end of the stop token, or None without one.
     """
-    parts = [part for body in take_apart(text).parts for part in _inner(body)]
+    parts = [part for outer in split_completion(text).parts for part in _inner(outer)]
     if stop is not None and parts:
         last = parts[-1]
-        behind = last.ends if last.kind == "call" else last.place + len(last.body) if last.kind == "text" else None
-        if behind is not None and not text[behind:].strip():
+        end = last.ends if last.kind == "call" else last.place + len(last.body) if last.kind == "text" else None
+        if end is not None and not text[end:].strip():
             parts[-1] = replace(last, ends=stop, stops=True)
     return parts
 
@@ -117,10 +117,10 @@ def _inner(part: Part) -> Iterator[Part]:
 
 
 def parse_completion(completion: str, *, truncated: bool = False) -> Action:
-    """The action in a completion whose stop token has been taken off."""
-    found = take_apart(completion)
+    """The action of a completion from which the stop token was removed."""
+    found = split_completion(completion)
     thinking = "\n".join(block.strip("\n") for block in found.bodies("thinking"))
-    return with_words(_decide(found, truncated), found.text, thinking)
+    return with_text(_decide(found, truncated), found.text, thinking)
 
 
 def _calls_in(thoughts: Sequence[str]) -> list[Call]:
@@ -134,13 +134,13 @@ def _calls_in(thoughts: Sequence[str]) -> list[Call]:
 
 
 def _read_call(text: str, position: int) -> tuple[Call, int, int]:
-    """The call whose opening tag ends at `position`, where its body ends, and where reading goes on."""
-    start = _SPACE.match(text, position).end()  # type: ignore[union-attr]  # matches nothing at the least
+    """The call whose opening tag ends at `position`, the end of its body, and where parsing continues."""
+    start = _SPACE.match(text, position).end()  # type: ignore[union-attr]  # also matches the empty text
     body_end, after, closed = _extent(text, start)
     try:
         value, end = calls.decode_json(text, start)
     except CallError as error:
-        # Described anew from the body alone: the decoder may have run on into what follows the call.
+        # Described from the body alone: the decoder may have read beyond the call.
         return Call(None, _why_broken(text[start:body_end]) or str(error), closed), body_end, after
     body_end, after, closed = _extent(text, end)
     rest = text[end:body_end]
@@ -158,7 +158,7 @@ def _read_call(text: str, position: int) -> tuple[Call, int, int]:
 
 
 def _extent(text: str, start: int) -> tuple[int, int, bool]:
-    """Where the body of a call ends, where what follows it starts, and whether it has its closing tag."""
+    """The end of a call's body, the start of what follows, and whether the call has its closing tag."""
     tag = _TAGS.search(text, start)
     if tag is None:
         return len(text), len(text), False
@@ -175,7 +175,7 @@ def _why_broken(body: str) -> str:
     return ""
 
 
-def _decide(found: Completion, truncated: bool) -> Action:
+def _decide(found: SplitCompletion, truncated: bool) -> Action:
     thought = _calls_in(found.bodies("thinking"))
     if found.calls:
         return _with_thought(RULES.run(found.calls, truncated=truncated, unread=found.unread_calls), thought)
@@ -201,11 +201,11 @@ def _decide(found: Completion, truncated: bool) -> Action:
     return Action("final")
 
 
-def _with_thought(outcome: Action, thought: Sequence[Call]) -> Action:
-    """The outcome with a note where a call in the thinking was not run."""
-    if outcome.kind == "command" and any(call.command not in (None, *outcome.commands) for call in thought):
-        return replace(outcome, notes=(*outcome.notes, "a call inside your thinking was not run"))
-    return outcome
+def _with_thought(action: Action, thought: Sequence[Call]) -> Action:
+    """The action, with a note if a call inside the thinking was not run."""
+    if action.kind == "command" and any(call.command not in (None, *action.commands) for call in thought):
+        return replace(action, notes=(*action.notes, "a call inside your thinking was not run"))
+    return action
 
 
 def _decide_fences(text: str, truncated: bool) -> Action | None:

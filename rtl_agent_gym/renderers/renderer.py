@@ -1,11 +1,10 @@
 """A model dialect: how one family of models reads a prompt and writes its turns.
 
-A format of turns is control tokens and text: a prompt is text between control tokens, a completion is text that ends in
-one of them, and so is what goes back. A family says what stands where, in pieces, and inherits two sides: a text side,
-which needs nothing but the standard library, and a token side, which appends and never re-renders. Whatever ids the
-model sampled stay in the next prompt as they are.
+A dialect's format is control tokens and text. A family defines its prompts and replies as pieces, and inherits two
+sides: a text side, which needs only the standard library, and a token side, which appends and never re-renders. The ids
+that the model sampled stay in the next prompt unchanged.
 
-Nothing here raises for what a model wrote. A completion that cannot be acted on is an `Action` of kind ``malformed``
+Nothing that a model wrote raises an exception. A completion that cannot be run is an `Action` of kind ``malformed``
 whose `Action.correction` tells the model what was wrong and shows the right form.
 """
 
@@ -25,9 +24,9 @@ from rtl_agent_gym.renderers.turns import Kind, Part, Phrase, TurnWriter, byte_o
 
 
 class Renderer(ABC):
-    """One model dialect. Stateless: every method depends on its arguments alone, and one object serves many episodes.
+    """One model dialect. Stateless: every method depends only on its arguments, and one object serves many episodes.
 
-    The methods that deal in ids raise `UsageError` when the renderer was made without the vocabulary they need.
+    The methods that take or return ids raise `UsageError` if the renderer has no vocabulary.
 
     Args:
         name: Its name in `get_renderer`.
@@ -35,7 +34,7 @@ class Renderer(ABC):
     """
 
     END: Control
-    """What ends a turn of the assistant, and sampling."""
+    """The control token that ends a turn of the assistant, and sampling."""
 
     thinks: bool = False
     """Whether a turn may begin with thinking."""
@@ -45,83 +44,83 @@ class Renderer(ABC):
 
     @abstractmethod
     def initial_messages(self, system: str, user: str) -> list[Message]:
-        """The opening as chat messages, with the tool declared in the first, for a model behind a chat interface."""
+        """The opening as chat messages, with the tool declared in the first, for a chat service."""
 
     @abstractmethod
     def initial_pieces(self, system: str, user: str) -> list[Piece]:
-        """The whole opening, up to where the model writes first."""
+        """The opening, up to where the model starts to write."""
 
     @abstractmethod
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
-        """The action in a completion without its stop token. What was not UTF-8 in it is a lone surrogate."""
+        """The action of a completion without its stop token. Bytes that are not UTF-8 are lone surrogates."""
 
     @abstractmethod
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """What the model reads in a turn that goes back, for one or more contents: results, or a correction."""
+        """The content of the turn sent back to the model: one or more results, or a correction."""
 
     @abstractmethod
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
-        """Such a turn in its frame: from behind the assistant's closed turn up to where the model writes next."""
+        """That content as a turn: from the end of the assistant's turn up to where the model writes next."""
 
     def correction_pieces(self, message: str) -> list[Piece]:
-        """A correction as pieces; text, unless a family shows its example with real control tokens."""
+        """A correction as pieces; plain text, unless a family writes its example with real control tokens."""
         return [message]
 
     def plain_pieces(self, system: str, user: str) -> list[Piece]:
-        """An opening in which no tool is declared, for one completion that answers for itself.
+        """An opening without the tool's declaration, for an episode of one answer.
 
         Raises:
-            UsageError: The family has none.
+            UsageError: The family does not define one.
         """
         raise UsageError(f"renderer {self._name!r} has no opening without a tool")
 
     def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
         """A turn of the assistant with these parts, up to its stop token.
 
-        A family that does not say how it writes thinking and calls writes text alone.
+        This default writes only text: no thinking.
 
         Raises:
-            UsageError: There are calls, and the family does not write them.
+            UsageError: There are calls, and the family does not define `write`.
         """
         written = TurnWriter()
         for phrase in phrases:
             if phrase.kind == "call":
-                raise UsageError(f"renderer {self._name!r} reads calls and does not write them: define its `write`")
+                raise UsageError(f"renderer {self._name!r} reads calls and does not write them: define `write`")
             if phrase.kind == "text":
-                written.say("text", phrase.text, None)
+                written.add_part("text", phrase.text, None)
         written.end(self.END, stops=True)
         return written
 
     def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
-        """The parts of a sampled turn, their offsets in characters.
+        """The parts of a sampled turn, with offsets in characters.
 
         Args:
             ids: The turn.
-            trimmed: Give the parts without white space around them, and of a call its arguments alone; otherwise
-                everything that stands between tags.
+            trimmed: Return parts without white space around them, and only the arguments of a call; otherwise
+                everything between tags.
 
         Raises:
-            UsageError: The family's turns are only read as actions.
+            UsageError: The family does not define `read_parts`.
         """
-        raise UsageError(f"the parts of a turn of renderer {self._name!r} cannot be told: define `read_parts`")
+        raise UsageError(f"renderer {self._name!r} cannot split a turn into parts: define `read_parts`")
 
     def instead_of_text(self, *, first: bool) -> list[Control]:
-        """What a model would write where it begins a text without a token that says so.
+        """The control tokens that a model could write where a text without an opening token begins.
 
         Args:
-            first: Whether the text would be the first part of its turn.
+            first: Whether the text is the first part of its turn.
         """
         return []
 
     def results(self, pieces: Sequence[Piece]) -> list[str]:
-        """The contents in what `turn_pieces` framed."""
-        raise UsageError(f"the results in a turn of renderer {self._name!r} cannot be told: define `results`")
+        """The contents in what `turn_pieces` returned."""
+        raise UsageError(f"renderer {self._name!r} cannot read the results in a turn: define `results`")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, Any]]:
-        return type(self), (self._name, self._tokenizer)  # the codec is quickly made again
+        return type(self), (self._name, self._tokenizer)  # the codec is rebuilt quickly
 
     @property
     def name(self) -> str:
@@ -130,67 +129,67 @@ class Renderer(ABC):
 
     @property
     def stop(self) -> list[str] | list[int]:
-        """Where sampling must end: token ids where the renderer has its vocabulary, otherwise their text."""
+        """The stop tokens: as ids if the renderer has a vocabulary, otherwise as text."""
         return [str(self.END)] if self._tokenizer is None else [self.codec.control(self.END)]
 
     def initial_text(self, system: str, user: str) -> str:
-        """The opening as the text that the model completes, control tokens written out."""
+        """The opening as text that the model completes, control tokens written out."""
         return written_out(self.initial_pieces(system, user))
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
-        """The action in a completion.
+        """The action of a completion.
 
         Args:
-            completion: What the model wrote, with or without its stop token at the end.
-            truncated: Whether the token limit ended it rather than the model.
+            completion: What the model wrote, with or without the stop token at the end.
+            truncated: Whether the token limit ended it.
         """
         return self.parse_completion(completion.rstrip().removesuffix(self.END), truncated=truncated)
 
     def observation_text(self, outputs: Sequence[str]) -> str:
-        """What goes back for the commands of one action, one output each, as the content that the model reads."""
+        """The reply to the commands of one action, one output each, as the model reads it."""
         return written_out(self.reply_pieces(each_output(outputs)))
 
     def correction_text(self, message: str) -> str:
-        """`Action.correction` as the content that the model reads."""
+        """`Action.correction` as the model reads it."""
         return written_out(self.reply_pieces([self.correction_pieces(message)]))
 
     def turn_text(self, turn: ModelTurn) -> str:
-        """A completion that says `turn`, as a model of this dialect would write it."""
+        """`turn` as a completion, as a model of this dialect would write it."""
         return written_out(self.write(phrases_of(turn)).pieces).removesuffix(self.END)
 
     def read_observation(self, observation: str, count: int) -> list[str]:
-        """The outputs in what `observation_text` or `correction_text` gave.
+        """The outputs in a text from `observation_text` or `correction_text`.
 
         Args:
-            observation: The text that went back.
-            count: How many outputs it holds; all are given as one where the text does not tell them apart.
+            observation: The text.
+            count: The number of outputs in it; if they cannot be separated, all are returned as one.
         """
         return [observation]
 
     def initial_ids(self, system: str, user: str) -> list[int]:
-        """The opening as ids. Both texts are plain: control tokens spelled in them stay text."""
+        """The opening as ids. Control tokens spelled in the two texts stay text."""
         return self.codec.encode(self.initial_pieces(system, user))
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
-        """The action in sampled ids. Ids that do not end in a stop token count as truncated."""
-        spoken, stopped = self.until_stop(ids)
-        return self.parse_completion(self.codec.decode(spoken), truncated=not stopped)
+        """The action of sampled ids. Ids without a stop token count as truncated."""
+        before_stop, stopped = self.until_stop(ids)
+        return self.parse_completion(self.codec.decode(before_stop), truncated=not stopped)
 
     def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
-        """The ids to append after exactly `action_ids`, up to where the model writes next.
+        """The ids to append directly after `action_ids`, up to where the model writes next.
 
-        They close the assistant's turn first when the action did not end in its stop token. Outputs are plain text:
-        control tokens spelled in them stay text.
+        They first close the assistant's turn if the action did not end in a stop token. Control tokens spelled in
+        outputs stay text.
         """
         return self.next_turn(self.turn_pieces(self.reply_pieces(each_output(outputs))), action_ids)
 
     def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
-        """The same for the correction of a malformed action."""
+        """`observation_ids` for the correction of a malformed action."""
         return self.next_turn(self.turn_pieces(self.reply_pieces([self.correction_pieces(message)])), action_ids)
 
     @cached_property
     def codec(self) -> Codec:
-        """Between pieces and ids. Raises `UsageError` where there is no tokenizer."""
+        """Encodes and decodes pieces. Raises `UsageError` if there is no tokenizer."""
         if self._tokenizer is None:
             raise UsageError(
                 f"the token side of renderer {self._name!r} needs the model's tokenizer: "
@@ -198,18 +197,22 @@ class Renderer(ABC):
             )
         return Codec(self._tokenizer)
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids for people to read: control tokens written out, U+FFFD for bytes that are not UTF-8."""
+        return printable(self.codec.decode(ids))
+
     def until_stop(self, ids: Sequence[int]) -> tuple[list[int], bool]:
-        """The ids before the first `END`, and whether there is one."""
+        """The ids before the first `END`, and whether `END` was found."""
         end, ids = self.codec.control(self.END), list(ids)
         return (ids[: ids.index(end)], True) if end in ids else (ids, False)
 
     def next_turn(self, pieces: Sequence[Piece], action_ids: Sequence[int]) -> list[int]:
-        """The ids of what follows an action, whose turn is closed first where it did not end itself."""
+        """The ids of the pieces that follow an action, after `END` if the action did not end its turn."""
         ended = bool(action_ids) and action_ids[-1] in [self.codec.control(self.END), *self.stop]
         return self.codec.encode([*([] if ended else [self.END]), *pieces])
 
     def contents(self, ids: Sequence[int]) -> list[Part]:
-        """What a sampled turn says: its parts without white space around them, their offsets in bytes."""
+        """The parts of a sampled turn without white space around them, with offsets in bytes."""
         return self._in_bytes(ids, trimmed=True)
 
     def kinds(self, ids: Sequence[int]) -> list[Kind | None]:
@@ -218,19 +221,19 @@ class Renderer(ABC):
         return kinds_of(self._in_bytes(ids, trimmed=False), list(accumulate(sizes, initial=0))[:-1])
 
     def framed(self, contents: Sequence[Part]) -> tuple[list[int], list[Part | None]]:
-        """The ids of a turn with these contents, and each of them as it stands there, offsets in bytes.
+        """The ids of a turn with these contents, and the parts of that turn, with offsets in bytes.
 
-        A content that is not UTF-8 is None there, and a replacement character is in its place. A dialect that does not
-        think says in plain text what was thought.
+        The part of a content that is not UTF-8 is None; the turn has replacement characters for its bad bytes. A
+        dialect without thinking writes thinking as text.
         """
         kinds: list[Kind] = ["text" if part.kind == "thinking" and not self.thinks else part.kind for part in contents]
         bodies = [printable(part.body) for part in contents]
         written = self.write(list(map(Phrase, kinds, bodies)))
-        placed = zip(contents, written.located(self.codec.spelled), strict=True)
-        return self.codec.encode(written.pieces), [part if own.readable else None for own, part in placed]
+        parts = zip(contents, written.parts_in_bytes(self.codec.encoded_bytes), strict=True)
+        return self.codec.encode(written.pieces), [part if content.readable else None for content, part in parts]
 
     def outputs(self, ids: Sequence[int]) -> list[str]:
-        """The texts that went back to the model in ids that were appended."""
+        """The texts sent back to the model in appended ids."""
         return [printable(text) for text in self.results(self.codec.pieces(ids))]
 
     def _in_bytes(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
@@ -239,7 +242,7 @@ class Renderer(ABC):
 
 
 def each_output(outputs: Sequence[str]) -> list[list[Piece]]:
-    """Outputs as the contents of a turn that goes back. Raises `UsageError` where there is none."""
+    """Outputs as contents for `Renderer.reply_pieces`. Raises `UsageError` if there is none."""
     if not outputs:
         raise UsageError("an observation needs one output per command, and there is none")
     return [[printable(output)] for output in outputs]

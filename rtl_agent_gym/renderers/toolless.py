@@ -1,4 +1,4 @@
-"""A dialect without the tool, for an episode that is one answer."""
+"""A dialect without the tool, for an episode of one answer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rtl_agent_gym.renderers.turns import Phrase, TurnWriter
 
 
 class ToollessRenderer(Renderer):
-    """Opens a conversation without declaring the tool, and reads each completion as an answer in text.
+    """Opens a conversation without declaring the tool, and reads each completion as a text answer.
 
-    A policy that is given this renderer takes part in an episode of one answer with the code that it has for the shell.
+    With this renderer, a policy needs no extra code to play an episode of one answer.
 
     Args:
-        dialect: The model's dialect. Its thinking and control tokens are removed from answers.
+        dialect: The model's renderer. Its thinking and control tokens are removed from answers.
     """
 
     def __init__(self, dialect: Renderer) -> None:
@@ -37,7 +37,7 @@ class ToollessRenderer(Renderer):
         return self._dialect.codec
 
     def initial_messages(self, system: str, user: str) -> list[Message]:
-        """The system message, where there is one, and the user message."""
+        """The system message, if any, and the user message."""
         messages = [{"role": "system", "content": system}] if system else []
         return [*messages, {"role": "user", "content": user}]
 
@@ -49,30 +49,28 @@ class ToollessRenderer(Renderer):
         return self._dialect.plain_pieces(system, user)
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
-        """The answer in a completion."""
+        """The answer of a completion."""
         text = self._dialect.parse_text(completion, truncated=truncated).text
         if not text and "<|" not in completion and "<think>" not in completion:
-            text = completion  # a chat service has removed the dialect's marks already
+            text = completion  # a chat service already removed the dialect's marks
         return Action("final", text=text)
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         return self.parse_text(completion, truncated=truncated)
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
-        """The answer in sampled ids."""
+        """The answer of sampled ids."""
         return Action("final", text=self._dialect.parse_ids(ids, truncated=truncated).text)
 
     def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
         return self._dialect.write(phrases)
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """None: nothing follows an answer."""
+        """Nothing follows an answer."""
         return []
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
-        """None."""
         return []
 
     def next_turn(self, pieces: Sequence[Piece], action_ids: Sequence[int]) -> list[int]:
-        """None."""
         return []

@@ -1,8 +1,8 @@
-"""The tokens of one episode, only ever appended to.
+"""The append-only tokens of one episode.
 
-A re-rendered history is not what the model sampled: spaces, escapes and empty think blocks change on the way through
-text. Here the ids that were sampled stay as they are, and whatever comes back is put behind them. So each prompt is the
-one before it, plus exactly the sampled ids, plus the appended ones, and an episode is one training example.
+Rendering a history again changes spaces, escapes and empty think blocks, so it is not what the model sampled. Here
+sampled ids stay unchanged, and replies are appended after them. Each prompt is the previous prompt, plus exactly the
+sampled ids, plus the appended ones, so an episode is one training example.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of tokens that came from one side."""
+    """Consecutive tokens of one origin."""
 
     ids: tuple[int, ...]
     """The token ids, in order."""
     sampled: bool
-    """Whether the model sampled them; otherwise they are prompt, results or corrections."""
+    """Whether the model sampled them; otherwise they are the prompt, results or corrections."""
     logprobs: tuple[float, ...] = ()
-    """Of the sampled ids, one each, in nats; empty where none were recorded, and for what was not sampled."""
+    """Log-probabilities of the sampled ids, in nats; empty if none were recorded or the ids were not sampled."""
 
 
 class TokenTranscript:
@@ -40,8 +40,7 @@ class TokenTranscript:
     ([1, 2, 7, 8, 3], [0, 0, 1, 1, 0])
 
     Args:
-        prompt: The ids of the opening. It must not be empty: the first token of a training example has nothing before
-            it to be predicted from.
+        prompt: The ids of the opening. Must not be empty: a training example predicts each token from those before it.
     """
 
     def __init__(self, prompt: Sequence[int]) -> None:
@@ -49,37 +48,37 @@ class TokenTranscript:
             raise UsageError("a token transcript starts with a prompt, and this one is empty")
         self._segments = [Segment(tuple(prompt), sampled=False)]
         self._length = len(prompt)
-        self._chunks: list[tinker.ModelInputChunk] = []  # made of the segments when they are first asked for
+        self._chunks: list[tinker.ModelInputChunk] = []  # one per segment, created by `model_input`
 
     def __len__(self) -> int:
         """Tokens so far."""
         return self._length
 
     def add_action(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
-        """Add what the model sampled after everything so far.
+        """Add what the model sampled after the tokens so far.
 
         Args:
-            ids: The sampled ids, the stop token included if it was sampled. May be empty.
-            logprobs: Their log-probabilities under the policy that sampled them, one each.
+            ids: The sampled ids, including the stop token if it was sampled. May be empty.
+            logprobs: Log-probabilities of the ids under the policy that sampled them, in nats.
 
         Raises:
-            UsageError: When log-probabilities and ids differ in number, or nothing came back since the last action.
+            UsageError: `logprobs` and `ids` differ in length, or nothing was appended since the last action.
         """
         if self._segments[-1].sampled:
-            raise UsageError("two actions in a row: append what went back to the model first")
+            raise UsageError("two actions in a row: append the reply to the first one in between")
         if logprobs is not None and len(logprobs) != len(ids):
             raise UsageError(f"an action of {len(ids)} tokens came with {len(logprobs)} log-probabilities")
         self._add(Segment(tuple(ids), sampled=True, logprobs=tuple(logprobs or ())))
 
     def append(self, ids: Sequence[int]) -> None:
-        """Append what goes back to the model for the last action. Raises `UsageError` when there is none."""
+        """Append the reply to the last action. Raises `UsageError` if there is no such action."""
         if not self._segments[-1].sampled:
             raise UsageError("nothing can be appended before the model has acted")
         self._add(Segment(tuple(ids), sampled=False))
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The runs of tokens, in order. A prompt for the next turn can be made of them without copying a token."""
+        """The segments, in order. The next prompt can be built from them without copying tokens."""
         return tuple(self._segments)
 
     @property
@@ -94,20 +93,20 @@ class TokenTranscript:
 
     @property
     def logprobs(self) -> list[float]:
-        """For each token its log-probability when it was sampled; 0 where the model did not sample it.
+        """For each token its log-probability when sampled, in nats; 0 if the model did not sample it.
 
         Raises:
-            UsageError: When an action was added without.
+            UsageError: An action was added without log-probabilities.
         """
-        out: list[float] = []
+        logprobs: list[float] = []
         for segment in self._segments:
             if segment.sampled and len(segment.logprobs) != len(segment.ids):
                 raise UsageError("an action was recorded without log-probabilities")
-            out += segment.logprobs if segment.sampled else [0.0] * len(segment.ids)
-        return out
+            logprobs += segment.logprobs if segment.sampled else [0.0] * len(segment.ids)
+        return logprobs
 
     def model_input(self) -> tinker.ModelInput:
-        """The tokens so far as a prompt for Tinker, one chunk a segment. Costs the new segments only."""
+        """The tokens so far as a prompt for Tinker, one chunk per segment. Only new segments are converted."""
         import tinker
 
         new = self._segments[len(self._chunks) :]
@@ -117,8 +116,8 @@ class TokenTranscript:
     def to_datum(self, advantage: float = 0.0) -> tinker.Datum:
         """The episode as one training example in tinker-cookbook's layout.
 
-        Inputs are all tokens but the last, targets all but the first; ``logprobs``, ``advantages`` (this `advantage`
-        where sampled, 0 elsewhere) and ``mask`` belong to the targets.
+        Inputs are all tokens except the last, targets all except the first. ``logprobs``, ``advantages`` (`advantage`
+        for sampled tokens, 0 for others) and ``mask`` are aligned with the targets.
         """
         import tinker
         import torch

@@ -1,8 +1,8 @@
-"""A turn as parts: what is thought, said and called, and where each part stands in the turn.
+"""A turn as parts: thinking, text and calls, with their positions in the turn.
 
-Every dialect reads a turn into parts and writes parts as a turn. What the framing between them decides, each part says
-about itself: where the framing begins it, where it ends it, and whether the turn stops there. With that, one model's
-turn can be written in another's dialect and compared with it token by token.
+Every dialect parses a turn into parts and writes parts as a turn. Each part also records where its framing (tags,
+headers) opens and ends it, and whether the turn stops there. So one model's turn can be written in another's dialect
+and compared with it token by token.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ _BLANKS = " \t\n\r\x0b\x0c"
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a turn. Offsets count from the beginning of the turn: in characters while it is read, in bytes in
-    what a renderer's token side gives.
+    """One part of a turn.
+
+    Offsets count from the beginning of the turn: characters while it is parsed, bytes in results of a renderer's token
+    side.
     """
 
     kind: Kind
     body: str
-    """As it stands, bytes that are not UTF-8 as lone surrogates. The body of a call is its arguments, in JSON."""
+    """The text, with bytes that are not UTF-8 as lone surrogates. For a call, its arguments in JSON."""
     place: int
-    """Where the body begins."""
+    """Offset of the body."""
     opens: tuple[int, int] | None = None
-    """Begin and end of the framing that decides to say something of this kind; None where nothing but its first token
-    does, or where it was decided by the prompt."""
+    """Begin and end of the framing that determines the kind; None if only the body's first token does, or if the prompt
+    determined it."""
     ends: int | None = None
-    """Behind the framing that ends it; None where it was cut off, or where it ends only as another part begins."""
+    """Offset after the framing that ends it; None if it was cut off, or if only the next part ends it."""
     stops: bool = False
-    """Whether the turn stops with that."""
+    """Whether this framing also ends the turn."""
 
     @property
     def data(self) -> bytes:
@@ -55,19 +57,19 @@ class Part:
         return True
 
     def stripped(self) -> Iterator[Part]:
-        """The part without the white space around it; nothing when there is nothing else."""
+        """The part without the white space around it; nothing if it is blank."""
         if inner := self.body.strip(_BLANKS):
             yield replace(self, body=inner, place=self.place + self.body.index(inner))
 
     def at(self, offset: Callable[[int], int]) -> Part:
-        """The part with each of its offsets put through a function."""
+        """The part with a function applied to each of its offsets."""
         opens = None if self.opens is None else (offset(self.opens[0]), offset(self.opens[1]))
         ends = None if self.ends is None else offset(self.ends)
         return replace(self, place=offset(self.place), opens=opens, ends=ends)
 
 
 def byte_offsets(text: str) -> Callable[[int], int]:
-    """From offsets in characters to offsets in bytes of UTF-8 with ``surrogateescape``."""
+    """A function from character offsets in `text` to byte offsets in UTF-8 with ``surrogateescape``."""
     if text.isascii():
         return lambda offset: offset
     return list(accumulate(map(_width, text), initial=0)).__getitem__
@@ -78,19 +80,19 @@ def _width(char: str) -> int:
 
 
 class Phrase(NamedTuple):
-    """A part that is to be written."""
+    """A part to be written."""
 
     kind: Kind
     text: str
-    """For a call its arguments, in JSON."""
+    """For a call, its arguments in JSON."""
     tool: str = TOOL_NAME
 
 
 def phrases_of(turn: ModelTurn) -> list[Phrase]:
-    """A turn's parts in the order in which models say them."""
-    said = [Phrase("thinking", turn.thinking), Phrase("text", turn.text)]
-    called = [Phrase("call", call.arguments, call.name) for call in turn.calls]
-    return [*(phrase for phrase in said if phrase.text), *called]
+    """A turn's parts in the order in which models write them."""
+    prose = [Phrase("thinking", turn.thinking), Phrase("text", turn.text)]
+    calls = [Phrase("call", call.arguments, call.name) for call in turn.calls]
+    return [*(phrase for phrase in prose if phrase.text), *calls]
 
 
 @dataclass
@@ -99,43 +101,46 @@ class TurnWriter:
 
     pieces: list[Piece] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
-    """Their offsets count pieces."""
+    """With offsets that count pieces."""
 
     def add(self, *pieces: Piece) -> tuple[int, int]:
-        """Add framing; gives where it begins and ends."""
+        """Add framing and return its begin and end."""
         begin = len(self.pieces)
         self.pieces += pieces
         return begin, len(self.pieces)
 
-    def say(self, kind: Kind, text: str, opens: tuple[int, int] | None) -> None:
-        """Add the body of a part."""
+    def add_part(self, kind: Kind, text: str, opens: tuple[int, int] | None) -> None:
+        """Add a part's body."""
         self.parts.append(Part(kind, text, self.add(text)[0], opens))
 
     def end(self, mark: Control, *, stops: bool = False) -> None:
-        """Add the control token that ends the last part, and the turn where it `stops`; a thought has an end before."""
-        behind = self.add(mark)[1]
-        if self.parts and not (stops and self.parts[-1].kind == "thinking"):
-            self.parts[-1] = replace(self.parts[-1], ends=behind, stops=stops)
+        """Add the control token that ends the last part, and if `stops` also the turn.
 
-    def located(self, spell: Callable[[Piece], bytes]) -> Iterator[Part]:
-        """The parts as a vocabulary spells them, their offsets in bytes."""
-        spelled = [spell(piece) for piece in self.pieces]
-        edges = list(accumulate(map(len, spelled), initial=0))
+        Thinking has a framing of its own that ends it, so a token that ends the turn does not change it.
+        """
+        end = self.add(mark)[1]
+        if self.parts and not (stops and self.parts[-1].kind == "thinking"):
+            self.parts[-1] = replace(self.parts[-1], ends=end, stops=stops)
+
+    def parts_in_bytes(self, to_bytes: Callable[[Piece], bytes]) -> Iterator[Part]:
+        """The parts as a vocabulary encodes them, with offsets in bytes."""
+        encoded = [to_bytes(piece) for piece in self.pieces]
+        offsets = list(accumulate(map(len, encoded), initial=0))
         for part in self.parts:
-            yield replace(part.at(edges.__getitem__), body=spelled[part.place].decode("utf-8", "surrogateescape"))
+            yield replace(part.at(offsets.__getitem__), body=encoded[part.place].decode("utf-8", "surrogateescape"))
 
 
 def kinds_of(parts: Iterable[Part], starts: Sequence[int]) -> list[Kind | None]:
-    """The kind of each token by the byte at which it starts; None outside the parts."""
+    """The kind of each token, given the byte offsets at which tokens start; None outside the parts."""
     found: list[Kind | None] = [None] * len(starts)
     for part in parts:
-        first, behind = (bisect_left(starts, edge) for edge in (part.place, part.place + len(part.data)))
-        found[first:behind] = [part.kind] * (behind - first)
+        first, end = (bisect_left(starts, offset) for offset in (part.place, part.place + len(part.data)))
+        found[first:end] = [part.kind] * (end - first)
     return found
 
 
 def between(pieces: Iterable[Piece], begin: Control, ends: Sequence[Control]) -> list[str]:
-    """The texts between one control token and the next of some others."""
+    """The texts between each `begin` token and the next token of `ends`."""
     found: list[str] = []
     run: list[str] | None = None
     for piece in pieces:

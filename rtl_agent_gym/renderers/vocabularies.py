@@ -1,9 +1,8 @@
-"""The vocabularies of Qwen3 and Harmony, from wherever they can be had.
+"""The vocabularies of Qwen3 and Harmony, from any available source.
 
-Both normally come from their publishers' hosts. Where those cannot be reached, two packages carry the same data: the
-ranks of Qwen's byte pairs are in ``dashscope``, and Harmony's in ``litellm``. From the ranks the published tokenizer
-file of Qwen3 can be rebuilt byte for byte. What is rebuilt or copied is checked against the SHA-256 of the published
-file, so it is what its publisher's host would have given; downloads are taken as they come.
+Both are normally downloaded from their publishers. Without network access, two packages contain the same data: Qwen's
+byte-pair ranks are in ``dashscope``, and Harmony's in ``litellm``. Qwen3's published tokenizer file is rebuilt from the
+ranks byte for byte. Rebuilt and copied files are checked against the SHA-256 of the published file; downloads are not.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.renderers.codec import char_bytes
 
 QWEN3_SHA256 = "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4"
-"""Of Qwen3's ``tokenizer.json``; all sizes of Qwen3 have the same."""
+"""SHA-256 of Qwen3's ``tokenizer.json``, which is the same for all sizes."""
 
 HARMONY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-"""Of ``o200k_base.tiktoken``, which Harmony's encoding is made from."""
+"""SHA-256 of ``o200k_base.tiktoken``, from which Harmony's encoding is built."""
 
 _HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # the name openai-harmony looks for in its cache folder
 
@@ -49,17 +49,17 @@ QWEN3_ADDED = [
 
 
 def cache_folder() -> Path:
-    """Where rebuilt vocabularies are kept: ``rtl-agent-gym`` in the user's cache folder."""
+    """The folder for rebuilt vocabularies: ``rtl-agent-gym`` in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym"
 
 
 def qwen3_tokenizer_file(model: str = "Qwen/Qwen3-8B") -> Path:
-    """Qwen3's ``tokenizer.json`` as published: cached, rebuilt from ``dashscope``, or from the Hugging Face hub.
+    """Qwen3's published ``tokenizer.json``: cached, rebuilt from ``dashscope``, or from the Hugging Face hub.
 
-    Rebuilding takes some ten seconds, once.
+    Rebuilding takes about ten seconds, once.
 
     Raises:
-        UsageError: When neither source answers.
+        UsageError: No source is available.
     """
     cached = cache_folder() / f"qwen3-tokenizer-{QWEN3_SHA256[:12]}.json"
     if cached.is_file() and _digest(cached.read_bytes()) == QWEN3_SHA256:
@@ -74,7 +74,7 @@ def qwen3_tokenizer_file(model: str = "Qwen/Qwen3-8B") -> Path:
 
 @lru_cache(maxsize=1)
 def qwen3_tokenizer() -> Any:
-    """Qwen3's tokenizer as a `tokenizers.Tokenizer`. Raises `UsageError` when it cannot be had."""
+    """Qwen3's tokenizer as a `tokenizers.Tokenizer`. Raises `UsageError` if it is not available."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(qwen3_tokenizer_file()))
@@ -82,30 +82,30 @@ def qwen3_tokenizer() -> Any:
 
 @lru_cache(maxsize=1)
 def harmony_encoding() -> Any:
-    """Harmony's encoding, an `openai_harmony.HarmonyEncoding`. Raises `UsageError` when it cannot be had."""
+    """Harmony's encoding, an `openai_harmony.HarmonyEncoding`. Raises `UsageError` if it is not available."""
     try:
         from openai_harmony import HarmonyEncodingName, HarmonyError, load_harmony_encoding
     except ImportError as error:
         raise UsageError(
             "the token side of gpt_oss needs the package openai-harmony: pip install openai-harmony"
-        ) from (error)
+        ) from error
     with _harmony_cache():
         try:
             return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
         except HarmonyError as error:
             raise UsageError(
-                "Harmony's vocabulary cannot be had: its publisher's host does not answer, and the package litellm, "
-                "which carries a copy, is not installed. Reach the network once, pip install litellm, or put "
-                "o200k_base.tiktoken into a folder and name it in TIKTOKEN_ENCODINGS_BASE."
+                "Harmony's vocabulary is not available: its publisher's host does not answer, and the package litellm, "
+                "which contains a copy, is not installed. Connect to the network once, pip install litellm, or put "
+                "o200k_base.tiktoken into a folder and set TIKTOKEN_ENCODINGS_BASE to that folder."
             ) from error
 
 
 def build_qwen3_tokenizer(ranks_file: bytes) -> bytes:
-    """The bytes of Qwen3's ``tokenizer.json``, made from byte-pair ranks (a base64 token and its rank a line)."""
+    """The bytes of Qwen3's ``tokenizer.json``, built from byte-pair ranks (one base64 token and its rank per line)."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in ranks_file.splitlines())}
-    letters = _byte_letters()
+    letters = {byte: char for char, byte in char_bytes().items()}
     names = {token: "".join(letters[byte] for byte in token) for token in ranks}
     in_order = sorted((token for token in ranks if len(token) > 1), key=ranks.__getitem__)
     merges = [(names[left], names[right]) for left, right in (_last_merge(token, ranks) for token in in_order)]
@@ -120,35 +120,29 @@ def build_qwen3_tokenizer(ranks_file: bytes) -> bytes:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in QWEN3_SPECIAL])
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in QWEN3_ADDED])
-    # The published file spells these options out in two places where the library would leave them at their defaults.
+    # The published file has these options in two places where the library would write its defaults.
     spec = json.loads(tokenizer.to_str())
-    spelled = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-    spec["post_processor"] = spec["decoder"] = spelled
+    options = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    spec["post_processor"] = spec["decoder"] = options
     return str(Tokenizer.from_str(json.dumps(spec)).to_str(pretty=True)).encode()
 
 
 def _last_merge(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
-    """The two parts that byte-pair merging joins last to make `token`: every merge ranked before it is done first."""
+    """The two parts that byte-pair merging joins last to form `token`; merges with lower ranks come first."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
         pairs = [ranks.get(left + right, ranks[token]) for left, right in itertools.pairwise(parts)]
         best = min(range(len(pairs)), key=pairs.__getitem__)
         if pairs[best] >= ranks[token]:
-            raise UsageError(f"these are not byte-pair ranks: nothing makes token {ranks[token]}")
+            raise UsageError(f"these are not byte-pair ranks: no merge forms token {ranks[token]}")
         parts[best : best + 2] = [parts[best] + parts[best + 1]]
     return parts[0], parts[1]
 
 
-def _byte_letters() -> dict[int, str]:
-    from rtl_agent_gym.renderers.codec import char_bytes
-
-    return {byte: char for char, byte in char_bytes().items()}
-
-
 def _from_hub(model: str) -> Path:
     hint = (
-        f"the tokenizer of {model} cannot be had: the Hugging Face hub does not answer, and the package dashscope, "
-        "from which it can be rebuilt, is not installed. Reach the hub once, or pip install dashscope."
+        f"the tokenizer of {model} is not available: the Hugging Face hub does not answer, and the package dashscope, "
+        "from which it can be rebuilt, is not installed. Connect to the hub once, or pip install dashscope."
     )
     try:
         from huggingface_hub import hf_hub_download
@@ -162,7 +156,7 @@ def _from_hub(model: str) -> Path:
 
 @contextmanager
 def _harmony_cache() -> Iterator[None]:
-    """Point openai-harmony at litellm's copy of its vocabulary, unless the user has named another place."""
+    """Point openai-harmony at litellm's copy of its vocabulary, unless the user has set another folder."""
     copy = _package_file("litellm", f"litellm_core_utils/tokenizers/{_HARMONY_FILE}")
     named = {"TIKTOKEN_ENCODINGS_BASE", "TIKTOKEN_RS_CACHE_DIR"} & set(os.environ)
     if named or copy is None or _digest(copy.read_bytes()) != HARMONY_SHA256:
@@ -185,7 +179,7 @@ def _package_file(package: str, path: str) -> Path | None:
 
 
 def _keep(path: Path, data: bytes) -> Path:
-    """Write a file into the cache so that nobody ever sees half of it."""
+    """Write a file into the cache atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..envs.tinker_config import TinkerEnvConfig, load_dialect
+from ..envs.tinker_config import TinkerEnvConfig, load_renderer
 from ..envs.tinker_data import CVDPDataset, Schedule
 from ..episodes.episode import EpisodeConfig
 from ..episodes.prompt import PromptTooLong, open_prompt
@@ -50,12 +50,12 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
 
 def token_bytes_of(config: TinkerEnvConfig) -> TokenBytes:
     """A function that returns the bytes of one of the student's tokens."""
-    return load_dialect(config).renderer.codec.token_bytes
+    return load_renderer(config).codec.token_bytes
 
 
 def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
     """Raise `UsageError` if the prompt of a problem does not fit."""
-    renderer = load_dialect(config).renderer
+    renderer = load_renderer(config)
     for problem in (*plan.problems, *plan.held_out):
         try:
             open_prompt(problem, config.episode, renderer)

@@ -11,10 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 from ..engines.protocol import Sampler
-from ..envs.tinker_config import TinkerEnvConfig, load_dialect
+from ..envs.tinker_config import TinkerEnvConfig, load_renderer
 from ..episodes.runtime import acquire
 from ..errors import SandboxError, ServiceDown
 from ..evaluation.config import EvaluationConfig
@@ -82,10 +81,10 @@ class Evaluator:
             SandboxError: The machine did not recover.
             ServiceDown: The service cannot be used any more.
         """
-        o, dialect = self.options, await asyncio.to_thread(load_dialect, self.config)
+        o = self.options
         config = EvaluationConfig(
             problems=problems,
-            renderer=dialect.renderer,
+            renderer=await asyncio.to_thread(load_renderer, self.config),
             episode=self.config.episode,
             reward=self.config.reward,
             samples=samples,
@@ -97,7 +96,6 @@ class Evaluator:
         policy = TokenSamplerPolicy(
             sampler,
             name="student",
-            tokenizer=SimpleNamespace(decode=lambda ids, **_: dialect.decode(ids)),
             options=ModelOptions(
                 temperature=o.temperature, max_tokens=o.max_tokens, max_context=token_limit(sampler, o)
             ),

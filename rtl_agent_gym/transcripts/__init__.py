@@ -1,4 +1,4 @@
-"""The record of an episode: JSON Lines, one event a line, written as it happens."""
+"""The record of an episode: JSON Lines, one event per line, written as it happens."""
 
 from .annotate import TokenRecord, add_tokens
 from .events import SCHEMA_VERSION, CommandRecord, End, Event, Header, ScoreRecord, SubmissionRecord, TurnRecord

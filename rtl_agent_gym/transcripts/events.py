@@ -1,4 +1,4 @@
-"""The lines of a transcript, one pydantic model each. The format is versioned: see `SCHEMA_VERSION`."""
+"""The lines of a transcript, one pydantic model each."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from ..renderers import ModelTurn
 
 SCHEMA_VERSION = 1
-"""Raised with every change that an older reader cannot take."""
+"""Version of the format, increased with every change that older versions cannot read."""
 
 
 class _Event(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     time: float = 0.0
-    """Seconds since 1970 when the line was written."""
+    """When the line was written, in seconds since 1970."""
 
 
 class Header(_Event):
-    """The first line: what was run, on what."""
+    """The first line: what was run, and with which versions."""
 
     event: Literal["header"] = "header"
     schema_version: int = SCHEMA_VERSION
@@ -29,37 +29,37 @@ class Header(_Event):
     problem_digest: str
     """`Problem.digest` at the time."""
     category: int | None = None
-    """The problem's category, where the writer knew it; so with `difficulty`."""
+    """The problem's category; None if unknown."""
     difficulty: str | None = None
     image_digest: str = ""
-    """The id of the simulation image; empty where no container was used."""
+    """The id of the simulation image; empty if no container was used."""
     rules_digest: str = ""
-    """`scoring.rules_digest` at the time: which version of the grader and its rules would grade the episode."""
+    """`scoring.rules_digest` at the time: the version of the grader and its rules."""
     renderer: str
     seed: int | None = None
     options: dict[str, Any] = {}
-    """The episode's rules by name, times in seconds; ``weights`` are those of the reward."""
+    """The episode's rules by name, times in seconds; ``weights`` are the reward weights."""
     system: str = ""
     user: str = ""
     files: dict[str, str] = {}
-    """What the work folder held when the episode began; empty where files were not recorded."""
+    """The work folder's files when the episode began; empty if files were not recorded."""
 
 
 class SubmissionRecord(BaseModel):
-    """A grading before the end, that the agent asked for."""
+    """A grading that the agent requested during the episode."""
 
     model_config = ConfigDict(frozen=True)
 
     number: int
     """1-based."""
     left: int
-    """How many the agent had left."""
+    """How many submissions the agent had left."""
     fraction: float
     """Tests passed of all tests, 0 to 1."""
     reward: float
-    """What it earned."""
+    """The reward for this submission."""
     score: dict[str, Any]
-    """A `Score` as plain data. The agent read names of it at most; see the turn's observation."""
+    """A `Score` as plain data. What the agent was shown of it is in the turn's observation."""
 
 
 class CommandRecord(BaseModel):
@@ -69,55 +69,55 @@ class CommandRecord(BaseModel):
 
     command: str
     exit_code: int | None
-    """128 + n after signal n; None when the time ran out."""
+    """128 + n after signal n; None after a timeout."""
     timed_out: bool = False
-    """Whether its processes were ended because the time ran out."""
+    """Whether its processes were killed by the timeout."""
     truncated_output: bool = False
-    """Whether the model read less than the command printed."""
+    """Whether the output shown to the model was shortened."""
     restarted: str | None = None
     """Why the shell had to be replaced, or None."""
     seconds: float = 0.0
     """Wall time."""
     output: str | None = None
-    """What the model read for it; older versions' transcripts have it in the turn's observation only, and None here."""
+    """The output as the model read it; None in transcripts of older versions, which have it only in the observation."""
     submission: SubmissionRecord | None = None
-    """Set where the command was ``submit`` and the files were graded."""
+    """Set if the command was ``submit`` and the files were graded."""
 
 
 class TurnRecord(_Event):
-    """One turn: what the model said and what came back."""
+    """One turn: what the model wrote and the reply."""
 
     event: Literal["turn"] = "turn"
     turn: int
     """1-based."""
     completion: str
-    """What the model said, as text."""
+    """What the model wrote, as text."""
     native: ModelTurn | None = None
-    """The same as a chat service with tool calls of its own reported it; the turn was then read from this."""
+    """The turn as reported by a service with native tool calls; if set, the action was read from this."""
     token_ids: list[int] | None = None
     """The sampled ids; None for a policy that does not sample tokens."""
     logprobs: list[float] | None = None
-    """Of each sampled token under the policy, natural logarithm; as long as `token_ids`."""
+    """Log-probability of each sampled token under the policy, in nats; as long as `token_ids`."""
     tokens: list[str] | None = None
-    """The text of each token; together they are the completion. As long as `token_ids`."""
+    """The text of each token; joined, they are the completion. As long as `token_ids`."""
     teacher_logprobs: list[float | None] | None = None
-    """Of each sampled token under the teacher; None for a token the teacher has no counterpart of."""
+    """Log-probability of each sampled token under the teacher, in nats; None if the teacher cannot score it."""
     cut_off: bool = False
     """Whether the token limit ended the completion."""
     action: Literal["command", "final", "malformed"]
     commands: list[CommandRecord] = []
     observation: str = ""
-    """What the model read of it, in its dialect."""
+    """The reply as the model read it, in its dialect."""
     files: dict[str, str | None] = {}
-    """Text files of the graded folders that this turn wrote or changed; None for one that it removed."""
+    """Text files of the graded folders that this turn wrote or changed; None for a removed file."""
     left_out: list[str] = []
-    """Files that are not followed as they are too large or too many, ``path: reason`` each; the first few."""
+    """The first few files that are not recorded because they are too large or too many, each as ``path: reason``."""
     seconds: float = 0.0
-    """Wall time of the turn's commands, without the waiting for the model."""
+    """Wall time of the turn's commands, without the time of the model."""
 
     @property
     def words(self) -> str:
-        """What the model said, for people to read."""
+        """What the model wrote, for people to read."""
         return self.completion if self.native is None else str(self.native)
 
     @field_validator("native", mode="before")
@@ -144,13 +144,13 @@ class End(_Event):
 
     event: Literal["end"] = "end"
     stop_reason: str
-    """``completed``, ``max_turns``, ``max_tokens``, ``parse_error`` or ``sandbox_broken``; ``error`` where the machine
+    """``completed``, ``max_turns``, ``max_tokens``, ``parse_error`` or ``sandbox_broken``; ``error`` if the machine
     failed."""
     turns: int
     seconds: float
     """Wall time from the episode's beginning."""
     error: str | None = None
-    """The machine's fault that ended the episode without a score, if one did."""
+    """The machine fault that ended the episode without a score, or None."""
 
 
 Event = Annotated[Header | TurnRecord | ScoreRecord | End, Field(discriminator="event")]

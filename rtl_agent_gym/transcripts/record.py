@@ -1,4 +1,4 @@
-"""Writing a transcript as the episode happens, and reading one back, whole or cut off."""
+"""Writing a transcript as the episode happens, and reading it back, even if incomplete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from .. import strict_json
 from ..errors import TranscriptError, cannot_write
@@ -20,13 +20,13 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 class TranscriptWriter:
-    """Appends events to one file, each flushed to the operating system before the call returns.
+    """Appends events to one file and flushes each to the operating system before the call returns.
 
-    Owns its file from the first event on; `close` ends it, and a crash loses at most the line being written.
+    Owns its file until `close`. A crash loses at most the line being written.
 
     Raises:
-        UsageError: No file can be made at this path.
-        FileExistsError: There is one already.
+        UsageError: No file can be created at this path.
+        FileExistsError: The file exists already.
         SandboxError: The disk is full, or the machine cannot open another file.
     """
 
@@ -45,17 +45,17 @@ class TranscriptWriter:
 
     @classmethod
     def in_folder(cls, folder: Path, problem_id: str) -> TranscriptWriter:
-        """A new file in `folder` with a name that no other process takes: problem, time, process, number."""
+        """A new file in `folder` with a unique name: problem, time, process, number."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         for number in range(1_000_000):
             try:
                 return cls(folder / f"{problem_id}-{stamp}-{os.getpid()}-{number:03d}.jsonl")
             except FileExistsError:
                 continue
-        raise TranscriptError(f"{folder}: no free name for a transcript of {problem_id}")
+        raise TranscriptError(f"{folder}: no unused name for a transcript of {problem_id}")
 
     def write(self, event: Header | TurnRecord | ScoreRecord | End) -> None:
-        """Append one event, stamped with the time. Raises `SandboxError` where the disk takes no more."""
+        """Append one event with the current time. Raises `SandboxError` if the disk is full."""
         line = event.model_copy(update={"time": time.time()}).model_dump(mode="json")
         try:
             self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
@@ -80,23 +80,23 @@ class Transcript:
 
     @property
     def complete(self) -> bool:
-        """Whether the episode came to its end; a crash leaves it incomplete."""
+        """Whether the end was recorded; after a crash it was not."""
         return self.end is not None
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """The events of a file, up to the last whole line.
+    """The events of a file, up to the last complete line.
 
     Raises:
-        TranscriptError: The file cannot be read, a line before the last is no event, or a newer version wrote it.
+        TranscriptError: The file cannot be read, a line before the last is not an event, or a newer version wrote it.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise TranscriptError(f"{path}: cannot be read: not a regular file")
         data = path.read_bytes()
+    except TranscriptError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, TranscriptError):
-            raise
         raise TranscriptError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     *lines, rest = data.split(b"\n")
     for number, line in enumerate(lines, 1):
@@ -106,20 +106,20 @@ def read_events(path: Path) -> Iterator[Event]:
             if isinstance(row, dict):
                 _check_version(path, row.get("schema_version", SCHEMA_VERSION))
             event = _EVENT.validate_python(row)
-        except (ValueError, ValidationError) as error:
-            if isinstance(error, TranscriptError):
-                raise
+        except TranscriptError:
+            raise
+        except ValueError as error:  # pydantic's ValidationError is one, too
             if number == 1:
-                raise TranscriptError(f"{path}: {_no_transcript(row)}") from error
+                raise TranscriptError(f"{path}: {_why_no_header(row)}") from error
             if number == len(lines) and not rest:
-                return  # the line that a crash cut short, closed by a file system that pads
+                return  # a line that a crash cut short, completed by the file system's padding
             first = str(error).splitlines()[0]
             raise TranscriptError(f"{path}:{number}: not an event of a transcript: {first}") from error
         yield event
 
 
-def _no_transcript(row: object) -> str:
-    """Why a file whose first line is no event is no transcript."""
+def _why_no_header(row: object) -> str:
+    """Why the first line of a file is not an event."""
     if not isinstance(row, dict):
         return "not a transcript (the first line is not a JSON object)"
     if row.get("event") == "header":
@@ -139,7 +139,7 @@ def _check_version(path: Path, version: object) -> None:
 
 
 def read_transcript(path: Path | str) -> Transcript:
-    """Read a transcript; one that a crash cut off is read up to its last whole line.
+    """Read a transcript, after a crash up to its last complete line.
 
     Raises:
         TranscriptError: See `read_events`; or the file does not begin with a header.
@@ -158,5 +158,5 @@ def read_transcript(path: Path | str) -> Transcript:
         else:
             transcript.end = event
     if transcript is None:
-        raise TranscriptError(f"{path}: no whole line in it, so no episode to read")
+        raise TranscriptError(f"{path}: contains no complete line, so there is no episode to read")
     return transcript

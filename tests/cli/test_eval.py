@@ -247,7 +247,7 @@ def test_ctrl_c_at_the_prompt_says_what_is_kept(tmp_path: Path) -> None:
 
 
 BAD_OPTIONS = [
-    (["--base-url", "notaurl", "--policy", "chat:x"], "base_url 'notaurl' is no address of a service"),
+    (["--base-url", "notaurl", "--policy", "chat:x"], "base_url 'notaurl' is not the address of a service"),
     (["--policy", "chat:foo"], "give --base-url, or a provider: chat:openai/foo"),
     (["--policy", "scripted"], "'scripted' needs a file"),
     (["--command-timeout", "inf"], "--command-timeout"),

@@ -398,12 +398,12 @@ async def test_each_submission_has_stimuli_of_its_own_and_the_end_the_problems(a
 
 def test_siblings_in_training_share_no_stimuli(arbiter: Problem) -> None:
     pytest.importorskip("tinker_cookbook")
-    from rtl_agent_gym.envs.tinker_config import Dialect, TinkerEnvConfig
+    from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
     from rtl_agent_gym.envs.tinker_env import CVDPEnv
 
     def seed(feedback: int) -> int:
         parts: Any = {
-            "dialect": Dialect(get_renderer("qwen3"), str),
+            "renderer": get_renderer("qwen3"),
             "provider": object(),
             "grader": Patient(),
             "seed": 3,

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.evaluation.export import TOOL, ExportConfig, Left, export_rows
+from rtl_agent_gym.evaluation.export import TOOL, ExportConfig, LeftOut, export_rows
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.transcripts import CommandRecord, Transcript, TurnRecord, read_transcript
@@ -101,9 +101,9 @@ def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> Non
         read_transcript(record(tmp_path, [final_turn(1, "ok")], graded=score(True, violations=["forged a log"]))),
         read_transcript(record(tmp_path, [])),
     ]
-    left = Left()
-    assert list(export_rows("sft", episodes, left=left)) == []
-    assert left.reasons == {"did not pass": 1, "malformed turns": 1, "violations": 1, "no turns": 1}
+    left = LeftOut()
+    assert list(export_rows("sft", episodes, left_out=left)) == []
+    assert left == {"did not pass": 1, "malformed turns": 1, "violations": 1, "no turns": 1}
     kept = ExportConfig(passed_only=False, keep_malformed=True, keep_violations=True)
     assert len(list(export_rows("sft", episodes, kept))) == 3
     assert len(list(export_rows("sft", episodes, ExportConfig(passed_only=False, min_reward=1.0)))) == 0
@@ -111,12 +111,12 @@ def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> Non
 
 def test_tokens_are_those_that_were_sampled(tmp_path: Path) -> None:
     without = read_transcript(record(tmp_path, [final_turn(1, "ok")], graded=score(True)))
-    left = Left()
-    [row] = export_rows("tokens", [episode(tmp_path), without], left=left)
+    left = LeftOut()
+    [row] = export_rows("tokens", [episode(tmp_path), without], left_out=left)
     first, last = row["turns"]
     assert (first["token_ids"], first["logprobs"], first["teacher_logprobs"]) == ([5, 6], [-0.1, -0.2], None)
     assert last["teacher_logprobs"] == [None]
-    assert left.reasons == {"no tokens recorded": 1}
+    assert left == {"no tokens recorded": 1}
 
 
 def test_pairs_are_siblings_of_one_prompt(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_pairs_are_siblings_of_one_prompt(tmp_path: Path) -> None:
     bad = [episode(tmp_path, passed=False, word=f"bad{n}") for n in range(3)]
     other = episode(tmp_path, passed=False, word="other", user="Another task.")
     lonely = episode(tmp_path, problem="lonely")
-    left = Left()
+    left = LeftOut()
     rows = list(export_rows("dpo", [*good, *bad, bad[0], other, lonely], ExportConfig(pairs=9), left))
     assert len(rows) == 6
     pairs = [(row["chosen"][-1]["content"], row["rejected"][-1]["content"]) for row in rows]
@@ -132,7 +132,7 @@ def test_pairs_are_siblings_of_one_prompt(tmp_path: Path) -> None:
     assert pairs[:2] == [("Done good0.", "Done bad0."), ("Done good1.", "Done bad1.")]
     assert all(row["prompt"] == rows[0]["prompt"] for row in rows)
     assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
-    assert left.reasons == {"all of its problem passed": 1, "all of its problem failed": 1}
+    assert left == {"all of its problem passed": 1, "all of its problem failed": 1}
     assert len(list(export_rows("dpo", [*good, *bad], ExportConfig(pairs=2)))) == 2
 
 

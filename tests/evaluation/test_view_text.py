@@ -97,7 +97,7 @@ def test_long_outputs_are_cut(tmp_path: Path) -> None:
     assert re.search(r"^ *line 9 *$", text, re.MULTILINE)
     assert "line 10" not in text
     assert "490 more lines" in text
-    assert "record stops before the grading" in text
+    assert "the transcript ends before the grading" in text
 
 
 def test_the_state_of_the_folder_after_each_turn(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_the_server_answers_this_machine_alone(server: ViewerServer, path: str, 
 
 def test_a_taken_port_is_said(server: ViewerServer, tmp_path: Path) -> None:
     with (
-        pytest.raises(UsageError, match=r"cannot be had.*choose another with --port"),
+        pytest.raises(UsageError, match=r"is not available.*choose another with --port"),
         serving(tmp_path, server.server_port),
     ):
         pass

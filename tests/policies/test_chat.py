@@ -170,7 +170,7 @@ async def test_many_conversations_that_wait_say_so_once(policies: MakePolicy, ca
         for seed in range(3):
             await said(opened(policy, seed=seed))
     assert len([record for record in caplog.records if "does not answer" in record.getMessage()]) == 1
-    assert policy._unsaid == 8
+    assert policy._unreported == 8
 
 
 OVERFLOWS = [
@@ -247,7 +247,7 @@ def fits(limit: int, prompt: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
 async def test_an_answer_too_long_for_the_context_is_wrong_usage(policies: MakePolicy) -> None:
     with ChatServer(fits(40_960, prompt=1_000), whole=True) as server:
         with pytest.raises(
-            UsageError, match="--max-tokens 40000 do not both fit into the model's context; ask for less"
+            UsageError, match="--max-tokens 40000 do not both fit into the model's context; choose a smaller value"
         ):
             await said(opened(policies(server, max_tokens=40_000)))
         assert [request["max_tokens"] for request in server.requests] == [40_000, 16]
@@ -348,7 +348,7 @@ async def test_anthropics_own_protocol(body: dict[str, str], kind: str) -> None:
         options = ModelOptions(base_url=server.url.removesuffix("/v1"), api_key="k")
         policy = ChatPolicy("anthropic/claude-sonnet-4-5", options)
         with pytest.raises(openai.OpenAIError) as raised:
-            await policy._library.acompletion(**policy._request([{"role": "user", "content": "x"}], None, 9))
+            await policy._library.acompletion(**policy._parameters([{"role": "user", "content": "x"}], None, 9))
         await policy.close()
     failure = read_failure(policy._library, raised.value)
     assert (failure.kind, failure.words) == (kind, body["message"])
@@ -359,7 +359,7 @@ async def test_anthropics_own_protocol(body: dict[str, str], kind: str) -> None:
     ["notaurl", "127.0.0.1:8000/v1", "ftp://x/y", "http://", "http://a b/v1", "http://[::1", "http://h:99999/"],
 )
 def test_an_address_that_is_none_is_refused_at_once(address: str) -> None:
-    with pytest.raises(UsageError, match="is no address of a service"):
+    with pytest.raises(UsageError, match="is not the address of a service"):
         ModelOptions(base_url=address)
 
 

@@ -73,7 +73,7 @@ def test_a_bad_script_is_said(tmp_path: Path, content: str, message: str) -> Non
 
 @pytest.mark.parametrize("name", ["", "gold", "golden_x"])
 def test_an_unknown_policy_is_said(name: str) -> None:
-    with pytest.raises(UsageError, match="there are: golden, scripted FILE"):
+    with pytest.raises(UsageError, match="choose one of: golden, scripted FILE"):
         make_policy(name)
 
 

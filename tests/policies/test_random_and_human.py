@@ -8,7 +8,7 @@ import pytest
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.policies import HumanPolicy, ModelOptions, Player, RandomPolicy
-from rtl_agent_gym.policies.human import is_whole
+from rtl_agent_gym.policies.human import is_complete
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 
@@ -31,7 +31,7 @@ async def test_random_episodes_follow_from_their_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "whole"),
+    ("command", "complete"),
     [
         ("ls", True),
         ("for x in 1 2; do", False),
@@ -43,8 +43,8 @@ async def test_random_episodes_follow_from_their_seed() -> None:
         ("echo )", True),  # wrong, and no further line would mend it
     ],
 )
-def test_a_command_is_read_on_where_bash_would(command: str, whole: bool) -> None:
-    assert is_whole(command) is whole
+def test_a_command_is_read_on_where_bash_would(command: str, complete: bool) -> None:
+    assert is_complete(command) is complete
 
 
 async def test_a_person_types_commands_and_ends() -> None:

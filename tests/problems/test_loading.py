@@ -65,7 +65,7 @@ def test_problems_that_are_there_pass_through_the_filters(rows: list[Row], write
 
 
 def test_entries_that_are_no_problems_are_refused(rows: list[Row]) -> None:
-    with pytest.raises(UsageError, match="entry 0 of the problems is of type dict"):
+    with pytest.raises(UsageError, match="entry 0 of the problems has the type dict"):
         load_problems(rows)  # type: ignore[arg-type]
 
 
@@ -94,7 +94,7 @@ def test_filters(filters: dict[str, Any], expected: list[str], rows: list[Row], 
     [
         ({"ids": ["cvdp_agentic_fifos_0001"]}, "did you mean cvdp_agentic_fifo_0001"),
         ({"ids": ["uart"]}, "did you mean cvdp_agentic_uart_0001"),
-        ({"ids": ["zzz"]}, "there is cvdp_agentic_arbiter_0001, cvdp_agentic_fifo_0001"),
+        ({"ids": ["zzz"]}, "choose one of cvdp_agentic_arbiter_0001, cvdp_agentic_fifo_0001"),
         ({"categories": [99]}, "unknown category 99"),
         ({"categories": ["cid03x"]}, "unknown category 'cid03x'; did you mean .*cid003"),
         ({"difficulties": ["eazy"]}, "unknown difficulty 'eazy'; did you mean easy"),
@@ -133,7 +133,7 @@ def test_an_id_that_stands_in_two_files_of_a_folder_names_both(rows: list[Row], 
 
 def test_given_problems_are_unique_too(rows: list[Row], write_rows: Write) -> None:
     problems = load_problems(write_rows(*rows))
-    with pytest.raises(ProblemError, match=r"entry 3: .*stands twice, here and at entry 0"):
+    with pytest.raises(ProblemError, match=r"entry 3: .*is repeated, here and at entry 0"):
         load_problems([*problems, problems[0]])
 
 
@@ -175,7 +175,7 @@ def test_plain_text_that_is_called_gzip(rows: list[Row], tmp_path: Path) -> None
 def test_a_file_without_problems(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(data)
-    with pytest.raises(ProblemError, match="there is no problem in it"):
+    with pytest.raises(ProblemError, match="the source contains no problem"):
         load_problems(path)
 
 

@@ -147,7 +147,7 @@ def test_each_failure_of_a_download_has_its_own_words(hub: tuple[type[Hub], str]
     server.broken = True
     broken = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address)
     assert broken.startswith(f"ProblemError {OFFICIAL}:my.jsonl: ")
-    assert "then give its path" in broken
+    assert "then give the file's path" in broken
     for message in (no_file, no_set, gated, offline, broken):
         assert "\n" not in message
 
@@ -155,8 +155,8 @@ def test_each_failure_of_a_download_has_its_own_words(hub: tuple[type[Hub], str]
 @pytest.mark.slow  # the client itself tries again for twenty seconds
 def test_no_network(load: Load) -> None:
     message = load(OFFICIAL, HF_ENDPOINT="http://127.0.0.1:9")
-    assert "the Hugging Face Hub gives no usable answer and the file is not in the local cache" in message
-    assert "then give its path" in message
+    assert "the Hugging Face Hub does not answer and the file is not in the local cache" in message
+    assert "then give the file's path" in message
 
 
 def test_without_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_a_file_that_is_not_there_names_its_neighbours(write_rows: Write, agenti
 
 
 def test_a_folder_without_problem_files(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds no file that ends in \.jsonl"):
+    with pytest.raises(UsageError, match=r"contains no file that ends in \.jsonl"):
         load_problems(tmp_path)
 
 

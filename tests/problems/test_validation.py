@@ -97,7 +97,7 @@ def test_a_source_that_nothing_provides(agentic_row: Row, findings: Findings) ->
     row["harness"]["src/.env"] = "VERILOG_SOURCES = /code/rtl/tiny.sv /code/rtl/gone.sv /src/helper.sv\n"
     row["harness"]["src/helper.sv"] = ""
     assert findings(row) == [
-        "harness: VERILOG_SOURCES names /code/rtl/gone.sv, which neither context, targets nor harness hold"
+        "harness: VERILOG_SOURCES names /code/rtl/gone.sv, which is not in context, targets or harness"
     ]
 
 
@@ -121,7 +121,7 @@ def test_sources_that_only_a_shell_could_tell_are_not_judged(
 def test_a_golden_solution_that_leaves_a_target_out(agentic_row: Row, findings: Findings) -> None:
     row = copy.deepcopy(agentic_row)
     row["patch"]["verif/tb.sv"] = ""
-    assert findings(row) == ["patch.verif/tb.sv: the golden solution leaves this target out"]
+    assert findings(row) == ["patch.verif/tb.sv: the golden solution lacks this target"]
 
 
 def test_a_golden_solution_that_empties_a_file(agentic_row: Row, findings: Findings) -> None:
@@ -140,10 +140,10 @@ def test_a_target_where_no_solution_may_be(agentic_row: Row, findings: Findings)
 
 
 def test_no_target(agentic_row: Row, nonagentic_row: Row, findings: Findings) -> None:
-    assert "patch: it names no target file" in findings(agentic_row | {"patch": {}})
+    assert "patch: names no target file" in findings(agentic_row | {"patch": {}})
     row = copy.deepcopy(nonagentic_row)
     row["output"]["context"] = {}
-    assert "output.context: it names no target file" in findings(row)
+    assert "output.context: names no target file" in findings(row)
 
 
 def test_context_that_gives_the_hidden_tests_away(agentic_row: Row, findings: Findings) -> None:

@@ -275,4 +275,4 @@ def test_thousands_of_calls_are_malformed_at_once(parse: Callable[..., Action], 
     assert time.process_time() - begun < 1.5
     assert "more than 256 messages" in (action.correction or "")
     few = parse("<|end|><|start|>assistant".join([call] * 65) + "<|call|>")
-    assert "holds 65 tool calls" in (few.correction or "")
+    assert "contains 65 tool calls" in (few.correction or "")

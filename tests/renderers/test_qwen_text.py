@@ -128,9 +128,9 @@ def test_more_than_eight_calls_are_refused_with_a_note() -> None:
         (call(None), ["it is null"]),
         (call(""), ['"command" is empty']),
         (call(" \n"), ['"command" is empty']),
-        (call("a\0b"), ["a NUL, which no shell takes, at character 1"]),
+        (call("a\0b"), ["a NUL, which shells do not accept, at character 1"]),
         (call("a\ud800"), ["not valid UTF-8"]),
-        ('<tool_call>{"name": "execute_bash", "name": "x", "arguments": {}}</tool_call>', ['"name" is there twice']),
+        ('<tool_call>{"name": "execute_bash", "name": "x", "arguments": {}}</tool_call>', ['"name" is repeated']),
         ("<tool_call>" + "[" * 100_000 + "</tool_call>", ["could not be read"]),
         ("<tool_call>" + "9" * 10_000 + "</tool_call>", ["could not be read"]),
         (call("a") + call(""), ["Call 2 of 2"]),
@@ -304,8 +304,8 @@ def test_thousands_of_calls_are_read_in_linear_time(piece: str, frame: str) -> N
 
 def test_so_many_calls_that_none_is_run() -> None:
     assert len(parse(call("ls") * 64).commands) == 8
-    told(parse(call("ls") * 65), "holds 65 tool calls")
-    told(parse(call("ls") * 65, truncated=True), "holds 65 tool calls")
+    told(parse(call("ls") * 65), "contains 65 tool calls")
+    told(parse(call("ls") * 65, truncated=True), "contains 65 tool calls")
 
 
 def test_what_was_thought_before_an_unopened_close_does_not_count_as_calls() -> None:

@@ -50,7 +50,7 @@ def test_without_package_and_hub_one_error_says_what_to_do(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(empty_cache))
-    with pytest.raises(UsageError, match=r"Qwen/Qwen3-8B cannot be had.*pip install dashscope"):
+    with pytest.raises(UsageError, match=r"Qwen/Qwen3-8B is not available.*pip install dashscope"):
         vocabularies.qwen3_tokenizer_file()
 
 
@@ -72,5 +72,5 @@ def test_without_harmonys_vocabulary_one_error_says_what_to_do(
     without_packages: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
-    with pytest.raises(UsageError, match=r"Harmony's vocabulary cannot be had.*pip install litellm"):
+    with pytest.raises(UsageError, match=r"Harmony's vocabulary is not available.*pip install litellm"):
         vocabularies.harmony_encoding()

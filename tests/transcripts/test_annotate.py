@@ -50,10 +50,10 @@ def test_mistakes_change_nothing(tmp_path: Path) -> None:
     data = path.read_bytes()
     with pytest.raises(TranscriptError, match="has no turn 3, 9"):
         add_tokens(path, {9: TokenRecord(tokens=["a"]), 3: TokenRecord(), 1: TokenRecord(tokens=["a", "b"])})
-    with pytest.raises(UsageError, match="one length"):
+    with pytest.raises(UsageError, match="must have the same length"):
         TokenRecord(tokens=["a"], logprobs=[-1.0, -2.0])
     assert path.read_bytes() == data
-    with pytest.raises(TranscriptError, match="cannot be added to"):
+    with pytest.raises(TranscriptError, match="tokens cannot be added: "):
         add_tokens(tmp_path / "none.jsonl", {1: TokenRecord()})
 
 

@@ -76,8 +76,8 @@ HEADER = b'{"event":"header","problem_id":"x","problem_digest":"","renderer":"qw
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no whole line"),
-        (b'{"event": "header"', "no whole line"),
+        (b"", "no complete line"),
+        (b'{"event": "header"', "no complete line"),
         (b"garbage\nmore\n", "not a transcript .the first line is not a JSON object"),
         (b"garbage\n", "not a transcript"),
         (b'{"event":"end","stop_reason":"x","turns":1,"seconds":1}\n', "the first line has no header.$"),

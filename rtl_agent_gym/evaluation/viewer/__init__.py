@@ -1,4 +1,4 @@
-"""Looking at recorded episodes: as one self-contained HTML page, or in the terminal."""
+"""Recorded episodes as one self-contained HTML page, or in the terminal."""
 
 from .page import render_page, write_page
 from .serve import ViewerServer, serving

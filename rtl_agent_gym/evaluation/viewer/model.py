@@ -1,4 +1,4 @@
-"""A transcript as the viewer shows it: a line for the list, and the whole episode as plain data."""
+"""The viewer's data: the row of an episode in the list, and the complete episode."""
 
 from __future__ import annotations
 
@@ -15,30 +15,28 @@ from ...transcripts import Transcript, TurnRecord
 from ..outcome import EpisodeResult
 
 STAGES = ("format", "syntax", "interface", "compile")
-"""The stages of a score that are shares between 0 and 1; the tests come after them as a count."""
+"""The stages of a score that are shares between 0 and 1. The tests, which follow, are a count."""
 
 Data = dict[str, Any]
-"""Plain data, as JSON holds it."""
+"""A JSON object."""
 
 
 def short_name(problem_id: str) -> str:
-    """A problem's name without what all of them begin with."""
+    """A problem's id without the common prefix."""
     return problem_id.removeprefix("cvdp_agentic_").removeprefix("rtlgym_")
 
 
 def outcome(transcript: Transcript) -> str:
-    """``passed``, ``failed``, ``machine`` (the machine's fault, no score) or ``cut off`` (the record stops)."""
+    """``passed``, ``failed``, ``machine`` (a machine fault, no score) or ``cut off`` (the transcript is incomplete)."""
     if transcript.score is not None:
         return "passed" if transcript.score.score.get("passed") else "failed"
-    if transcript.end is not None:
-        return "machine"
-    return "cut off"
+    return "machine" if transcript.complete else "cut off"
 
 
 def cause(transcript: Transcript) -> str | None:
-    """Why the episode did not pass, in the words of `results.Cause`, or ``cut off``; None where it passed."""
+    """Why the episode did not pass: a `Cause` of `evaluation.outcome`, or ``cut off``; None if it passed."""
     header, end = transcript.header, transcript.end
-    if transcript.score is None and end is None:
+    if outcome(transcript) == "cut off":
         return "cut off"
     return EpisodeResult(
         problem_id=header.problem_id,
@@ -52,15 +50,15 @@ def cause(transcript: Transcript) -> str | None:
 
 
 def token_count(transcript: Transcript) -> int | None:
-    """Tokens the policy sampled; None where they were not recorded."""
+    """Tokens that the policy sampled; None if not recorded."""
     counts = [len(turn.token_ids) for turn in transcript.turns if turn.token_ids is not None]
     return sum(counts) if counts else None
 
 
 def token_kl(turn: TurnRecord) -> list[float | None] | None:
-    """Student minus teacher log-probability of each sampled token: the estimate of the reverse KL there, in nats.
+    """Student minus teacher log-probability of each sampled token, an estimate of the reverse KL in nats.
 
-    None for a token that the teacher has no counterpart of; None altogether where logprobs were not recorded.
+    A value is None if the teacher cannot score the token; the result is None if log-probabilities were not recorded.
     """
     if turn.logprobs is None or turn.teacher_logprobs is None:
         return None
@@ -69,13 +67,13 @@ def token_kl(turn: TurnRecord) -> list[float | None] | None:
 
 
 def mean_kl(transcript: Transcript) -> float | None:
-    """The mean of `token_kl` over an episode, in nats a token; None where logprobs were not recorded."""
+    """The mean of `token_kl` over an episode, in nats per token; None if log-probabilities were not recorded."""
     values = [value for turn in transcript.turns for value in token_kl(turn) or () if value is not None]
     return math.fsum(values) / len(values) if values else None
 
 
 def summary(transcript: Transcript, *, run: str = "") -> Data:
-    """The episode's line in the list."""
+    """The episode's row in the list."""
     header, score = transcript.header, transcript.score.score if transcript.score is not None else {}
     return {
         "name": transcript.path.name,
@@ -100,7 +98,7 @@ def summary(transcript: Transcript, *, run: str = "") -> Data:
 
 
 def episode(transcript: Transcript) -> Data:
-    """The whole episode."""
+    """The complete episode."""
     header = transcript.header
     renderer = known_renderer(header.renderer)
     end, score = transcript.end, transcript.score
@@ -141,7 +139,7 @@ def _turn(turn: TurnRecord, renderer: Renderer | None) -> Data:
 
 
 def read_action(turn: TurnRecord, renderer: Renderer | None) -> Action:
-    """What the model said in a turn, apart from its calls; the completion as it stands where no renderer reads it."""
+    """A turn's action, parsed again for its text and thinking; without a renderer, the unparsed completion."""
     if turn.native is not None:
         return native_action(turn.native, truncated=turn.cut_off)
     if renderer is None:
@@ -150,7 +148,7 @@ def read_action(turn: TurnRecord, renderer: Renderer | None) -> Action:
 
 
 def outputs(turn: TurnRecord, renderer: Renderer | None) -> list[str]:
-    """What came back, one text a command where they can be told apart, otherwise all as one."""
+    """The reply to a turn: one text per command if they can be separated, otherwise one text."""
     recorded = [command.output for command in turn.commands if command.output is not None]
     if turn.commands and len(recorded) == len(turn.commands):
         return recorded
@@ -162,7 +160,7 @@ def outputs(turn: TurnRecord, renderer: Renderer | None) -> list[str]:
 
 
 def token_texts(turn: TurnRecord) -> list[str]:
-    """The text of each sampled token: as recorded, otherwise its id in brackets."""
+    """The text of each sampled token as recorded, otherwise its id in brackets."""
     count = len(turn.logprobs or ())
     if turn.tokens is not None and len(turn.tokens) == count:
         return turn.tokens
@@ -170,7 +168,7 @@ def token_texts(turn: TurnRecord) -> list[str]:
 
 
 def file_states(transcript: Transcript) -> list[dict[str, str]]:
-    """The followed files before the first turn and after each turn: one more than there are turns."""
+    """The recorded files before the first turn and after each turn."""
     states = [dict(transcript.header.files)]
     for turn in transcript.turns:
         after = states[-1] | {path: text for path, text in turn.files.items() if text is not None}
@@ -179,7 +177,7 @@ def file_states(transcript: Transcript) -> list[dict[str, str]]:
 
 
 def changed_paths(states: Sequence[dict[str, str]]) -> list[list[str]]:
-    """The paths that differ between each state of `file_states` and the one before it."""
+    """The paths that differ between consecutive states of `file_states`."""
     return [
         sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
         for before, after in pairwise(states)
@@ -187,10 +185,10 @@ def changed_paths(states: Sequence[dict[str, str]]) -> list[list[str]]:
 
 
 def known_renderer(name: str) -> Renderer | None:
-    """The renderer of a name; None for one that is not built in."""
+    """The renderer with this name; None if it is not built in."""
     try:
         return get_renderer(name)
-    except UsageError:  # a dialect of the user's own: shown as it was written
+    except UsageError:  # a custom renderer: completions are shown unparsed
         return None
 
 

@@ -1,8 +1,8 @@
-"""The viewer's page: one HTML file that needs nothing beside it and asks nothing of any network.
+"""The viewer's page: one self-contained HTML file that makes no network requests.
 
-What models and shells wrote is data of the page, never markup. It stands in JSON blocks, which browsers do not run,
-with ``<``, ``>`` and ``&`` escaped, so that no block can be left. The page's script puts it on the screen as text nodes
-only. The page's content security policy allows exactly that one script and style, and no address at all.
+Text from models and shells is data, never markup. It is in JSON blocks, which browsers do not run, with ``<``, ``>``
+and ``&`` escaped, so that no text can end a block. The page's script displays it only as text nodes. The page's content
+security policy allows exactly one script and one style, and no network address.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from .sources import read_episode
 
 SCRIPTS = ("dom.js", "highlight.js", "diff.js", "list.js", "episode.js", "main.js")
 
-Kept = dict[Path, tuple[tuple[int, int], tuple[Data, Markup]]]
-"""By file its time of change and size, and its line of the list and block, for a page that is made again and again."""
+PageCache = dict[Path, tuple[tuple[int, int], tuple[Data, Markup]]]
+"""For each file its modification time and size, and its list row and JSON block, so that unchanged files are not read
+again."""
 
 
 def write_page(
@@ -41,14 +42,14 @@ def write_page(
     """Write episodes as one HTML page. Transcripts are read one at a time, so thousands need little memory.
 
     Args:
-        transcripts: The episodes, as files or read already; files that cannot be read are named on the page.
-        out: The page. Folders are made.
-        title: Its title.
-        progress: Told after each episode how many are done.
-        unreadable: Told why files cannot be read, a sentence a file, as the page says it too.
+        transcripts: The episodes, as files or transcripts; the page names files that cannot be read.
+        out: The page. Missing folders are created.
+        title: The page's title.
+        progress: Called after each episode with the number done.
+        unreadable: Receives an error message for each file that cannot be read.
 
     Raises:
-        UsageError: No file can be written there.
+        UsageError: The file cannot be written.
         SandboxError: The disk is full.
     """
     try:
@@ -65,17 +66,17 @@ def render_page(
     *,
     title: str = "episodes",
     progress: Callable[[int], None] | None = None,
-    kept: Kept | None = None,
+    cache: PageCache | None = None,
     unreadable: list[str] | None = None,
 ) -> Iterator[str]:
-    """The page of `write_page` in pieces. What `kept` holds of unchanged files is not read again."""
+    """The page of `write_page`, in pieces. `cache` is read and updated."""
     rows: list[Data] = []
     unreadable = [] if unreadable is None else unreadable
 
     def episodes() -> Iterator[Markup]:
         for number, source in enumerate(transcripts, 1):
             try:
-                row, block = _row_and_block(source, kept)
+                row, block = _row_and_block(source, cache)
             except TranscriptError as error:
                 unreadable.append(str(error))
             else:
@@ -92,11 +93,11 @@ def render_page(
         script=Markup(script),
         policy=content_policy(script, style),
         episodes=episodes(),
-        index=lambda: json_block({"episodes": rows, "unreadable": unreadable}),  # called after the episodes are read
+        index=lambda: json_block({"episodes": rows, "unreadable": unreadable}),  # called after all episodes are read
     )
 
 
-def _row_and_block(source: Path | Transcript, kept: Kept | None) -> tuple[Data, Markup]:
+def _row_and_block(source: Path | Transcript, cache: PageCache | None) -> tuple[Data, Markup]:
     if isinstance(source, Transcript):
         return summary(source, run=run_name(source.path)), json_block(episode(source))
     try:
@@ -104,26 +105,24 @@ def _row_and_block(source: Path | Transcript, kept: Kept | None) -> tuple[Data, 
     except OSError as error:
         raise TranscriptError(f"{source}: cannot be read: {error.strerror}") from error
     state = (status.st_mtime_ns, status.st_size)
-    known = kept.get(source) if kept is not None else None
-    if known is not None and known[0] == state:
-        return known[1]
-    made = _row_and_block(read_episode(source), None)
-    if kept is not None:
-        kept[source] = state, made
-    return made
+    if cache is not None and source in cache and cache[source][0] == state:
+        return cache[source][1]
+    built = _row_and_block(read_episode(source), None)
+    if cache is not None:
+        cache[source] = state, built
+    return built
 
 
 def run_name(path: Path) -> str:
-    """The folder that holds a transcript's ``transcripts`` folder; empty elsewhere."""
-    parents = [parent for parent in path.parents if parent.name == "transcripts"]
-    return parents[0].parent.name if parents else ""
+    """The name of the folder that contains the transcript's ``transcripts`` folder, or an empty text."""
+    return next((parent.parent.name for parent in path.parents if parent.name == "transcripts"), "")
 
 
 def json_block(data: object) -> Markup:
-    """Data as JSON that may stand between ``<script type="application/json">`` and its end."""
+    """Data as JSON that is safe inside ``<script type="application/json">``."""
     try:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # a number that JSON has no word for, which Python reads and browsers do not
+    except ValueError:  # NaN or infinity, which browsers cannot parse
         text = json.dumps(_finite(data), separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
@@ -137,7 +136,7 @@ def _finite(data: object) -> object:
 
 
 def content_policy(script: str, style: str) -> str:
-    """A policy that lets one script and one style run, named by their digests, and nothing be fetched."""
+    """A content security policy that allows one script and one style by digest, and no requests."""
     return (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "base-uri 'none'; form-action 'none'"

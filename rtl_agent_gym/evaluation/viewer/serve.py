@@ -1,4 +1,4 @@
-"""The viewer's page over HTTP, for this machine alone."""
+"""The viewer's page over HTTP, for this machine only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from ...errors import UsageError
-from .page import Kept, render_page
+from .page import PageCache, render_page
 from .sources import transcript_files
 
 LOOPBACK = "127.0.0.1"
@@ -23,21 +23,21 @@ _HEADERS = {
 
 
 class ViewerServer(ThreadingHTTPServer):
-    """Serves one page at ``/``, made anew for each request, so that reloading shows the episodes that came since.
+    """Serves one page at ``/``, rendered for each request, so that reloading shows new episodes.
 
-    Owns its listening socket from the start to `server_close`.
+    Owns its listening socket until `server_close`.
     """
 
     daemon_threads = True
 
     def __init__(self, source: Path, port: int) -> None:
         self.source = source
-        self.kept: Kept = {}
+        self.cache: PageCache = {}
         super().__init__((LOOPBACK, port), _Handler)
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The page's address."""
         return f"http://{LOOPBACK}:{self.server_port}/"
 
 
@@ -45,11 +45,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: ViewerServer
 
     def do_GET(self) -> None:
-        """The page, for a browser that asks for this host by this host's name."""
-        # A name that a stranger's page made to point here would otherwise let that page read the transcripts.
+        """Send the page, if the request names this host."""
+        # Otherwise a foreign page whose host name resolves to this address could read the transcripts (DNS rebinding).
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
         if host not in (LOOPBACK, "localhost"):
-            return self.send_error(403, "Only this machine may look")
+            return self.send_error(403, "Only this machine has access")
         if self.path.partition("?")[0] != "/":
             return self.send_error(404)
         try:
@@ -61,31 +61,31 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         try:
-            for piece in render_page(files, title=self.server.source.name, kept=self.server.kept):
+            for piece in render_page(files, title=self.server.source.name, cache=self.server.cache):
                 self.wfile.write(piece.encode(errors="replace"))
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the browser went away
+            pass  # the browser disconnected
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the terminal belongs to the command."""
+        """Log nothing: the terminal belongs to the command."""
 
 
 @contextmanager
 def serving(source: Path, port: int = 0) -> Iterator[ViewerServer]:
-    """A server whose socket is closed at the end. Call its `serve_forever`.
+    """A server whose socket is closed at the end of the block. Call its `serve_forever`.
 
     Args:
-        source: As `transcript_files` takes it.
-        port: 0 for one that is free.
+        source: A source for `transcript_files`.
+        port: 0 for any free port.
 
     Raises:
-        UsageError: There is no transcript, or the port is taken.
+        UsageError: There is no transcript, or the port is not available.
     """
     transcript_files(source)
     try:
         server = ViewerServer(source, port)
     except (OSError, OverflowError) as error:
-        raise UsageError(f"port {port} of {LOOPBACK} cannot be had: {error}; choose another with --port") from error
+        raise UsageError(f"port {port} of {LOOPBACK} is not available: {error}; choose another with --port") from error
     try:
         yield server
     finally:

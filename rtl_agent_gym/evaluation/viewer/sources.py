@@ -1,4 +1,4 @@
-"""Where the transcripts of a file, a folder or a run are."""
+"""Find and read the transcripts of a file, a folder or a run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ...scoring.score import Score
 from ...transcripts import Transcript, read_transcript
 
 OF_A_RUN = {"checkpoints.jsonl", "metrics.jsonl", "results.jsonl"}
-"""Files of a run that are no transcripts, though their names end like theirs."""
+"""The ``.jsonl`` files of a run that are not transcripts."""
 
 
 def transcript_files(source: Path) -> list[Path]:
-    """The transcripts at `source`, in the order of their names: a file itself, those of a run or an evaluation
+    """The transcripts at `source`, sorted by name: the file itself, those of a run or an evaluation
     (``transcripts/``, also in sub-folders), or the ``.jsonl`` files of any other folder.
 
     Raises:
-        UsageError: There is nothing at `source`, or no transcript in it.
+        UsageError: `source` does not exist, or contains no transcript.
     """
     if source.is_file():
         return [source]
@@ -38,15 +38,15 @@ def transcript_files(source: Path) -> list[Path]:
     if closed and not found:
         raise UsageError(f"{closed[0]}: cannot be read: Permission denied")
     if not found:
-        raise UsageError(f"{source}: holds no transcript (*.jsonl, or transcripts/*.jsonl)")
+        raise UsageError(f"{source}: contains no transcript (*.jsonl, or transcripts/*.jsonl)")
     return found
 
 
 def read_episode(path: Path) -> Transcript:
-    """`read_transcript`, with a score that is whole: its fields of the right kinds, and what was left out filled in.
+    """`read_transcript`, with the score's fields checked and missing ones filled in.
 
     Raises:
-        TranscriptError: It cannot be read, or its score is none.
+        TranscriptError: The transcript cannot be read, or its score is invalid.
     """
     transcript = read_transcript(path)
     if transcript.score is not None:
@@ -55,13 +55,13 @@ def read_episode(path: Path) -> Transcript:
         except ValidationError as error:
             reason = " ".join(str(error).split())[:200]
             raise TranscriptError(f"{path}: its score cannot be read: {reason}") from error
-        whole = {**transcript.score.score, **score.model_dump(mode="json")}
-        transcript.score = transcript.score.model_copy(update={"score": whole})
+        complete = {**transcript.score.score, **score.model_dump(mode="json")}
+        transcript.score = transcript.score.model_copy(update={"score": complete})
     return transcript
 
 
 def each_readable(files: Iterable[Path], unreadable: list[str]) -> Iterator[Transcript]:
-    """The transcripts in files, one at a time; `unreadable` is given a sentence for each that cannot be read."""
+    """The transcripts in files, one at a time; `unreadable` receives an error message for each unreadable file."""
     for path in files:
         try:
             yield read_episode(path)

@@ -35,7 +35,7 @@ _LANGUAGES = {"v": "verilog", "sv": "systemverilog", "svh": "systemverilog", "vh
 
 
 def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
-    """A table of episodes."""
+    """Print a table of episodes."""
     rows = [summary(transcript) for transcript in transcripts]
     table = Table(
         title=f"{len(transcripts)} episodes",
@@ -70,14 +70,14 @@ def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
 def print_episode(
     console: Console, transcript: Transcript, *, lines: int = 60, thinking: bool = False, heat: bool = False
 ) -> None:
-    """An episode from the task to the score.
+    """Print an episode from the task to the score.
 
     Args:
-        console: Where to print.
+        console: The console to print to.
         transcript: The episode.
-        lines: Of a command, an output or a diff, how many are shown at most.
-        thinking: Whether what the model thought is printed; otherwise its length is.
-        heat: Whether turns with a teacher's logprobs are printed as their tokens, coloured by the teacher KL.
+        lines: Maximum lines of a command, an output or a diff.
+        thinking: Print the model's thinking; otherwise only its length.
+        heat: Print turns with a teacher's log-probabilities as tokens, coloured by the teacher KL.
     """
     header = transcript.header
     console.rule(visible(header.problem_id), style="bold")
@@ -104,7 +104,7 @@ def print_episode(
 
 
 def visible(text: str) -> Text:
-    """Foreign text for a terminal: what a terminal would obey, or not show, becomes its code."""
+    """Untrusted text made safe by `rtl_agent_gym.visible`."""
     return Text(safe(text))
 
 
@@ -126,7 +126,7 @@ def _results(turn: TurnRecord, renderer: Renderer | None, lines: int) -> Iterato
         return
     apart = len(shown) == len(turn.commands)
     for number, command in enumerate(turn.commands):
-        yield Syntax(visible(_head(command.command, lines)).plain, "bash", theme="ansi_dark", word_wrap=True)
+        yield Syntax(safe(_head(command.command, lines)), "bash", theme="ansi_dark", word_wrap=True)
         if apart:
             yield Padding(_output(shown[number], lines), (0, 2))
         yield _status(command)
@@ -160,27 +160,27 @@ def _diff(path: str, before: str, after: str, lines: int) -> RenderableType:
     found = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
     mark = "+" if not before else "-" if not after else "~"
     title = Text.assemble((f"{mark} ", "yellow"), visible(path), style="bold")
-    if not before:  # a new file reads better in its own colours than as a wall of additions
+    if not before:  # a new file is easier to read as code than as a diff
         language = _LANGUAGES.get(path.rpartition(".")[2], "text")
-        body: RenderableType = Syntax(visible(_head(after, lines)).plain, language, theme="ansi_dark", word_wrap=True)
+        body: RenderableType = Syntax(safe(_head(after, lines)), language, theme="ansi_dark", word_wrap=True)
     else:
-        body = Syntax(visible(_head("\n".join(found), lines)).plain, "diff", theme="ansi_dark", word_wrap=True)
+        body = Syntax(safe(_head("\n".join(found), lines)), "diff", theme="ansi_dark", word_wrap=True)
     return Padding(Group(title, body), (0, 4))
 
 
 def _heat(turn: TurnRecord) -> Text:
-    """The sampled tokens; the redder the ground, the less the teacher would have said that."""
+    """The sampled tokens; a redder background means a lower probability under the teacher."""
     text = Text()
     for token, value in zip(token_texts(turn), token_kl(turn) or (), strict=False):
         level = 0 if value is None else min(5, int(abs(value) * 2))
         colour = f"on rgb({70 + 30 * level},30,30)" if (value or 0) > 0 else f"on rgb(30,40,{70 + 30 * level})"
-        text.append(visible(token).plain, style=colour if level else "")
+        text.append(safe(token), style=colour if level else "")
     return text
 
 
 def _score(transcript: Transcript) -> RenderableType:
     if transcript.score is None:
-        fault = transcript.end.error if transcript.end is not None else "the record stops before the grading"
+        fault = transcript.end.error if transcript.end is not None else "the transcript ends before the grading"
         return Text.assemble("no score: ", visible(fault or "the episode was not graded"), style="yellow")
     score = transcript.score.score
     parts = [f"{name} {float(score.get(name, 0)):.2f}" for name in STAGES]
@@ -190,7 +190,10 @@ def _score(transcript: Transcript) -> RenderableType:
         Text.assemble((found, f"bold {_OUTCOMES[found]}"), f"  reward {float(score.get('reward', 0)):.3f}"),
         Text("  ".join(parts)),
         visible(str(score.get("reason", ""))),
-        *(Text.assemble("violation: ", visible(str(one)), style="red") for one in score.get("violations", ())),
+        *(
+            Text.assemble("violation: ", visible(str(violation)), style="red")
+            for violation in score.get("violations", ())
+        ),
     ]
     return Group(*lines)
 

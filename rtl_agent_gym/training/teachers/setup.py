@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from ...envs.tinker_config import TinkerEnvConfig, load_dialect, load_tokenizer
+from ...envs.tinker_config import TinkerEnvConfig, load_renderer, load_tokenizer
 from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ...errors import UsageError
 from ...problems import Problem, category_name
@@ -45,15 +45,15 @@ async def make_teacher(plan: Plan, default: str | None, engine: Engine, config: 
     teacher = ByProblem(chosen, other) if chosen else other
     if teacher is None or all(weight == 1 for weight in o.kl_weights().values()):
         return teacher
-    student = (await asyncio.to_thread(load_dialect, config)).renderer
+    student = await asyncio.to_thread(load_renderer, config)
     return WeightedKinds(teacher, student, o.kl_weights())
 
 
 async def _make_one(plan: Plan, option: str, model: str, engine: Engine, config: TinkerEnvConfig) -> Teacher:
     sampler = await engine.published(option, model)
-    student = (await asyncio.to_thread(load_dialect, config)).renderer
+    student = await asyncio.to_thread(load_renderer, config)
     own = await asyncio.to_thread(_teacher_config, plan, option, model, config)
-    teacher = (await asyncio.to_thread(load_dialect, own)).renderer
+    teacher = await asyncio.to_thread(load_renderer, own)
     system_prompt = plan.options.text_of("teacher_system_prompt")
     if system_prompt is not None:
         own = replace(own, episode=replace(own.episode, system_prompt=system_prompt))

@@ -1,6 +1,6 @@
 // Differences of two texts, line by line.
 
-const MOST_CELLS = 4_000_000; // of the table of common lines; beyond it everything between the equal ends is replaced
+const MOST_CELLS = 4_000_000; // of the table of common lines; larger differences are shown as one replacement
 
 /** Lines as [sign, text] where sign is " ", "-" or "+". */
 function diffLines(before, after) {
@@ -18,7 +18,7 @@ function middle(a, b) {
   const whole = [...a.map((line) => ["-", line]), ...b.map((line) => ["+", line])];
   if (!a.length || !b.length || a.length * b.length > MOST_CELLS) return whole;
   const width = b.length + 1;
-  const table = new Uint32Array((a.length + 1) * width); // length of the longest common rest
+  const table = new Uint32Array((a.length + 1) * width); // length of the longest common suffix
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
       table[i * width + j] = a[i] === b[j] ? table[(i + 1) * width + j + 1] + 1 : Math.max(table[(i + 1) * width + j], table[i * width + j + 1]);

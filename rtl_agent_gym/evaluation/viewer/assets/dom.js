@@ -1,6 +1,6 @@
-// Building nodes. Whatever models and shells wrote enters the page through `text` alone, as text nodes, never as markup.
+// Building nodes. Text from models and shells enters the page only through `text`, as text nodes, never as markup.
 
-/** An element with a class, properties by name, and children (nodes, strings of ours, or null). */
+/** An element with a class, properties by name, and children (nodes, trusted strings, or null). */
 function el(tag, className, ...children) {
   const node = document.createElement(tag);
   if (className) node.className = className;
@@ -16,17 +16,17 @@ function button(className, label, onClick, title) {
   return node;
 }
 
-// Control characters, marks that reorder or hide text, and halves of surrogate pairs: shown by their code, as they
-// could make a line read as something that it is not.
+// Control characters, marks that reorder or hide text, and lone surrogates. They are shown as codes, since they could
+// make a line look different from what it is.
 const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 
 const code = (character) => "U+" + character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
 
-/** Foreign text as a string, for tooltips and options, which hold no nodes. */
+/** Untrusted text as a string, for tooltips and options, which cannot contain nodes. */
 const plain = (value) => String(value).replace(HIDDEN, code);
 
-/** Foreign text as nodes, with hidden characters made visible. */
+/** Untrusted text as nodes, with hidden characters made visible. */
 function text(value, className) {
   value = String(value);
   const node = el("span", className || "");
@@ -41,7 +41,7 @@ function text(value, className) {
   return node;
 }
 
-/** Blocks longer than `limit` lines are built up to there, with a button for the rest. */
+/** The first `limit` lines of a block, with a button for the rest. */
 function folded(value, limit, build) {
   const lines = value.split("\n");
   if (lines.length <= limit + 5) return build(value);

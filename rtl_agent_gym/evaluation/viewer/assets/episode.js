@@ -6,14 +6,14 @@ class EpisodeView {
   constructor(summary, data) {
     this.summary = summary;
     this.data = data;
-    this.at = 0; // the turn looked at; 0 is before the first
+    this.at = 0; // the turn shown; 0 is before the first
     this.heat = "off";
     this.states = this.fileStates();
     this.path = null;
     this.mode = "changes";
   }
 
-  /** The followed files before the first turn and after each. */
+  /** The recorded files before the first turn and after each. */
   fileStates() {
     const states = [new Map(Object.entries(this.data.files))];
     for (const turn of this.data.turns) {
@@ -93,7 +93,7 @@ class EpisodeView {
     return el("div", "scrubber", el("div", "track", cells, this.range), this.where);
   }
 
-  /** Look at the moment after turn `at`. */
+  /** Show the state after turn `at`. */
   goTo(at, { scroll }) {
     this.at = Math.max(0, Math.min(this.data.turns.length, at));
     if (this.range) {
@@ -115,7 +115,7 @@ class EpisodeView {
   paintTalk() {
     const { data } = this;
     this.talk.replaceChildren(this.scoreCard(), this.taskCard(), ...data.turns.map((turn, offset) => this.turnCard(turn, offset + 1)));
-    if (!data.end) this.talk.append(el("div", "note", "The record stops here: the run was cut off."));
+    if (!data.end) this.talk.append(el("div", "note", "The transcript ends here: the run was cut off."));
     else if (data.end.error) this.talk.append(el("div", "note", el("b", "", "The machine failed: "), text(data.end.error)));
   }
 
@@ -135,13 +135,13 @@ class EpisodeView {
     const card = el("article", "card turn", head);
     card.dataset.turn = offset;
     if (this.heat !== "off" && turn.logprobs) card.append(heatMap(turn, this.heat));
-    else this.said(turn, card);
+    else this.completion(turn, card);
     turn.commands.forEach((command, number) => card.append(this.shell(turn, command, number)));
     if (turn.kind === "malformed" && turn.outputs.length) card.append(el("div", "correction", folded(turn.outputs.join("\n"), LONG.output, (part) => text(part))));
     return card;
   }
 
-  said(turn, card) {
+  completion(turn, card) {
     if (turn.thinking) {
       const words = turn.thinking.split(/\s+/).length;
       card.append(details(`thinking · ${thousands(words)} words`, () => folded(turn.thinking, LONG.thinking, (part) => el("div", "prose", text(part))), "thinking"));
@@ -229,7 +229,7 @@ function stateWord(turn) {
   return { final: "done", malformed: "malformed", timeout: "timed out", good: "ran", bad: "exit not 0" }[turnState(turn)];
 }
 
-/** A fold whose content is built when it is opened for the first time. */
+/** A fold whose content is built when first opened. */
 function details(label, build, className) {
   const node = el("details", className || "", el("summary", "", label));
   node.addEventListener("toggle", () => { if (node.open && node.childNodes.length === 1) node.append(build()); });
@@ -242,7 +242,7 @@ function stage(name, share, label) {
   return el("div", "stage", el("div", "stage-name", el("b", "", name), el("span", "", label)), el("div", "bar", fill));
 }
 
-/** What a grading before the end came to: its number, the tests that pass, and what it earned. */
+/** A submission: its number, the passed tests, and its reward. */
 function submissionBadge(submission) {
   const { tests_passed: passed, tests_total: total, reason } = submission.score;
   const node = el("span", "badge submission", el("b", "", `submission ${submission.number}`), text(`${passed}/${total} tests · ${submission.reward < 0 ? "" : "+"}${number(submission.reward, 3)}`));
@@ -256,7 +256,7 @@ function numbered(content, language) {
   return el("div", "numbered", gutter, el("pre", "code", highlight(content, language)));
 }
 
-/** The sampled tokens, coloured by what the teacher thinks of each, or by how unlikely the student found it. */
+/** The sampled tokens, coloured by the teacher KL, or by how unlikely the student found each. */
 function heatMap(turn, kind) {
   const values = kind === "kl" ? turn.kl : turn.logprobs.map((value) => (value === null ? null : -value));
   const node = el("pre", "code heat");
@@ -269,7 +269,7 @@ function heatMap(turn, kind) {
     else span.classList.add("unknown");
     node.append(span);
   });
-  const shown = el("div", "token-facts", kind === "kl" ? "red: the student finds the token likelier than the teacher does; blue: the other way round. Point at a token." : "the darker, the less likely the token was. Point at a token.");
+  const shown = el("div", "token-facts", kind === "kl" ? "red: the token is more likely under the student than under the teacher; blue: less likely. Point at a token." : "darker: less likely. Point at a token.");
   node.addEventListener("mouseover", (event) => {
     const span = event.target.closest(".tok");
     if (!span) return;

@@ -1,4 +1,4 @@
-// Colours. Each language is one expression whose named groups are the classes of what they match.
+// Syntax colours. Each language is one expression; a named group is the CSS class of its match.
 
 const WORDS = {
   verilog:
@@ -28,7 +28,7 @@ const LANGUAGES = {
       "|(?<directive>@\\w+)|(?<keyword>" + words("python") + ")|(?<number>\\b\\d[\\w.]*\\b)", "g"),
   markdown: /(?<keyword>^#{1,6} .*$)|(?<string>`[^`\n]+`)|(?<builtin>\*\*[^*\n]+\*\*)/gm,
 };
-const MOST_COLOURED = 200_000; // characters; beyond it plain text keeps the page quick
+const MOST_COLOURED = 200_000; // characters; longer text stays plain for speed
 
 function languageOf(path) {
   const ending = (path.match(/\.([A-Za-z0-9]+)$/) || ["", ""])[1].toLowerCase();
@@ -82,7 +82,7 @@ const LINES = [
   ["good", /\b(?:pass(?:ed|es)?|success(?:ful)?|ok)\b/i],
 ];
 
-/** What a shell printed: ANSI colours, diffs, and lines of compilers and tests by what they say. */
+/** What a shell printed: ANSI colours, diffs, and and lines of compilers and tests by their text. */
 function highlightOutput(value) {
   const isDiff = /^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@/m.test(value);
   const node = el("span");

@@ -1,4 +1,4 @@
-// The list of episodes: filters, order, and only the rows that can be seen.
+// The list of episodes: filters and order. Only visible rows are built.
 
 const ROW = 62; // pixels, as in page.css
 const FILTERS = ["run", "outcome", "cause", "problem", "category", "difficulty", "stop", "renderer"];
@@ -67,7 +67,7 @@ class EpisodeList {
       return wanted.every((word) => words.includes(word));
     });
     this.shown.sort(ORDERS[this.order]);
-    // As in an evaluation's summary, an episode that the machine ended is no verdict and counts in no rate.
+    // As in an evaluation's summary, episodes that ended in a machine fault have no verdict and do not count.
     const passed = this.shown.filter((row) => row.outcome === "passed").length;
     const judged = this.shown.filter((row) => row.outcome === "passed" || row.outcome === "failed").length;
     const among = judged === this.shown.length ? "" : ` of ${thousands(judged)} with a verdict`;
@@ -121,5 +121,5 @@ class EpisodeList {
   }
 }
 
-/** A problem's name without what all of them begin with. */
+/** A problem's id without the common prefix. */
 const short = (name) => name.replace(/^cvdp_agentic_(?:rtlgym_)?/, "");

@@ -14,7 +14,7 @@ function openEpisode(at, turn) {
 
 function openHash() {
   let place = "";
-  try { place = decodeURIComponent(location.hash.slice(1)); } catch { /* no address of ours */ }
+  try { place = decodeURIComponent(location.hash.slice(1)); } catch { /* not an address of this page */ }
   const [name, turn] = place.split("/");
   const row = name && INDEX.find((other) => other.name === name);
   if (row) openEpisode(row.at, turn === undefined ? undefined : Number(turn) || 0);
