@@ -18,6 +18,7 @@ from typing import Literal
 from docker.errors import DockerException
 from requests import RequestException
 
+from ..engines.credentials import key_source
 from ..errors import SandboxError
 from ..renderers import vocabularies
 from ..sandboxes import image
@@ -36,7 +37,6 @@ _EXTRAS = {
 }
 _HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # what openai-harmony calls it in its cache
 _KEYS = {
-    "TINKER_API_KEY": "training on Tinker's service; without it, use the local engine",
     "HF_TOKEN": "gated models and data sets of the Hugging Face hub",
     "WANDB_API_KEY": "logging runs to Weights & Biases",
 }
@@ -173,9 +173,14 @@ def _version(module: str) -> str:
 
 
 def _keys() -> Iterator[Check]:
+    if source := key_source():
+        yield Check("keys", "Tinker credentials", "ok", f"found in {source}")  # never the key itself
+    else:
+        todo = "set TINKER_API_KEY to train on Tinker's service; without it, the local engine trains"
+        yield Check("keys", "Tinker credentials", "optional", "none found", todo)
     for name, use in _KEYS.items():
         if os.environ.get(name):
-            yield Check("keys", name, "ok", "set")  # never the value
+            yield Check("keys", name, "ok", "set")
         else:
             yield Check("keys", name, "optional", "not set", f"set it for {use}")
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..problems import Problem
 from ..scoring.score import Score
+from ..transcripts import Transcript
 
 Cause = Literal[
     "machine",
@@ -69,6 +70,26 @@ class EpisodeResult(BaseModel):
     def of(cls, problem: Problem, seed: int, **fields: Any) -> EpisodeResult:
         """The result of an episode of `problem`."""
         return cls(problem_id=problem.id, category=problem.category, difficulty=problem.difficulty, seed=seed, **fields)
+
+    @classmethod
+    def of_transcript(cls, transcript: Transcript, /, **fields: Any) -> EpisodeResult:
+        """The result of a recorded episode, as far as the transcript tells; `fields` adds the other fields."""
+        header, end = transcript.header, transcript.end
+        ids = [turn.token_ids for turn in transcript.turns if turn.token_ids is not None]
+        return cls(
+            problem_id=header.problem_id,
+            category=header.category or 0,
+            difficulty=header.difficulty or "unknown",
+            seed=header.seed or 0,
+            score=Score.model_validate(transcript.score.score) if transcript.score is not None else None,
+            fault=end.error if end is not None else None,
+            stop_reason=end.stop_reason if end is not None else "",
+            turns=len(transcript.turns),
+            malformed=sum(turn.action == "malformed" for turn in transcript.turns),
+            output_tokens=sum(map(len, ids)) if ids else None,
+            seconds=end.seconds if end is not None else 0.0,
+            **fields,
+        )
 
     @property
     def key(self) -> tuple[str, int]:

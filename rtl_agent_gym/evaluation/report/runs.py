@@ -11,12 +11,9 @@ from typing import Any, Literal
 
 from ... import strict_json
 from ...errors import UsageError
-from ...scoring.score import Score
-from ...transcripts import Transcript
 from ..outcome import EpisodeResult
 from ..results import read_results
 from ..summary import Summary, summarise
-from ..viewer.model import token_count
 from ..viewer.sources import each_readable, transcript_files
 
 
@@ -101,28 +98,9 @@ def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
     transcripts = sorted(each_readable(files, unreadable), key=lambda transcript: transcript.header.time)
     for transcript in transcripts:
         if transcript.end is None:
-            continue  # still going on, or cut off
+            continue  # the episode is still running, or the file was cut off
         sample = seen[transcript.header.problem_id]
         seen[transcript.header.problem_id] += 1
-        found.append(_result_of(transcript, sample, folder))
+        path = str(transcript.path.relative_to(folder))
+        found.append(EpisodeResult.of_transcript(transcript, sample=sample, transcript=path))
     return found
-
-
-def _result_of(transcript: Transcript, sample: int, folder: Path) -> EpisodeResult:
-    header, end = transcript.header, transcript.end
-    assert end is not None
-    return EpisodeResult(
-        problem_id=header.problem_id,
-        sample=sample,
-        category=header.category or 0,
-        difficulty=header.difficulty or "unknown",
-        seed=header.seed or 0,
-        score=Score.model_validate(transcript.score.score) if transcript.score is not None else None,
-        fault=end.error,
-        stop_reason=end.stop_reason,
-        turns=len(transcript.turns),
-        malformed=sum(turn.action == "malformed" for turn in transcript.turns),
-        output_tokens=token_count(transcript),
-        seconds=end.seconds,
-        transcript=str(transcript.path.relative_to(folder)),
-    )

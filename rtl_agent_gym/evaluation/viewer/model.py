@@ -10,7 +10,6 @@ from typing import Any
 from ...errors import UsageError
 from ...renderers import Action, Renderer, get_renderer
 from ...renderers.actions import native_action
-from ...scoring.score import Score
 from ...transcripts import Transcript, TurnRecord
 from ..outcome import EpisodeResult
 
@@ -35,28 +34,6 @@ def outcome(transcript: Transcript) -> str:
     return "cut off"
 
 
-def cause(transcript: Transcript) -> str | None:
-    """Why the episode did not pass, in the words of `results.Cause`, or ``cut off``; None where it passed."""
-    header, end = transcript.header, transcript.end
-    if transcript.score is None and end is None:
-        return "cut off"
-    return EpisodeResult(
-        problem_id=header.problem_id,
-        sample=0,
-        category=header.category or 0,
-        difficulty=header.difficulty or "",
-        seed=header.seed or 0,
-        score=Score.model_validate(transcript.score.score) if transcript.score is not None else None,
-        stop_reason=end.stop_reason if end is not None else "",
-    ).cause
-
-
-def token_count(transcript: Transcript) -> int | None:
-    """Tokens the policy sampled; None where they were not recorded."""
-    counts = [len(turn.token_ids) for turn in transcript.turns if turn.token_ids is not None]
-    return sum(counts) if counts else None
-
-
 def token_kl(turn: TurnRecord) -> list[float | None] | None:
     """Student minus teacher log-probability of each sampled token: the estimate of the reverse KL there, in nats.
 
@@ -77,6 +54,7 @@ def mean_kl(transcript: Transcript) -> float | None:
 def summary(transcript: Transcript, *, run: str = "") -> Data:
     """The episode's line in the list."""
     header, score = transcript.header, transcript.score.score if transcript.score is not None else {}
+    result, how = EpisodeResult.of_transcript(transcript), outcome(transcript)
     return {
         "name": transcript.path.name,
         "run": run,
@@ -85,13 +63,13 @@ def summary(transcript: Transcript, *, run: str = "") -> Data:
         "difficulty": header.difficulty,
         "renderer": header.renderer,
         "seed": header.seed,
-        "outcome": outcome(transcript),
-        "cause": cause(transcript),
+        "outcome": how,
+        "cause": how if how == "cut off" else result.cause,
         "reward": score.get("reward"),
         "tests": [score.get("tests_passed", 0), score.get("tests_total", 0)] if score else None,
         "violations": len(score.get("violations", ())),
         "turns": len(transcript.turns),
-        "tokens": token_count(transcript),
+        "tokens": result.output_tokens,
         "kl": _rounded(mean_kl(transcript)),
         "seconds": _rounded(transcript.end.seconds if transcript.end is not None else None),
         "stop": transcript.end.stop_reason if transcript.end is not None else None,
