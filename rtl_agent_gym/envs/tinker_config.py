@@ -1,4 +1,4 @@
-"""The configuration of a Tinker environment, and the dialect that it names."""
+"""The configuration of a Tinker environment, and the loading of its dialect."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _QWEN3 = re.compile(r"Qwen/Qwen3-\d.*")
 
 @dataclass(frozen=True, init=False)
 class TinkerEnvConfig:
-    """Everything an environment is made of, except its problem. Plain values, so that it pickles.
+    """All settings of an environment except its problem. Holds plain values, so it can be pickled.
 
     Args:
-        single_turn: Short for the workspace ``"answer"`` (True) or ``"shell"`` (False) of `episode`.
+        single_turn: Sets the workspace of `episode`: ``"answer"`` (True) or ``"shell"`` (False).
         **rules: Options of `EpisodeConfig` by name, such as ``max_tokens=4096``; they replace those in `episode`.
 
     Raises:
-        UsageError: An option is wrong; names it.
+        UsageError: An option is wrong; the message names it.
     """
 
     model_name: str
-    """Whose tokenizer is used: a Hugging Face name, a folder, or a name registered with the cookbook."""
+    """The model whose tokenizer is used: a Hugging Face name, a folder, or a name registered with the cookbook."""
     renderer_name: str | None
-    """The dialect; None for the one that the cookbook recommends for the model."""
+    """The dialect; None for the cookbook's recommendation for the model."""
     episode: EpisodeConfig
     """The rules of an episode, token budgets included."""
     overflow_reward: float
-    """Reward where not even the shortened prompt fits its budget."""
+    """Reward of an episode whose prompt does not fit its budget, even when shortened."""
     reward: RewardWeights | None
-    """What the score's parts are worth; None for the default."""
+    """Reward weights; None for the default."""
     score_cache: Path | None
-    """Folder of kept gradings; None keeps none."""
+    """Folder of cached gradings; None for no cache."""
 
     def __init__(
         self,
@@ -73,29 +73,29 @@ class TinkerEnvConfig:
 
     @property
     def single_turn(self) -> bool:
-        """Whether an episode is one answer instead of work in a shell."""
+        """Whether the workspace is ``"answer"``."""
         return self.episode.workspace == "answer"
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """A renderer with its vocabulary, and the way back to text."""
+    """A renderer with its vocabulary, and a function that decodes tokens."""
 
     renderer: Renderer
     decode: Callable[[Sequence[int]], str]
-    """The text of ids, control tokens written out."""
+    """The text of ids, control tokens included."""
 
 
-_making = threading.Lock()
+_loading = threading.Lock()
 
 
 def load_dialect(config: TinkerEnvConfig) -> Dialect:
-    """The dialect of a configuration; one object a process.
+    """The dialect of a configuration; loaded once in each process.
 
     Raises:
-        UsageError: There is no such renderer or tokenizer, or none is recommended for the model.
+        UsageError: There is no such renderer or tokenizer, or no recommendation for the model.
     """
-    with _making:
+    with _loading:
         return _load_dialect(config.model_name, config.renderer_name)
 
 
@@ -104,15 +104,15 @@ def _load_dialect(model_name: str, renderer_name: str | None) -> Dialect:
     name = renderer_name or recommended_renderer(model_name)
     tokenizer = None if name.startswith("gpt_oss") else load_tokenizer(model_name)
     renderer = get_renderer(name, tokenizer)
-    codec = renderer.codec  # now, under the lock: environments open their prompts in threads
+    codec = renderer.codec  # loaded here under the lock, since environments build prompts in threads
     return Dialect(renderer, lambda ids: printable(codec.decode(ids)))
 
 
 def recommended_renderer(model_name: str) -> str:
-    """The first dialect that the cookbook recommends for a model and that there is here.
+    """The first of the cookbook's recommendations for a model that this package has.
 
     Raises:
-        UsageError: There is none; the message lists those that can be named.
+        UsageError: There is none; the message lists the known renderers.
     """
     from tinker_cookbook.exceptions import ConfigurationError
     from tinker_cookbook.model_info import get_recommended_renderer_names
@@ -128,7 +128,7 @@ def recommended_renderer(model_name: str) -> str:
 
 
 def load_tokenizer(model_name: str) -> Any:
-    """A model's tokenizer: registered with the cookbook, Qwen3's own wherever it is available, or from the hub.
+    """A model's tokenizer: the one registered with the cookbook, the built-in one of Qwen3, or one from the hub.
 
     Raises:
         UsageError: It cannot be loaded.
