@@ -27,9 +27,9 @@ def read_problems(problems: str | Path | Sequence[Problem]) -> tuple[list[Proble
     if not isinstance(problems, (str, Path, Sequence)):
         raise UsageError(f"`problems` must be 'bundled', a path, a data set's id or a list, got {problems!r}")
     found = list(load_problems(problems) if isinstance(problems, (str, Path)) else problems)
-    for place, problem in enumerate(found):
+    for index, problem in enumerate(found):
         if not isinstance(problem, Problem):
-            raise UsageError(f"`problems` holds something else than a Problem at place {place}: {problem!r}")
+            raise UsageError(f"`problems[{index}]` is not a Problem: {problem!r}")
     if not found:
         raise UsageError("there is no problem to work on: `problems` is empty")
     kept, left = scorable(found)
