@@ -71,7 +71,11 @@ def test_the_real_cvdp_row(cvdp_data: Path, tmp_path: Path) -> None:
         (["run", "--problem", ARBITER, "--renderer", "llama"], 2, "llama"),
         (["run", "--no-such-option"], 2, "No such option"),
         (["run", "--problems", "/no/such.jsonl"], 2, "/no/such.jsonl"),
-        (["run", "--problem", ARBITER, "--transcript-dir", "/proc/x"], 2, "--transcript-dir /proc/x: cannot be created"),
+        (
+            ["run", "--problem", ARBITER, "--transcript-dir", "/proc/x"],
+            2,
+            "--transcript-dir /proc/x: cannot be created",
+        ),
         (["nonsense"], 2, "nonsense"),
     ],
 )
