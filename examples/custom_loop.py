@@ -3,9 +3,8 @@
 
     .venv/bin/python examples/custom_loop.py [--updates 3] [--envs 4] [--learning-rate 5] [--seed 0]
 
-The policy writes the bundled 8-bit arbiter. It does not know how the reset port is called, nor which of two requests
-goes first, and nobody tells it: it tries, and the hidden tests decide. Put your model where `Policy` stands; the loop
-stays.
+The policy writes the bundled 8-bit arbiter. It knows neither the name of the reset port nor which of two requests goes
+first: it tries, and the hidden tests decide. Replace `Policy` with your model; the loop stays the same.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rtl_agent_gym.scoring import RewardWeights
 
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 REWARD = RewardWeights(format=0.0, syntax=0.0, interface=0.5, tests=1.0, partial_tests=True)
-"""Each right port and each hidden test earns its share, so that a design half right is told from one all wrong."""
+"""Each correct port and each hidden test earns its share, so a partly correct design earns more than a wrong one."""
 
 RESETS = ("rst", "reset")
 LOOPS = ("int i = 0; i < 8; i++", "int i = 7; i >= 0; i--")
@@ -56,7 +55,7 @@ class Policy:
     """Two independent choices, each a softmax over two logits.
 
     Args:
-        seed: Of its draws.
+        seed: Random seed of its samples.
     """
 
     def __init__(self, seed: int) -> None:
@@ -65,7 +64,7 @@ class Policy:
 
     @property
     def probabilities(self) -> np.ndarray:
-        """Of each option of each choice; rows sum to 1."""
+        """The probability of each option, of shape (choices, options); rows sum to 1."""
         odds = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
         return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
@@ -91,7 +90,7 @@ def write(options: np.ndarray) -> str:
 
 
 def play(envs: gym.vector.VectorEnv, completions: list[str], seed: int) -> np.ndarray:
-    """One episode in each environment: the command, then "Done.", upon which the files are scored."""
+    """One episode in each environment: the command, then "Done.", after which the files are scored."""
     envs.reset(seed=seed, options={"problem_id": PROBLEM})
     observations, rewards, terminated, truncated, _ = envs.step(completions)
     assert all("compiled" in text for text in observations), observations
@@ -101,14 +100,14 @@ def play(envs: gym.vector.VectorEnv, completions: list[str], seed: int) -> np.nd
 
 
 def main() -> None:
-    """Learn, and print what is learnt."""
+    """Train the policy and print its progress."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--updates", type=int, default=3, help="learning steps")
     parser.add_argument(
-        "--envs", type=int, default=4, help="episodes a step, each in a container and a process of its own"
+        "--envs", type=int, default=4, help="episodes per step, each with its own container and process"
     )
-    parser.add_argument("--learning-rate", type=float, default=5.0, help="of REINFORCE")
-    parser.add_argument("--seed", type=int, default=0, help="of what the policy draws")
+    parser.add_argument("--learning-rate", type=float, default=5.0, help="learning rate of REINFORCE")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the policy")
     options = parser.parse_args()
 
     policy = Policy(options.seed)

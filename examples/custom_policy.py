@@ -4,9 +4,8 @@
     .venv/bin/python examples/custom_policy.py [--samples 2] [--out runs/custom_policy]
 
 Both policies draft designs at random: sometimes the right one, sometimes one with a typical mistake. The hasty one
-submits its first draft. The careful one runs the testbench that comes with the problem, reads the output, and drafts
-again when it does not say PASS. `evaluate` plays the episodes, keeps results and transcripts, continues after a crash,
-and sums up.
+submits its first draft. The careful one runs the problem's testbench, reads the output, and drafts again until it
+prints PASS. `evaluate` plays the episodes, saves results and transcripts, continues after a crash, and sums up.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class DraftingPolicy:
     """A `Policy`: has a name, and makes a player for each episode.
 
     Args:
-        drafts: Designs it tries at most; with 1 it does not look at any simulation.
+        drafts: Upper bound on the drafts of an episode; with 1 it does not simulate.
     """
 
     def __init__(self, drafts: int) -> None:
@@ -51,7 +50,7 @@ class DraftingPolicy:
 
 
 class DraftingPlayer:
-    """A `Player`: is given the conversation so far, and says the next turn."""
+    """A `Player`: gets the conversation so far, and returns the next turn."""
 
     def __init__(self, designs: list[dict[str, str]], drafts: int, renderer: Renderer, draw: random.Random) -> None:
         self._designs, self._left, self._renderer, self._draw = designs, drafts, renderer, draw
@@ -59,7 +58,7 @@ class DraftingPlayer:
         self._odds = [2, *[1] * (len(designs) - 1)]  # the right one is drafted a little more often
 
     async def act(self, messages: Sequence[Message]) -> Completion:
-        """Draft, until the testbench says PASS or the drafts are used up."""
+        """Draft until the testbench prints PASS or no draft is left."""
         if "PASS" in messages[-1]["content"] or self._left == 0:
             return Completion(write_turn(self._renderer, "Done."))
         self._left -= 1
@@ -97,10 +96,10 @@ async def compare(samples: int, folder: Path) -> None:
 
 
 def main() -> None:
-    """Compare, in a folder to keep or in one that goes."""
+    """Compare the policies, with results in --out or in a temporary folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, default=2, help="episodes a problem")
-    parser.add_argument("--out", type=Path, help="keep results and transcripts here; the same command resumes")
+    parser.add_argument("--samples", type=int, default=2, help="episodes of each problem")
+    parser.add_argument("--out", type=Path, help="folder for results and transcripts; the same command resumes")
     options = parser.parse_args()
     if options.out is not None:
         asyncio.run(compare(options.samples, options.out))

@@ -3,8 +3,8 @@
 
     .venv/bin/python examples/custom_renderer.py
 
-This one is for a model that you train yourself: a command stands as it is between two tags, so that nothing in it has
-to be escaped, and results come back in a turn of the role ``shell``. One class says what stands where, in pieces:
+This one is for a model that you train yourself: a command is written between two tags without any escaping, and
+results come back in a turn of the role ``shell``. One class describes the format in pieces:
 `Control("<|end|>")` is a control token, and a plain string is text in which no control token can be spelled.
 """
 
@@ -77,7 +77,7 @@ def _malformed(what: str, truncated: bool) -> Action:
 
 
 def byte_tokenizer() -> Tokenizer:
-    """A vocabulary of single bytes and this dialect's control tokens. Yours comes with your model."""
+    """A vocabulary of single bytes and this dialect's control tokens. Use your model's own instead."""
     tokenizer = Tokenizer(models.BPE(vocab=char_bytes(), merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -87,7 +87,7 @@ def byte_tokenizer() -> Tokenizer:
 
 
 def main() -> None:
-    """Play an episode through `gym.make`, and keep its tokens beside it as a trainer would."""
+    """Play an episode with `gym.make`, and collect its tokens as a trainer would."""
     problem = load_problems("bundled", ids=[ARBITER])[0]
     assert problem.golden is not None
     design = "\n".join(heredoc(path, text) for path, text in problem.golden.items())

@@ -4,9 +4,9 @@
     .venv/bin/python examples/custom_reward.py
 
 1. `RewardWeights` weighs the stages that are measured anyway.
-2. In the Gymnasium face a wrapper makes any number of `Score` and of the turns it took.
-3. In the tinker-cookbook face a group builder does the same, and may also compare siblings. A script stands where the
-   model would sample, so no key is needed.
+2. In Gymnasium, a wrapper computes the reward from the `Score` and the number of turns.
+3. In tinker-cookbook, a group builder does the same, and may also compare the episodes of a group. A script replaces
+   the model, so no key is needed.
 
 Needs the extra ``train`` for the third.
 """
@@ -36,7 +36,7 @@ from rtl_agent_gym.scoring import RewardWeights, Score
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 WEIGHTS = RewardWeights(format=0.0, syntax=0.2, interface=0.3, tests=1.0, partial_tests=True)
 NOTHING = RewardWeights(format=0.0, syntax=0.0, tests=0.0)
-"""The hidden tests run, and earn nothing: for rewards that are made elsewhere."""
+"""The hidden tests run without a reward: for rewards that are computed elsewhere."""
 
 
 def thrifty(tests_share: float, violations: float, turns: int) -> float:
@@ -62,12 +62,12 @@ class ThriftyReward(gym.Wrapper[str, str, str, str]):
 
 
 class ThriftyGroup(CVDPEnvGroupBuilder):
-    """`thrifty`, and 0.5 more for the shortest of the group's episodes that pass. Any cookbook trainer takes it."""
+    """`thrifty`, plus 0.5 for the shortest passing episode of the group. Works with any cookbook trainer."""
 
     async def compute_group_rewards(
         self, trajectory_group: list[Trajectory], env_group: Sequence[Env]
     ) -> list[tuple[float, Metrics]]:
-        """What comes on top of the rewards of the steps, one for each episode."""
+        """Added to the rewards of the steps, one for each episode."""
         ends = [trajectory.transitions[-1].metrics for trajectory in trajectory_group]
         turns = [len(trajectory.transitions) for trajectory in trajectory_group]
         passing = [n for n, end in zip(turns, ends, strict=True) if end["tests_passed"]]
@@ -79,7 +79,7 @@ class ThriftyGroup(CVDPEnvGroupBuilder):
 
 
 class Script(TokenCompleter):
-    """Stands where a model samples. Of two episodes the first writes the design at once, the second looks around."""
+    """Replaces the model. The first episode writes the design at once, the second looks around before."""
 
     def __init__(self, design: str) -> None:
         self._tokenizer, self._design, self._openings = qwen3_tokenizer(), design, 0
@@ -108,7 +108,7 @@ def turn(files: dict[str, str]) -> str:
 
 
 def weighed(score: Score, weights: RewardWeights) -> float:
-    """A score under other weights. Nothing is graded again."""
+    """The reward of a score under other weights, without grading again."""
     return weights.reward(
         passed=score.passed,
         format=score.format,
@@ -138,7 +138,7 @@ def in_gymnasium(problem: Problem, golden: dict[str, str]) -> None:
 
 
 async def in_tinker(problem: Problem, golden: dict[str, str]) -> None:
-    """A group of two right episodes, one of which takes a turn more."""
+    """A group of two correct episodes, one of which takes an extra turn."""
     group = ThriftyGroup(problem, TinkerEnvConfig(renderer_name="qwen3", reward=NOTHING), group_size=2)
     played = await do_group_rollout(group, Script(turn(golden)))
     print("a group of two:")
@@ -149,7 +149,7 @@ async def in_tinker(problem: Problem, golden: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Run both faces."""
+    """Run both."""
     problem = load_problems("bundled", ids=[ARBITER])[0]
     assert problem.golden is not None
     in_gymnasium(problem, problem.golden)

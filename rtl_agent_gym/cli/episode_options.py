@@ -1,4 +1,4 @@
-"""The options of the commands that play episodes, each declared once."""
+"""Options of the commands that play episodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WeightsOption = Annotated[
     str, typer.Option("--weights", metavar="PRESET", help=f"How the reward is computed: {', '.join(PRESETS)}.")
 ]
 CacheOption = Annotated[
-    bool, typer.Option("--cache/--no-cache", help="Keep gradings on disk and use them again for equal files.")
+    bool, typer.Option("--cache/--no-cache", help="Cache gradings on disk and reuse them for equal files.")
 ]
 
 
@@ -75,7 +75,7 @@ class EpisodeOptions:
     ] = True
 
     def evaluation(self, **more: Any) -> EvaluationConfig:
-        """The evaluation that these options ask for; `more` are its other fields."""
+        """The evaluation with these options; `more` sets its other fields."""
         return EvaluationConfig(
             policy=self.policy,
             model=ModelOptions(
@@ -102,7 +102,7 @@ class EpisodeOptions:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of a function in which one parameter is a dataclass of options: it gets each of them."""
+    """Turn a function with a dataclass parameter into a command with one option for each field of the dataclass."""
     hints = get_type_hints(command, include_extras=True)
     (group,) = (name for name, hint in hints.items() if is_dataclass(hint))
     options = fields(hints[group])

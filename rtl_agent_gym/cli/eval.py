@@ -1,4 +1,4 @@
-"""``rtl-agent-gym eval``: many episodes of each problem with a policy, and their results."""
+"""``rtl-agent-gym eval``: play many episodes of each problem and sum up the results."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def eval_command(
         with progress:
             evaluation = asyncio.run(evaluate(config, observer=observer))
     except KeyboardInterrupt:
-        progress.say_how_to_continue()
+        progress.print_how_to_continue()
         raise
     record, summary = evaluation.record, evaluation.summary
     if record.samples > samples:
-        words = f"{evaluation.folder} holds {record.samples} episodes a problem, and all of them count"
-        console.print(words, style="dim")
+        note = f"{evaluation.folder} holds {record.samples} episodes per problem, which all count"
+        console.print(note, style="dim")
     print_summary(console, summary, simulated=RewardWeights.preset(options.weights).simulate)
     report = "report.json" if record.samples == 1 else "composite_report.json"
-    words = f"results: {evaluation.folder}; for the official reporter: {evaluation.folder}/{report}"
-    console.print(words, style="dim", soft_wrap=True, markup=False)
+    note = f"results: {evaluation.folder}; for the official reporter: {evaluation.folder}/{report}"
+    console.print(note, style="dim", soft_wrap=True, markup=False)
     if json_:
         place = {"folder": str(evaluation.folder), "policy": record.policy, "problems": record.problems}
         print(json.dumps(place | summary.as_json()))

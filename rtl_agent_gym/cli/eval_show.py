@@ -1,4 +1,4 @@
-"""How an evaluation looks in a terminal, while it runs and when it is over."""
+"""Show an evaluation in the terminal, during and after the run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .show import EpisodePrinter
 
 
 class EvaluationProgress:
-    """A live line: done, passed, machine faults, episodes a minute, time left.
+    """A progress line: episodes done and passed, machine faults, episodes per minute, time left.
 
     Args:
-        console: Where it is drawn.
-        shown: Whether it is drawn at all.
+        console: Where to draw it.
+        shown: Whether to draw it.
     """
 
     def __init__(self, console: Console, *, shown: bool = True) -> None:
@@ -46,20 +46,20 @@ class EvaluationProgress:
         self._progress.stop()
 
     def state(self) -> str:
-        """The figures as one text."""
+        """The text beside the progress bar."""
         minutes = max(time.monotonic() - self._begun, 1e-3) / 60
         rate = self._new / minutes
         left = _clock(60 * (self._total - self._done) / rate) if rate else "?:??"
         faults = f"{self._faults} machine fault{'' if self._faults == 1 else 's'}"
         return f"{self._passed} passed · {faults} · {rate:.1f}/min · {left} left"
 
-    def say_how_to_continue(self) -> None:
-        """After Ctrl-C: what is saved, and how to go on."""
+    def print_how_to_continue(self) -> None:
+        """After Ctrl-C, print what is saved and how to continue."""
         if self._folder is None:
             return
-        words = f"interrupted: {self._kept} of {self._total} episodes are kept in {self._folder}; "
         Console(stderr=True).print(
-            f"{words}the same command goes on with the others",
+            f"interrupted: {self._kept} of {self._total} episodes are saved in {self._folder}; the same command plays "
+            "the others",
             style="yellow",
             markup=False,
             highlight=False,
@@ -74,7 +74,7 @@ class EvaluationProgress:
         self._done = self._kept = len(known)
         self._passed = sum(result.passed for result in known)
         if known:
-            self._console.print(f"{len(known)} of {total} episodes are there already", style="dim")
+            self._console.print(f"{len(known)} of {total} episodes are saved already", style="dim")
         if self._shown:
             self._progress.start()
         self._show()
@@ -103,9 +103,9 @@ def _clock(seconds: float) -> str:
 
 
 def episode_observer(console: Console, progress: EvaluationProgress) -> Observer:
-    """Shows every turn in full, for a policy that a person plays; counts as `progress` does."""
+    """An observer that prints every turn, for a person who plays, and counts results in `progress`."""
     observer = EpisodePrinter(console).observer
-    observer.completion = Observer().completion  # the person has just typed it
+    observer.completion = Observer().completion  # which the person has just typed
     counted = progress.observer
     observer.left_out, observer.started, observer.faulted = counted.left_out, counted.started, counted.faulted
 
@@ -124,9 +124,9 @@ def _verdict(result: EpisodeResult) -> str:
 
 
 def print_summary(console: Console, summary: Summary, *, simulated: bool = True) -> None:
-    """The results as tables; `simulated` says whether the hidden tests were run at all."""
+    """Print the results as tables; `simulated`: the hidden tests were run."""
     if not simulated:
-        console.print("the hidden tests were not run with these weights, so that no episode can pass", style="yellow")
+        console.print("with these weights the hidden tests are not run, so no episode can pass", style="yellow")
     console.print(_rates_table(summary))
     if summary.pass_at:
         console.print(_pass_table(summary))

@@ -1,4 +1,4 @@
-"""``rtl-agent-gym export``: recorded episodes as training data."""
+"""``rtl-agent-gym export``: convert recorded episodes to training data."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def export_command(
 
 
 def _write(rows: Iterable[dict[str, Any]], file: TextIO | None) -> int:
-    """Write rows, to stdout without a file; gives how many."""
+    """Write rows to a file, or to stdout if it is None. Returns their number."""
     written = 0
     for row in rows:
         print(json.dumps(row), file=file)

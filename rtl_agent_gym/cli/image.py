@@ -16,31 +16,33 @@ from ..sandboxes import image
 from ..sandboxes.daemon import connect, ensure_daemon
 from .options import JsonOption
 
-image_app = typer.Typer(help="The Docker image with the simulators, in which agents work and tests run.")
+image_app = typer.Typer(help="The Docker image with the simulators, for agents and hidden tests.")
 
 
 @image_app.command("build")
 def build_command(
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Build every step anew, also where it exists.")] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Repeat every build step instead of using cached ones.")
+    ] = False,
     start_daemon: Annotated[
-        bool, typer.Option("--start-daemon", help="Where no Docker daemon answers, install and start one if possible.")
+        bool, typer.Option("--start-daemon", help="If no Docker daemon is running, install and start one.")
     ] = False,
 ) -> None:
-    """Build the image if this version's is not there yet."""
+    """Build the image of this version if it does not exist."""
     console = Console()
     started = time.monotonic()
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
         console.print(f"[dim]{time.monotonic() - started:5.0f} s[/]  {escape(line)}", highlight=False, soft_wrap=True)
 
     if start_daemon:
-        daemon = ensure_daemon(say)
+        daemon = ensure_daemon(report)
         console.print(f"Docker {escape(daemon.version)} at {escape(daemon.host)}", highlight=False)
     if no_cache:
         with closing(connect()) as client:
-            image.build(client.api, say, use_cache=False)
+            image.build(client.api, report, use_cache=False)
     else:
-        image.ensure_image(say)
+        image.ensure_image(report)
     console.print(f"image {image.image_tag()} is ready", highlight=False)
 
 
@@ -73,6 +75,6 @@ def verify_command(as_json: JsonOption = False) -> None:
 
 @image_app.command("prune")
 def prune_command() -> None:
-    """Remove images of earlier versions and what builds left behind; keep the current one."""
+    """Remove images of earlier versions and leftovers of builds; keep the current image."""
     removed = image.prune()
     typer.echo("\n".join(removed) if removed else "nothing to remove")

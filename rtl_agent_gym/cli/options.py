@@ -1,4 +1,4 @@
-"""The options that several commands share, each declared once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a bro
 
 
 def one_problem(source: str, problem_id: str | None) -> Problem:
-    """The problem of a source that is named, or the only one that it has.
+    """The problem with this id, or without an id the only problem of the source.
 
     Raises:
-        UsageError: None was named and there are several, or there is none with this id.
+        UsageError: There is no such problem, or no id was given and there are several.
     """
     problems = load_problems(source, ids=[problem_id] if problem_id is not None else None)
     if len(problems) == 1:
         return problems[0]
     raise UsageError(
-        f"{source} holds {len(problems)} problems: name one with --problem ID "
+        f"{source} holds {len(problems)} problems: choose one with --problem ID "
         f"(list them with: rtl-agent-gym problems list --problems {source})"
     )
 
 
 def writable_folder(folder: Path, option: str) -> None:
-    """Make a folder that will be written to.
+    """Create a folder if it does not exist.
 
     Raises:
-        UsageError: It cannot be made, or nothing can be written into it.
+        UsageError: It cannot be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{option} {folder}: cannot be made: {error.strerror}") from error
+        raise UsageError(f"{option} {folder}: cannot be created: {error.strerror}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{option} {folder}: cannot be written to")

@@ -26,7 +26,7 @@ from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemId
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show and check problems.")
 
-# Escape sequences in a problem's text must not reach the terminal.
+# Terminal escape sequences in a problem's text must not be obeyed.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PIPE_WIDTH = 240
 _NARROW = 72
@@ -67,7 +67,7 @@ def list_command(
 
 
 def _print_lines(console: Console, problem: Problem) -> None:
-    """A row of the table, for a terminal that is too narrow for it."""
+    """Print a row of the table as lines, for a narrow terminal."""
     console.print(_plain(problem.id), style="bold", soft_wrap=True)
     golden = "golden" if problem.golden is not None else "no golden"
     scorable = "" if problem.unscorable is None else f", not scorable: {problem.unscorable}"
@@ -83,7 +83,7 @@ def show_command(
     golden: Annotated[bool, typer.Option("--golden", help="Show the reference solution too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one problem as its solver gets it; the hidden tests and the solution only on request."""
+    """Show one problem as the agent gets it; the hidden tests and the solution only on request."""
     problem = find_problem(load_problems(source), problem_id)
     parts: list[tuple[str, dict[str, str]]] = [("context", problem.context)]
     if golden:
@@ -111,7 +111,7 @@ def show_command(
 def validate_command(
     source: ProblemsOption = "bundled", ids: ProblemIdsOption = None, as_json: JsonOption = False
 ) -> None:
-    """Check every row of a source, and whether each problem's parts fit together. Exits 1 when something is wrong."""
+    """Check every row of a source, and whether each problem is consistent. Exits 1 when something is wrong."""
     problems: list[Problem] = []
     findings: list[dict[str, Any]] = []
     for item in scan_problems(source):
@@ -155,7 +155,7 @@ def _finding_of_error(error: ProblemError) -> dict[str, Any]:
 
 
 def _summary(problem: Problem) -> dict[str, Any]:
-    """What a program that chooses among problems wants to know; nothing of the hidden tests."""
+    """Facts for choosing among problems, without the hidden tests."""
     return {
         "id": problem.id,
         "category": problem.category,
@@ -180,13 +180,13 @@ def _count(number: int, noun: str) -> str:
 
 
 def _plain(text: str) -> Text:
-    """Text as it is: no markup, no terminal codes."""
+    """Text without markup and terminal codes."""
     return Text(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")))
 
 
 def _console() -> Console:
     console = Console(highlight=False)
-    # Without a terminal there is no width to fit, and a cut table is of no use to grep.
+    # Without a terminal the table need not fit a width, and grep needs lines that are not cut.
     return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
 
 

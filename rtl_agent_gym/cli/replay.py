@@ -1,4 +1,4 @@
-"""``rtl-agent-gym replay``: a recorded episode, run again and compared."""
+"""``rtl-agent-gym replay``: run a recorded episode again and compare."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ done > {_STATE} 2>/dev/null
 unset _name
 {{ declare -f; alias -p; printf 'cd %q\n' "$PWD"; echo 'PS1="\w \$ "'; }} >> {_STATE}
 """
-"""Bash that writes down what a new shell needs to be as this one is: variables, functions, aliases, folder."""
+"""Bash code that saves the shell's state for a new shell: variables, functions, aliases, working folder."""
 
 
 def replay_command(
@@ -51,7 +51,7 @@ def replay_command(
     and exit code 0, or with the first difference as a diff and exit code 1.
     """
     if (to_turn is not None) != shell:
-        raise UsageError("--to-turn K and --shell go together: replay up to turn K, then the shell is yours")
+        raise UsageError("--to-turn K and --shell need each other: they replay up to turn K and open the shell there")
     if not os.path.lexists(file):
         raise UsageError(f"{file}: no such file; give a transcript")
     transcript = read_transcript(file)
@@ -60,7 +60,7 @@ def replay_command(
     console = Console(stderr=json_)
     if to_turn is not None:
         require_terminal("--shell")
-        asyncio.run(_hand_over(transcript, problem, renderer, to_turn, console))
+        asyncio.run(_open_shell(transcript, problem, renderer, to_turn, console))
         return
     with console.status(f"replaying {len(transcript.turns)} turns"):
         report = asyncio.run(_replay(transcript, problem, renderer))
@@ -79,7 +79,7 @@ def _recorded_problem(transcript: Transcript, source: str) -> Problem:
     if name not in found:
         raise UsageError(
             f"{transcript.path} is an episode of {name}, which is not among the {len(found)} problems of {source}; "
-            "name their source with --problems"
+            "choose another source with --problems"
         )
     return found[name]
 
@@ -89,18 +89,20 @@ async def _replay(transcript: Transcript, problem: Problem, renderer: Renderer) 
         return await replay(transcript, problem, provider=provider, grader=scorer, renderer=renderer)
 
 
-async def _hand_over(transcript: Transcript, problem: Problem, renderer: Renderer, turn: int, console: Console) -> None:
+async def _open_shell(
+    transcript: Transcript, problem: Problem, renderer: Renderer, turn: int, console: Console
+) -> None:
     async with DockerSandboxes() as provider, Scorer(provider) as scorer:
         parts = {"provider": provider, "grader": scorer, "renderer": renderer}
         async with replayed_to(transcript, problem, turn, **parts) as (report, sandbox):  # type: ignore[arg-type]
             _print_differences(report, console)
-            # A terminal cannot be connected to a shell that has none, so a second shell takes over the state of the
-            # first one. Its background jobs continue.
+            # A shell that was started without a terminal cannot get one, so a second shell loads the state of the first
+            # one, whose background jobs continue.
             await sandbox.run(_SAVE_STATE)
             console.rule(Text(f"before turn {turn}"))
             console.print("leave with exit or Ctrl-D", style="dim")
-            takes_over = ["bash", "-c", f"exec bash --rcfile {shlex.quote(_STATE)} -i"]
-            await asyncio.to_thread(attach_terminal, sandbox.id, takes_over)
+            second_shell = ["bash", "-c", f"exec bash --rcfile {shlex.quote(_STATE)} -i"]
+            await asyncio.to_thread(attach_terminal, sandbox.id, second_shell)
 
 
 def _print_differences(report: Replay, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""``rtl-agent-gym report``: one run, or several compared, as a page."""
+"""``rtl-agent-gym report``: write a page about one run, or comparing several."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def report_command(
 ) -> None:
     """Write report.html and report.md: curves, rates before and after, flipped problems, failures, cost and time.
 
-    In the folder of a training run they are full_report.html and full_report.md, as training writes report.html itself.
+    In the folder of a training run they are full_report.html and full_report.md, since training writes report.html.
     """
     console, unreadable = stderr_console(), list[str]()
     with console.status("reading the runs"):

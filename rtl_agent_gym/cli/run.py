@@ -1,4 +1,4 @@
-"""``rtl-agent-gym run``: one episode with live output and its score."""
+"""``rtl-agent-gym run``: play one episode with live output, and print its score."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run_command(
     transcript_dir: Annotated[Path, typer.Option(help="Folder for the transcript.")] = Path("runs/transcripts"),
     json_: JsonOption = False,
 ) -> None:
-    """Play one episode, show it live, and end with its score.
+    """Play one episode, show it live, and print its score.
 
     Exits 0 when the design passed, 1 when it did not.
     """

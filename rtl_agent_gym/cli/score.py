@@ -1,4 +1,4 @@
-"""``rtl-agent-gym score``: grade files that somebody left, one set or many."""
+"""``rtl-agent-gym score``: grade one set of files, or many."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST = 64 << 20
 
 @dataclass(frozen=True)
 class Candidate:
-    """Files to grade, and the problem they answer."""
+    """Files to grade, and their problem."""
 
     problem: Problem
     files: dict[str, str | bytes]
@@ -54,16 +54,16 @@ def score_command(
     workers: Annotated[int, typer.Option(min=1, help="Candidates to grade at the same time.")] = 2,
     cache: CacheOption = True,
     json_: Annotated[
-        bool, typer.Option("--json", help="End with one line of JSON on stdout; with --candidates, one a candidate.")
+        bool, typer.Option("--json", help="End with one line of JSON on stdout; with --candidates, one for each.")
     ] = False,
 ) -> None:
-    """Grade files by the hidden tests of their problem.
+    """Grade files with the hidden tests of their problem.
 
-    With --files, exits 0 when the design passed and 1 when it did not. With --candidates, one line of JSON (or of text)
-    a candidate, in their order, and exit code 0 whatever the verdicts.
+    With --files, exits 0 when the design passed and 1 when it did not. With --candidates, prints one line of text (or
+    of JSON) for each candidate, in order, and exits 0 whatever the verdicts.
     """
     if (files is None) == (candidates is None):
-        raise UsageError("name what to grade: either --files DIR with --problem ID, or --candidates FILE")
+        raise UsageError("choose what to grade: either --files DIR with --problem ID, or --candidates FILE")
     if math.isnan(timeout):
         raise UsageError("--timeout: give a number of seconds")
     wanted = RewardWeights.preset(weights)
@@ -116,13 +116,13 @@ async def _grade(
 
 
 def read_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The regular files below a work folder, links never followed. What is not graded comes without its content.
+    """The regular files below a work folder; links are not followed. Files that are not graded have no content.
 
     Raises:
-        UsageError: There is no such folder, or it is too large for a submission.
+        UsageError: There is no such folder, or it is too large.
     """
     if not folder.is_dir():
-        raise UsageError(f"--files {folder}: there is no such folder; it holds rtl/… as the work folder does")
+        raise UsageError(f"--files {folder}: there is no such folder; give a work folder, which holds rtl/")
     total = 0
 
     def refuse(error: OSError) -> NoReturn:
@@ -131,11 +131,11 @@ def read_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
     def is_graded(path: Path) -> bool:
         return path.relative_to(folder).parts[:1] in (("rtl",), ("verif",), ("docs",))
 
-    def pass_over(error: OSError) -> None:
+    def on_unreadable_folder(error: OSError) -> None:
         if Path(error.filename) == folder or is_graded(Path(error.filename)):
             refuse(error)
 
-    for place, _, names in os.walk(folder, onerror=pass_over):
+    for place, _, names in os.walk(folder, onerror=on_unreadable_folder):
         for name in sorted(names):
             path = Path(place, name)
             if path.is_symlink() or not path.is_file():
@@ -157,7 +157,7 @@ def read_candidates(path: Path, problems: list[Problem], only: str | None) -> It
     """The candidates of a JSON Lines file.
 
     Raises:
-        UsageError: A line is no candidate, or answers an unknown problem; the message names the line.
+        UsageError: A line is not a candidate, or its problem is unknown; the message names the line.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")

@@ -1,4 +1,4 @@
-"""``rtl-agent-gym shell``: an interactive shell in a problem's container."""
+"""``rtl-agent-gym shell``: open an interactive shell in a problem's container."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
     """
     require_terminal("shell", '; for commands from a program use `run --policy "scripted FILE"`')
     chosen = one_problem(problems, problem)
-    asyncio.run(_visit(chosen, Console()))
+    asyncio.run(_open_shell(chosen, Console()))
 
 
-async def _visit(problem: Problem, console: Console) -> None:
+async def _open_shell(problem: Problem, console: Console) -> None:
     async with (
         DockerSandboxes() as provider,
         Scorer(provider) as scorer,

@@ -1,4 +1,4 @@
-"""How episodes and scores look in a terminal."""
+"""Show episodes and scores in the terminal."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ class EpisodePrinter:
         self._stream = VisibleStream()
 
     def opening(self, opening: Opening) -> None:
-        """The task."""
+        """Print the task."""
         self.console.print(Panel(Text(visible(opening.user)), title="task", border_style="cyan"))
 
     def completion(self, number: int, completion: Completion) -> None:
-        """A new turn begins."""
+        """Print the model's turn."""
         self.console.rule(f"turn {number}", style="dim")
-        said = completion.text if completion.native is None else str(completion.native)
-        self.console.print(Text(visible(_head(said))), style="blue")
+        text = completion.text if completion.native is None else str(completion.native)
+        self.console.print(Text(visible(_head(text))), style="blue")
 
     def output(self, data: bytes) -> None:
-        """A command writes."""
+        """Print output of a command."""
         self.console.file.write(self._stream.feed(data))
         self.console.file.flush()
 
     def turn(self, turn: Turn) -> None:
-        """A turn is over."""
+        """Print the results of a turn's commands."""
         for result in turn.results:
             state = "timed out" if result.timed_out else f"exit code {result.exit_code}"
             cut = ", output cut" if result.truncated else ""
@@ -64,14 +64,14 @@ class EpisodePrinter:
 
 
 def _head(text: str) -> str:
-    lines = text.replace("\\n", "\n").split("\n")  # not splitlines, which would swallow what ends lines elsewhere
+    lines = text.replace("\\n", "\n").split("\n")  # splitlines would drop other line separators
     if len(lines) <= SHOWN_COMMAND_LINES:
         return "\n".join(lines)
     return "\n".join([*lines[:SHOWN_COMMAND_LINES], f"… {len(lines) - SHOWN_COMMAND_LINES} more lines"])
 
 
 def score_table(score: Score, weights: RewardWeights) -> Table:
-    """The score with what each part adds to the reward."""
+    """The parts of a score and their weights."""
     table = Table(title="score", title_justify="left")
     table.add_column("part")
     table.add_column("measured", justify="right")
@@ -87,7 +87,7 @@ def score_table(score: Score, weights: RewardWeights) -> Table:
 
 
 def print_score(console: Console, score: Score, weights: RewardWeights) -> None:
-    """The score's table, and in words why it is what it is."""
+    """Print a score: its table, reason, violations and the files that did not count."""
     console.print(score_table(score, weights))
     if score.reason:
         console.print(Text(visible(score.reason)))
@@ -98,17 +98,17 @@ def print_score(console: Console, score: Score, weights: RewardWeights) -> None:
 
 
 def stderr_console() -> Console:
-    """A console on stderr, for what is not the result."""
+    """A console on stderr, for messages beside the result."""
     return Console(stderr=True, file=sys.stderr)
 
 
 def print_left_out(sentences: Sequence[str]) -> None:
-    """Why files were left out, a line each on stderr."""
+    """Print on stderr why files were left out, one line each."""
     for sentence in sentences:
         stderr_console().print(Text(f"left out: {visible(sentence)}"), style="yellow", soft_wrap=True)
 
 
 def refuse_source(out: Path, sources: Iterable[Path]) -> None:
-    """See that an output does not take the place of what it is made from. Raises `UsageError`."""
+    """Raise `UsageError` if the output file is one of its sources."""
     if any(os.path.realpath(out) == os.path.realpath(source) for source in sources):
-        raise UsageError(f"--out {out} is one of the transcripts that are read; choose another place")
+        raise UsageError(f"--out {out} is one of the transcripts that are read; choose another file")

@@ -1,4 +1,4 @@
-"""A person at the terminal of a sandbox."""
+"""Connect the user's terminal to a sandbox."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..errors import DaemonError, UsageError
 
 
 def require_terminal(what: str, instead: str = "") -> None:
-    """See that `what` can be given a terminal.
+    """Check that `what` can use a terminal.
 
     Raises:
-        UsageError: There is none; the message goes on with `instead`.
-        DaemonError: The docker client, which connects it, is not installed.
+        UsageError: There is none; the message ends with `instead`.
+        DaemonError: The docker client, which is needed for it, is not installed.
     """
     if not os.isatty(0):
         raise UsageError(f"{what} needs a terminal{instead}")

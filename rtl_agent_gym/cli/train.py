@@ -15,7 +15,7 @@ from .options import JsonOption
 
 
 class Recipe(StrEnum):
-    """What drives the learning."""
+    """The training method."""
 
     distill = "distill"
     rl = "rl"
@@ -25,7 +25,7 @@ class TrainCommand(TyperCommand):
     """A command whose help lists the training options, which are arguments to the command line."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The help, and behind it the options."""
+        """The help, followed by the training options."""
         super().format_help(ctx, formatter)
         typer.echo(describe_options())
 
@@ -40,7 +40,7 @@ def train_command(
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the run; they are listed below.")
     ] = None,
-    list_options: Annotated[bool, typer.Option("--options", help="List the options alone.")] = False,
+    list_options: Annotated[bool, typer.Option("--options", help="List only the options.")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Train a model on problems, with live progress; the same command resumes.

@@ -1,4 +1,4 @@
-"""``rtl-agent-gym view``: look at recorded episodes."""
+"""``rtl-agent-gym view``: show recorded episodes."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def _write(source: Path, out: Path) -> None:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading episodes", total=len(files))
 
-        def tell(done: int) -> None:
+        def show_progress(done: int) -> None:
             progress.update(task, completed=done)
 
-        write_page(files, out, title=source.name, progress=tell, unreadable=unreadable)
+        write_page(files, out, title=source.name, progress=show_progress, unreadable=unreadable)
     print_left_out(unreadable)
     console.print(f"{len(files) - len(unreadable)} episodes in {out}", markup=False, soft_wrap=True)
     if len(files) == len(unreadable):

@@ -9,14 +9,23 @@ STORED = "~/.tinker/credentials.json"
 """Where ``tinker auth login`` keeps a key."""
 
 
-def has_key() -> bool:
-    """Whether there is a key or a command for one in the environment, or a stored key. It is not checked."""
-    if os.environ.get("TINKER_API_KEY") or os.environ.get("TINKER_CREDENTIAL_CMD"):
-        return True
+def key_source() -> str | None:
+    """Where the SDK finds credentials: the name of an environment variable, or `STORED`; None if there are none.
+
+    Whether the service accepts them is not checked.
+    """
+    for variable in ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD"):
+        if os.environ.get(variable):
+            return variable
     if not Path(STORED).expanduser().is_file():
-        return False  # the SDK takes seconds to import
+        return None  # the SDK takes seconds to import
     try:
         from tinker.auth import tinker_has_credentials
     except ImportError:
-        return False
-    return tinker_has_credentials()
+        return None
+    return STORED if tinker_has_credentials() else None
+
+
+def has_key() -> bool:
+    """Whether the SDK finds credentials."""
+    return key_source() is not None

@@ -1,4 +1,4 @@
-"""The interfaces of an episode: Gymnasium's here, tinker-cookbook's in `tinker_env` and `tinker_data`."""
+"""Interfaces to episodes: Gymnasium's here, tinker-cookbook's in `tinker_env` and `tinker_data`."""
 
 from ..episodes.episode import Episode, EpisodeConfig, Opening, Turn
 from ..episodes.submissions import Submission

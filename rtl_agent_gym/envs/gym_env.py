@@ -23,19 +23,20 @@ class CVDPAgenticEnv(gym.Env[str, str]):
     """A multi-turn RTL task in a persistent Docker shell, scored by hidden tests at its end.
 
     The action is the model's completion, any text. The observation is the prompt at reset (system and user text) and
-    afterwards what the shell returned, as the model reads it. Each observation holds only what is new: the caller keeps
-    the history. Rewards are 0 until the episode's end, except for what submissions earn.
+    afterwards the output of the shell as the model reads it. Each observation holds only new text: the caller keeps the
+    history. Rewards are 0 until the episode's end, except for those of submissions.
 
-    One thread at a time may use an environment, in the process that used it first; anyone else gets a `UsageError`.
+    An environment may be used by one thread at a time, in the process that used it first; other calls raise
+    `UsageError`.
 
     Args:
         problems: ``"bundled"``, a path, a Hugging Face id, or a list of `Problem`. Those that cannot be scored here are
-            left out with a warning.
+            left out, with a warning.
         renderer: A dialect's name, or a `Renderer`.
         config: The rules of the episodes; None for the defaults.
-        reward: What the score is worth: `RewardWeights`, or a mapping of them, or a preset's name (``"dense"``), or a
-            function of the `Score`; the default gives at most 1.4.
-        on_output: Called with commands' raw output while they run.
+        reward: How the score becomes a reward: `RewardWeights`, a mapping of them, a preset's name such as
+            ``"dense"``, or a function of the `Score`; the default gives at most 1.4.
+        on_output: Called with the raw output of commands while they run.
         render_mode: ``"ansi"`` makes `render` return the episode so far as text.
         **rules: Any option of `EpisodeConfig` by its name, such as ``max_turns=20`` or ``transcript_dir="runs"``; it
             replaces the one in `config`. Gymnasium's ``max_episode_steps`` and `TimeLimit` are refused, as they would
@@ -53,7 +54,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium declares it
 
     workspace: Literal["shell", "answer"] = "shell"
-    """Where episodes take place, whatever `config` says; see `EpisodeConfig.workspace`."""
+    """The environment's own `EpisodeConfig.workspace`, whatever `config` has."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
 
     @property
     def episode(self) -> Episode | None:
-        """The running episode, for wrappers that want more than the contract."""
+        """The running episode, for wrappers that need more than `step` returns."""
         return self._episode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -98,11 +99,11 @@ class CVDPAgenticEnv(gym.Env[str, str]):
 
         Args:
             seed: Chooses the problem: equal seeds choose equal problems.
-            options: ``{"problem_id": ID}`` chooses it by name.
+            options: ``{"problem_id": ID}`` chooses it by its id.
 
         Raises:
-            UsageError: No such problem or option, a problem that cannot be scored here, or a call from another process,
-                or from a thread while another one's call is under way.
+            UsageError: Unknown problem or option, a problem that cannot be scored here, or a call from another process,
+                or from a thread during another thread's call.
             SandboxError: The machine could not start a sandbox.
         """
         with self._caller.calling("reset"):
@@ -144,12 +145,12 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         return find_problem(self._problems, wanted)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """One turn: do what the completion asks for. At the end the files are scored.
+        """Play one turn: run what the completion asks for. On the last turn the files are scored.
 
         Raises:
             ResetNeeded: The episode has not begun or is over.
             SandboxError: The machine failed; the episode is over and has no score.
-            UsageError: The action is no text, or the call comes from elsewhere; see `reset`.
+            UsageError: The action is not a str, or another process or thread uses the environment; see `reset`.
         """
         with self._caller.calling("step"):
             episode = self._episode
@@ -175,8 +176,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             run_sync(episode.close())
 
     def close(self) -> None:
-        """End the episode's container. Idempotent. In a fork of the process that uses the environment, do nothing."""
-        if self._caller.elsewhere:
+        """End the episode's container. Idempotent; does nothing in a fork of the process that uses the environment."""
+        if self._caller.in_fork:
             return
         self._end_episode()
         self._screen = []
@@ -188,9 +189,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
 class CVDPSingleTurnEnv(CVDPAgenticEnv):
     """An RTL task answered by one completion: the files in its fenced blocks are scored by hidden tests.
 
-    The observation at reset is the prompt with every file that the problem gives; the action is the completion, any
-    text; the one step ends the episode, and ``info["files"]`` names the files that were found. Rows of either format
-    work, agentic ones too. The arguments are those of `CVDPAgenticEnv`.
+    The observation at reset is the prompt with all files of the problem; the action is the completion, any text. The
+    first step ends the episode, and ``info["files"]`` names the files that were found. Agentic and single-turn problems
+    both work. The arguments are those of `CVDPAgenticEnv`.
 
     Example:
         env = gym.make("CVDPSingleTurn-v0")

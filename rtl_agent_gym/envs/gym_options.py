@@ -1,4 +1,4 @@
-"""The arguments of the Gymnasium environments, checked when one is made, and who may use it afterwards."""
+"""Checks of the Gymnasium environments' arguments, and of the process and thread that use an environment."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ..scoring.scorable import scorable
 
 
 def read_problems(problems: str | Path | Sequence[Problem]) -> tuple[list[Problem], dict[str, str]]:
-    """The problems that can be scored, and why the others cannot be, by id.
+    """The problems that can be scored, and the reason why each of the others cannot, by id.
 
     Raises:
-        UsageError: There are none, or they are no problems.
+        UsageError: There are none, or the argument holds something else than problems.
     """
     if isinstance(problems, Problem):
         raise UsageError("`problems` is a list of problems: put the one problem into a list")
     if not isinstance(problems, (str, Path, Sequence)):
         raise UsageError(f"`problems` must be 'bundled', a path, a data set's id or a list, got {problems!r}")
     found = list(load_problems(problems) if isinstance(problems, (str, Path)) else problems)
-    for place, problem in enumerate(found):
+    for index, problem in enumerate(found):
         if not isinstance(problem, Problem):
-            raise UsageError(f"`problems` holds something else than a Problem at place {place}: {problem!r}")
+            raise UsageError(f"`problems[{index}]` is not a Problem: {problem!r}")
     if not found:
         raise UsageError("there is no problem to work on: `problems` is empty")
     kept, left = scorable(found)
@@ -45,7 +45,7 @@ def read_problems(problems: str | Path | Sequence[Problem]) -> tuple[list[Proble
 
 
 def read_renderer(renderer: str | Renderer) -> Renderer:
-    """The dialect. Raises `UsageError` for an unknown name, and for what is no renderer."""
+    """The dialect. Raises `UsageError` if it is neither a known name nor a `Renderer`."""
     if isinstance(renderer, str):
         return get_renderer(renderer)
     if isinstance(renderer, Renderer):
@@ -54,10 +54,9 @@ def read_renderer(renderer: str | Renderer) -> Renderer:
 
 
 class Caller:
-    """Who may use an environment: the process that used it first, and one thread at a time.
+    """Restricts an environment to the process that used it first, and to one thread at a time.
 
-    A call from elsewhere could only wait for a container that belongs to another process, or for the end of a call that
-    is under way, so it raises at once.
+    Any other call would block, on a container of another process or on a call in progress, so it raises at once.
     """
 
     def __init__(self) -> None:
@@ -65,21 +64,21 @@ class Caller:
         self._busy = threading.Lock()
 
     def __reduce__(self) -> tuple[type[Caller], tuple[()]]:
-        return Caller, ()  # an environment that was copied or sent elsewhere has not been used there
+        return Caller, ()  # a copied or unpickled environment is unused
 
     @property
-    def elsewhere(self) -> bool:
-        """Whether another process has used the environment, and this one is its fork."""
+    def in_fork(self) -> bool:
+        """Whether this process is a fork of the one that used the environment first."""
         return self._process not in (None, os.getpid())
 
     @contextmanager
     def calling(self, method: str) -> Iterator[None]:
-        """Around a call of a method.
+        """Hold the environment during a call of `method`.
 
         Raises:
-            UsageError: The environment belongs to another process, or another thread's call is under way.
+            UsageError: The environment belongs to another process, or another thread's call is in progress.
         """
-        if self.elsewhere:
+        if self.in_fork:
             raise UsageError(
                 f"{method}() in process {os.getpid()}: this environment is in use in process {self._process}, of which "
                 "this one is a fork. Make an environment in each process, as AsyncVectorEnv does"

@@ -1,4 +1,4 @@
-"""A Gymnasium space of any Unicode text, which also works in vector environments with shared memory."""
+"""A Gymnasium space of all Unicode texts; works in vector environments with shared memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
 
 SHARED_CHARS = 1 << 20
-"""Characters of one text that shared memory holds; the largest known prompt has 417,179."""
+"""Upper bound on the characters of one text in shared memory; the largest known prompt has 417,179."""
 
 
 class UnicodeText(gym.Space[str]):
-    """Every `str`, of any length and any characters.
+    """Every `str`, of any length and with any characters.
 
-    Samples are short texts from a small alphabet, as random code points would teach no policy anything.
+    Samples are short texts from a small alphabet: random code points would be useless to any policy.
     """
 
     _ALPHABET = "abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789_<>{}[]()\"'\n\\éλ漢🙂"
@@ -27,7 +27,7 @@ class UnicodeText(gym.Space[str]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """A text has no fixed-size vector form."""
+        """False: a text has no vector form of fixed size."""
         return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
@@ -36,7 +36,7 @@ class UnicodeText(gym.Space[str]):
         return "".join(self._ALPHABET[i] for i in self.np_random.integers(0, len(self._ALPHABET), size=length))
 
     def contains(self, x: Any) -> bool:
-        """Whether it is a `str`."""
+        """Whether `x` is a `str`."""
         return isinstance(x, str)
 
     def __repr__(self) -> str:
@@ -71,10 +71,10 @@ def _write(space: UnicodeText, index: int, value: str, shared_memory: Any) -> No
 
 
 class SharedTexts(Sequence[str]):
-    """The texts that lie in shared memory now.
+    """A live view of the texts in shared memory.
 
-    A vector environment asks for its observations once and expects a view that follows the memory; it hands its callers
-    deep copies, and those are plain tuples.
+    A vector environment reads its observations once and expects a view that follows the memory. Its callers get deep
+    copies, which are plain tuples.
     """
 
     def __init__(self, memory: Any, n: int) -> None:

@@ -1,4 +1,4 @@
-"""Why an environment of this package has no other limit on its steps than its own."""
+"""Refuses Gymnasium's own limit on the steps of an episode."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..errors import UsageError
 
 
 class NoTimeLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Refuses Gymnasium's `TimeLimit` below it; everything else goes through.
+    """Raises if one of the wrapped environments is a `TimeLimit`; otherwise changes nothing.
 
-    `TimeLimit` ends an episode without telling the environment: the files are not graded, and the container stays.
-    ``gym.make(..., max_episode_steps=5)`` wraps an environment in one, so this wrapper is registered to come last.
+    `TimeLimit` ends an episode without notifying the environment: the files are not graded, and the container stays.
+    ``gym.make(..., max_episode_steps=5)`` adds one, so this wrapper is registered as the outermost.
 
     Args:
         env: The environment, wrapped or not.
 
     Raises:
-        UsageError: There is a `TimeLimit` among its wrappers.
+        UsageError: `env` has a `TimeLimit` among its wrappers.
     """
 
     def __init__(self, env: gym.Env[str, str]) -> None:

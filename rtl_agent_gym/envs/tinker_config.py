@@ -21,28 +21,28 @@ _QWEN3 = re.compile(r"Qwen/Qwen3-\d.*")
 
 @dataclass(frozen=True, init=False)
 class TinkerEnvConfig:
-    """Everything an environment is made of, except its problem. Plain values, so that it pickles.
+    """All settings of an environment except its problem. Holds plain values, so it can be pickled.
 
     Args:
-        single_turn: Short for the workspace ``"answer"`` (True) or ``"shell"`` (False) of `episode`.
+        single_turn: Sets the workspace of `episode`: ``"answer"`` (True) or ``"shell"`` (False).
         **rules: Options of `EpisodeConfig` by name, such as ``max_tokens=4096``; they replace those in `episode`.
 
     Raises:
-        UsageError: An option is wrong; names it.
+        UsageError: An option is wrong; the message names it.
     """
 
     model_name: str
-    """Whose tokenizer is used: a Hugging Face name, a folder, or a name registered with the cookbook."""
+    """The model whose tokenizer is used: a Hugging Face name, a folder, or a name registered with the cookbook."""
     renderer_name: str | None
     """None for the renderer that the cookbook recommends for the model."""
     episode: EpisodeConfig
     """The rules of an episode, token budgets included."""
     overflow_reward: float
-    """Reward where not even the shortened prompt fits its budget."""
+    """Reward of an episode whose prompt does not fit its budget, even when shortened."""
     reward: RewardWeights | None
-    """What the score's parts are worth; None for the default."""
+    """Reward weights; None for the default."""
     score_cache: Path | None
-    """Folder of kept gradings; None keeps none."""
+    """Folder of cached gradings; None for no cache."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class TinkerEnvConfig:
 
     @property
     def single_turn(self) -> bool:
-        """Whether an episode is one answer instead of work in a shell."""
+        """Whether the workspace is ``"answer"``."""
         return self.episode.workspace == "answer"
 
 
@@ -82,7 +82,7 @@ def load_renderer(config: TinkerEnvConfig) -> Renderer:
     """The renderer of a configuration, with its vocabulary; one object per process.
 
     Raises:
-        UsageError: There is no such renderer or tokenizer, or none is recommended for the model.
+        UsageError: There is no such renderer or tokenizer, or no recommendation for the model.
     """
     with _loading:
         return _load_renderer(config.model_name, config.renderer_name)
@@ -117,7 +117,7 @@ def recommended_renderer(model_name: str) -> str:
 
 
 def load_tokenizer(model_name: str) -> Any:
-    """A model's tokenizer: registered with the cookbook, Qwen3's own wherever it is available, or from the hub.
+    """A model's tokenizer: the one registered with the cookbook, the built-in one of Qwen3, or one from the hub.
 
     Raises:
         UsageError: It cannot be loaded.

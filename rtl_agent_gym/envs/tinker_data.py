@@ -1,4 +1,4 @@
-"""The tinker-cookbook face's dataset: which problems, in which order, in which batches."""
+"""Datasets for tinker-cookbook: the choice of problems, their order, and their batches."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ register_tokenizers()  # the cookbook's trainers load tokenizers by name
 Order = Literal["shuffled", "curriculum", "given", "difficulty", "pass_rate"]
 """How problems are chosen.
 
-- ``shuffled``: each once an epoch, in an order of its own each time.
-- ``curriculum``: each once an epoch, from easy to hard, shuffled within a difficulty.
-- ``given``: each once an epoch, as in the source.
-- ``difficulty``: at random from the easiest third at first, and from all of them after `ALL_BY` of the batches.
-- ``pass_rate``: at random in proportion to p · (1 − p) of the running pass rate p, so that what is always or never
-  solved comes seldom; a problem that has not been tried counts as p = 0.5. For trainers that call `CVDPDataset.learn`.
+- ``shuffled``: each once per epoch, in a new order each time.
+- ``curriculum``: each once per epoch, from easy to hard, shuffled within a difficulty.
+- ``given``: each once per epoch, in the order of the source.
+- ``difficulty``: at random, at first from the easiest third, later from more, after `ALL_BY` of the batches from all.
+- ``pass_rate``: at random in proportion to p · (1 − p) of the running pass rate p, so that problems that are always or
+  never solved are rare; an untried problem counts as p = 0.5. For trainers that call `CVDPDataset.learn`.
 """
 
 ALL_BY = 0.6
-"""The share of the batches after which the order by difficulty has let in every problem."""
+"""The share of the batches after which the order ``difficulty`` draws from all problems."""
 FLOOR = 0.05
-"""The chance weight that a problem always keeps, so that none is forgotten."""
+"""Added to the weight of each problem in the order ``pass_rate``, so that every problem can be drawn."""
 MOMENTUM = 0.8
-"""How much of a problem's running pass rate stays when a group of it is graded."""
+"""Weight of the old running pass rate when it is updated with a new group's."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """How problems become batches."""
+    """How batches are made from problems."""
 
     batch_size: int = 1
     """Problems, and so groups, in a batch."""
     group_size: int = 1
     """Episodes of each problem in a batch."""
     epochs: int = 1
-    """How often each problem comes, where `batches` does not say otherwise."""
+    """How often each problem is played; not used if `batches` is set."""
     order: Order = "shuffled"
     seed: int = 0
     batches: int | None = None
-    """How many batches there are, all of them full; None for as many as the epochs make."""
+    """The number of batches, all of them full; None for as many as the epochs make."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "group_size", "epochs"):
@@ -69,10 +69,10 @@ class Schedule:
 
 
 class CVDPDataset(RLDataset):
-    """Batches of group builders. The same arguments, and the same calls of `learn`, give the same batches anywhere.
+    """Batches of group builders. The same arguments and the same calls of `learn` always give the same batches.
 
-    Epochs follow each other without a gap, so a batch may hold the end of one and the start of the next; only the last
-    batch can be smaller than `Schedule.batch_size`.
+    A batch may hold the end of one epoch and the start of the next; only the last batch can be smaller than
+    `Schedule.batch_size`.
     """
 
     def __init__(self, problems: Sequence[Problem], config: TinkerEnvConfig, schedule: Schedule) -> None:
@@ -80,7 +80,7 @@ class CVDPDataset(RLDataset):
             raise UsageError("a dataset needs a problem; the source is empty or its filters leave nothing")
         self.problems, self.config, self.schedule = list(problems), config, schedule
         self.pass_rates: dict[str, float] = {}
-        """The running pass rate of each problem that was tried; to be kept with a checkpoint, and set again."""
+        """The running pass rate of each tried problem; save it with a checkpoint, and restore it."""
 
     def __len__(self) -> int:
         if self.schedule.batches is not None:
@@ -88,7 +88,7 @@ class CVDPDataset(RLDataset):
         return math.ceil(len(self.problems) * self.schedule.epochs / self.schedule.batch_size)
 
     def get_batch(self, index: int) -> list[EnvGroupBuilder]:
-        """The builders of a batch, new ones with each call. Raises `IndexError` beyond the last."""
+        """New builders of a batch. Raises `IndexError` beyond the last batch."""
         return [self.group(problem, self.schedule.group_size) for problem in self.choose(index)]
 
     def group(self, problem: Problem, size: int) -> EnvGroupBuilder:
@@ -96,7 +96,7 @@ class CVDPDataset(RLDataset):
         return CVDPEnvGroupBuilder(problem, self.config, size, self.schedule.seed)
 
     def choose(self, index: int) -> list[Problem]:
-        """The problems of a batch; some come twice where there are fewer than `Schedule.batch_size`."""
+        """The problems of a batch; some are repeated if there are fewer than `Schedule.batch_size`."""
         if not 0 <= index < len(self):
             raise IndexError(f"there are {len(self)} batches, no number {index}")
         size = self.schedule.batch_size
@@ -117,14 +117,14 @@ class CVDPDataset(RLDataset):
         return order_by_difficulty(mixed) if self.schedule.order == "curriculum" else mixed
 
     def pool(self, index: int) -> list[Problem]:
-        """The problems that may come in a batch."""
+        """The problems that a batch may contain."""
         if self.schedule.order != "difficulty":
             return list(self.problems)
         share = min(1.0, 1 / 3 + (2 / 3) * index / max(1.0, ALL_BY * len(self)))
         return order_by_difficulty(self.problems)[: max(1, round(share * len(self.problems)))]
 
     def learn(self, problem: str, passed: Sequence[float]) -> None:
-        """Take in how a group did: 1 for each episode that passed, 0 for each that did not."""
+        """Update a problem's pass rate with a group's results: 1 for each episode that passed, otherwise 0."""
         if passed:
             rate = sum(passed) / len(passed)
             self.pass_rates[problem] = MOMENTUM * self.pass_rates.get(problem, rate) + (1 - MOMENTUM) * rate
@@ -152,37 +152,37 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
     """
 
     problems: str = chz.field(default="bundled", doc="bundled, a path, or a data set on the Hugging Face hub")
-    ids: list[str] | None = chz.field(default=None, doc="keep these problems alone")
-    categories: list[str] | None = chz.field(default=None, doc="keep these categories, such as cid003")
-    difficulties: list[str] | None = chz.field(default=None, doc="keep these: easy, medium, hard")
+    ids: list[str] | None = chz.field(default=None, doc="keep only these problems")
+    categories: list[str] | None = chz.field(default=None, doc="keep only these categories, such as cid003")
+    difficulties: list[str] | None = chz.field(default=None, doc="keep only these: easy, medium, hard")
     held_out: float = chz.field(default=0.0, doc="share of the problems to test with, never trained on")
 
     batch_size: int = chz.field(default=1, doc="problems, and so groups, in a batch")
     group_size: int = chz.field(default=1, doc="episodes of each problem in a batch")
-    epochs: int = chz.field(default=1, doc="how often each problem comes")
+    epochs: int = chz.field(default=1, doc="how often each problem is played")
     order: Order = chz.field(
         default="shuffled", doc="shuffled, curriculum (easy to hard in each epoch), given or difficulty"
     )
-    seed: int = chz.field(default=0, doc="of the shuffling and of the split")
+    seed: int = chz.field(default=0, doc="random seed of the shuffling and the split")
 
-    model_name: str = chz.field(default="Qwen/Qwen3-8B", doc="whose tokenizer is used")
+    model_name: str = chz.field(default="Qwen/Qwen3-8B", doc="the model whose tokenizer is used")
     renderer_name: str | None = chz.field(default=None, doc="the dialect; None for the cookbook's choice for the model")
-    single_turn: bool = chz.field(default=False, doc="one completion instead of a shell")
+    single_turn: bool = chz.field(default=False, doc="one answer instead of work in a shell")
     max_turns: int = chz.field(default=50, doc="turns of an episode")
     command_timeout: float = chz.field(default=30.0, doc="seconds a command may run")
     max_output: int = chz.field(default=16_000, doc="characters of a command's output that the model reads")
     max_malformed: int = chz.field(default=3, doc="malformed turns in a row that end an episode")
     scoring_timeout: float = chz.field(default=600.0, doc="seconds the hidden tests may run")
     harness_feedback: int = chz.field(default=0, doc="how often the agent may submit and learn which checks fail")
-    progress_coef: float = chz.field(default=0.5, doc="reward for all tests passed, paid as submissions come nearer")
+    progress_coef: float = chz.field(default=0.5, doc="total reward of submissions when all tests pass")
     max_tokens: int | None = chz.field(default=None, doc="tokens that a turn may sample; None leaves it to the trainer")
     max_trajectory_tokens: int | None = chz.field(default=None, doc="tokens of a whole episode; None for no limit")
     max_prompt_tokens: int | None = chz.field(default=None, doc="tokens of the prompt; a longer task is shortened")
-    overflow_reward: float = chz.field(default=0.0, doc="reward where not even the shortened prompt fits")
+    overflow_reward: float = chz.field(default=0.0, doc="reward if even the shortened prompt does not fit")
     reward: str = chz.field(default="default", doc="preset of reward weights: default, staged, dense, compile, proxy")
     reward_weights: RewardWeights | None = chz.field(default=None, doc="weights of your own, instead of a preset")
     transcript_dir: str | None = chz.field(default=None, doc="folder for transcripts; None writes none")
-    score_cache: str | None = chz.field(default=None, doc="folder of kept gradings; None keeps none")
+    score_cache: str | None = chz.field(default=None, doc="folder of cached gradings; None for no cache")
 
     async def __call__(self) -> tuple[RLDataset, RLDataset | None]:
         """The dataset to train on, and the one to test with: each held-out problem once, in the order of the source.
@@ -200,7 +200,7 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
         return CVDPDataset(train, config, schedule), testing
 
     def load(self) -> list[Problem]:
-        """The problems that meet the filters and can be scored here; others are named in the log and left out."""
+        """The problems that meet the filters and can be scored here. Logs a warning for each that cannot."""
         problems = load_problems(
             self.problems, ids=self.ids, categories=self.categories, difficulties=self.difficulties
         )

@@ -1,10 +1,9 @@
-"""The interface for tinker-cookbook: `CVDPEnv`, and `CVDPEnvGroupBuilder` that makes groups of it.
+"""The interface for tinker-cookbook: `CVDPEnv`, and `CVDPEnvGroupBuilder`, which makes groups of it.
 
-Tokens in, tokens out. The sampled ids go into the next prompt as they are, and whatever comes back is put behind them,
-so each observation extends the one before it and an episode is one training datum.
+Tokens in, tokens out: the sampled ids go into the next prompt unchanged, followed by the command's output, so each
+observation extends the one before it and an episode is one training datum.
 
-A machine's fault is raised as `SandboxError`, for the cookbook's rollout strategy to retry or to give up on. It is
-never a reward.
+A machine fault raises `SandboxError`, which the cookbook's rollout strategy handles. It is never a reward.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ T = TypeVar("T")
 class CVDPEnv(Env):
     """One episode of one problem, for one rollout.
 
-    It owns its `Episode`, and with it a container: from `initial_observation`, which starts it, until the last step, an
-    error, a cancellation or `close`.
+    It owns its `Episode`, and with it a container, from `initial_observation` until the last step, an error, a
+    cancellation or `close`.
 
     Args:
         problem: What to solve.
@@ -91,7 +90,7 @@ class CVDPEnv(Env):
             )
 
     async def initial_observation(self) -> tuple[tinker.ModelInput, StopCondition] | InitialObservationOverflow:
-        """Start the episode and give the prompt, shortened to its budget; the overflow result where nothing fits.
+        """Start the episode and return the prompt, shortened to its budget, or the overflow result if it cannot fit.
 
         Raises:
             SandboxError: No container starts.
@@ -100,7 +99,7 @@ class CVDPEnv(Env):
         return await self._run(self._open())
 
     async def step(self, action: Action, *, extra: ActionExtra | None = None) -> StepResult:
-        """Run what the sampled tokens ask for. On the last step the files are graded.
+        """Run what the sampled tokens ask for. On the last step the files are scored.
 
         Raises:
             SandboxError: The machine failed; there is no reward.
@@ -109,7 +108,7 @@ class CVDPEnv(Env):
         return await self._run(self._step(list(action), cut_off))
 
     async def close(self) -> None:
-        """End the episode and its container, and whatever runs in it. Idempotent."""
+        """End the episode, its container and all that runs in it. Idempotent."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._end())
         await asyncio.shield(self._closing)
@@ -122,9 +121,9 @@ class CVDPEnv(Env):
         await self.episode.close()
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do work that `close` can end; when it fails or is cancelled, the container ends with it.
+        """Run `work` so that `close` can cancel it. If it fails or is cancelled, the container is ended.
 
-        The work is cancelled at most once: a second cancellation would interrupt its clean-up.
+        It is cancelled at most once: a second cancellation would interrupt its clean-up.
         """
         if self._closing is not None:
             work.close()
@@ -133,9 +132,9 @@ class CVDPEnv(Env):
         try:
             return await asyncio.shield(running)
         except BaseException as error:
-            by_close = isinstance(error, asyncio.CancelledError) and running.cancelled()
+            cancelled_by_close = isinstance(error, asyncio.CancelledError) and running.cancelled()
             await to_the_end(self.close())
-            if by_close:
+            if cancelled_by_close:
                 raise SandboxLost("this environment was closed while it worked") from None
             raise
 
@@ -161,7 +160,7 @@ class CVDPEnv(Env):
             raise UsageError("step before initial_observation")
         turn = await episode.step(Completion(self._renderer.decode(ids), token_ids=ids, cut_off=cut_off))
         if episode.over:
-            await episode.close()  # now, not when the slowest of the group is done
+            await episode.close()  # now, rather than when the whole group is done
         return StepResult(
             reward=turn.reward,
             episode_done=episode.over,
@@ -189,10 +188,10 @@ class CVDPEnv(Env):
 
 
 def final_metrics(episode: Episode) -> Metrics:
-    """What a trainer averages over episodes; all on the last transition, so that each episode counts once.
+    """Metrics that a trainer averages; all are on the last transition, so that each episode counts once.
 
-    ``format_valid``, ``syntax_valid`` and ``tests_passed`` are 0 or 1: code for a target was there, every target file
-    was free of syntax errors, the official verdict.
+    ``format_valid``, ``syntax_valid`` and ``tests_passed`` are 0 or 1: some target file has code, every target file is
+    free of syntax errors, the official verdict.
     """
     turns, score = episode.turns, episode.turns[-1].score
     assert score is not None
@@ -219,12 +218,12 @@ def final_metrics(episode: Episode) -> Metrics:
 class CVDPEnvGroupBuilder(EnvGroupBuilder):
     """Makes a group of environments of one problem.
 
-    Holds configuration alone and pickles as such; providers and scorers are made where `make_envs` runs, once for all
-    groups of an event loop, and end with the last group's `cleanup`. Environments start their containers when their
-    rollout begins, all under the loop's one start-up limit, so those that nobody rolls out cost nothing.
+    A pickled builder holds only its configuration. Providers and scorers are made where `make_envs` runs, once for all
+    groups of an event loop, and end with the last group's `cleanup`. An environment starts its container when its
+    rollout begins, within the loop's start-up limit.
 
     Args:
-        problem: What is to be solved.
+        problem: What to solve.
         config: The rules and budgets; None for the defaults.
         group_size: Environments in the group.
         seed: Recorded in the transcripts.
@@ -262,9 +261,9 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         return made
 
     async def cleanup(self) -> None:
-        """End every environment that was made, rollouts that still run included. Idempotent.
+        """End every environment of the group, also during its rollout. Idempotent.
 
-        Cancelled in the middle, it finishes its work first. Failures are logged, as the cookbook asks of it.
+        If cancelled, it finishes its work first. Failures are only logged, as the cookbook requires.
         """
         envs, self._envs = self._envs, []
         lease, self._lease = self._lease, None
@@ -285,7 +284,7 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await work that must not be left half done: a cancellation is taken note of and raised when it is finished."""
+    """Await work that must be completed: a cancellation is raised only when the work is done."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -1,8 +1,8 @@
-"""Tokenizers for tinker-cookbook's own trainers where the Hugging Face hub cannot be reached.
+"""Tokenizers for tinker-cookbook's own trainers without access to the Hugging Face hub.
 
-The trainers load a model's tokenizer by its name, from the hub. `register_tokenizers` tells the cookbook to load the
-tokenizers of Qwen3 and GPT-OSS through this module instead: from the hub's cache on this machine, otherwise from the
-vocabularies that `rtl_agent_gym.renderers.vocabularies` finds or rebuilds. Either way the ids are the published ones.
+The trainers load a model's tokenizer by its name from the hub. `register_tokenizers` makes the cookbook load the
+tokenizers of Qwen3 and GPT-OSS from the hub's cache on this machine, otherwise from the vocabularies that
+`rtl_agent_gym.renderers.vocabularies` finds or rebuilds. Both give the published ids.
 A vocabulary carries no chat template, so `apply_chat_template` works only with a tokenizer from the hub's cache.
 """
 
@@ -29,7 +29,7 @@ GPT_OSS_MODELS = ("openai/gpt-oss-20b", "openai/gpt-oss-120b")
 
 
 class HarmonyTokenizer:
-    """Harmony's vocabulary with the methods that the cookbook calls. Control tokens in a text become their ids."""
+    """Harmony's vocabulary with the methods that the cookbook calls. Control tokens in a text are encoded as such."""
 
     bos_token, eos_token = "<|startoftext|>", "<|return|>"
 
@@ -48,7 +48,7 @@ class HarmonyTokenizer:
 
 
 def register_tokenizers() -> None:
-    """Register the tokenizers of Qwen3 and GPT-OSS with tinker-cookbook, except those that are registered already."""
+    """Register the tokenizers of Qwen3 and GPT-OSS with tinker-cookbook, unless they are registered already."""
     from tinker_cookbook import tokenizer_utils
 
     makers = dict.fromkeys(QWEN3_MODELS, _qwen3) | dict.fromkeys(GPT_OSS_MODELS, HarmonyTokenizer)
@@ -73,5 +73,5 @@ def _qwen3(name: str) -> Any:
     tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=qwen3_tokenizer(), eos_token="<|im_end|>", pad_token="<|endoftext|>"
     )
-    tokenizer.name_or_path = name  # as an argument, it would make transformers ask the hub about the model
+    tokenizer.name_or_path = name  # as an argument, it would make transformers query the hub
     return tokenizer

@@ -1,1 +1,1 @@
-"""Episodes: the state machine that every interface drives, its rules and its record."""
+"""Episodes: the state machine behind every interface, its rules and its transcript."""

@@ -1,9 +1,9 @@
-"""The files in an answer of one completion.
+"""Find the files in an answer.
 
-Code stands in fenced blocks, with or without a language, or, where the model forgot the fence, between ``module`` and
-``endmodule`` in the text. Which target file a block is for is taken, in this order, from a file name in the fence's
-info string, in the first comment of the code or alone on the line above, and from the names of the modules it defines.
-Of several blocks for one file the last counts: models draft first and settle later.
+Code is in fenced blocks, with or without a language, or, if the model forgot the fence, between ``module`` and
+``endmodule`` in the text. The target file of a block is the one named in the fence's info string, else in the first
+comment of the code, else alone on the line above; without a name, the modules in the block tell. If several blocks are
+for the same file, the last one counts: models draft first and decide later.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..problems import Problem, editable
 
 _markdown = MarkdownIt("commonmark", {"html": False}).disable("inline")
 
-# Sampled text can be anything, a hundred thousand characters of one line over and over included. So nothing below looks
-# at a text more than a few times: patterns for names see short lines only, and units are paired in one pass.
+# Sampled text can be anything, such as one line repeated for a hundred thousand characters. So everything below takes
+# linear time: patterns for names are tried on short lines only, and units are paired in one pass.
 _LONGEST_NAME_LINE = 300
 _PATH = r"(?:\.{0,2}/)?[\w./+-]*\w\.(?:svh|sv|vh|v|md|txt|py)"
 _NAMED = re.compile(
@@ -46,7 +46,7 @@ _HEADERS = (".vh", ".svh")
 
 
 class _Unit(NamedTuple):
-    """A module, interface, package or program in a code, and where it stands."""
+    """A module, interface, package or program, and its position in the code."""
 
     name: str
     text: str
@@ -56,13 +56,13 @@ class _Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """A run of code in an answer."""
+    """A block of code in an answer."""
 
     code: str
     language: str = ""
     """The fence's first word, in lower case."""
     name: str = ""
-    """The file name it came with; empty where there was none."""
+    """The file name given with it; empty if there was none."""
 
     @property
     def units(self) -> dict[str, str]:
@@ -72,20 +72,20 @@ class Block:
 
 @dataclass
 class Answer:
-    """What was found."""
+    """The files found in an answer."""
 
     files: dict[str, str] = field(default_factory=dict)
     """Text by path relative to the work folder."""
     found: tuple[str, ...] = ()
-    """The target files among them."""
+    """The target files among `files`."""
 
 
 def read_answer(text: str, problem: Problem) -> Answer:
     """The files that an answer gives for a problem.
 
     Args:
-        text: What the model said, its thinking left out.
-        problem: Its targets say what to look for.
+        text: The model's answer, without its thinking.
+        problem: Its targets are the files to look for.
     """
     blocks = [block for block in read_blocks(text) if block.code.strip()]
     files: dict[str, str] = {}
@@ -127,7 +127,7 @@ def read_blocks(text: str) -> list[Block]:
 
 
 def _units(code: str) -> Iterator[_Unit]:
-    """The design units of a code. Comments are not read, but stay in the text."""
+    """The design units in some code. Comments are skipped in the search, but stay in the text."""
     blank = _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), code)
     ends: dict[str, list[re.Match[str]]] = {}
     for match in _UNIT_END.finditer(blank):
@@ -143,7 +143,7 @@ def _units(code: str) -> Iterator[_Unit]:
 
 
 def _directives_above(code: str) -> str:
-    """The compiler directives that a code ends in, as they stand."""
+    """The compiler directives at the end of some code."""
     lines = code.splitlines(keepends=True)
     first = len(lines)
     for index in reversed(range(len(lines))):
@@ -155,7 +155,7 @@ def _directives_above(code: str) -> str:
 
 
 def _name(info: str, code: str, lines: Sequence[str], start: int) -> str:
-    """The file name that the fence at line `start` came with."""
+    """The file name given with the fence at line `start`; empty if there is none."""
     in_info = _IN_INFO.search(info[:_LONGEST_NAME_LINE].replace(":", " "))
     if in_info:
         return in_info[0]
@@ -168,13 +168,13 @@ def _name(info: str, code: str, lines: Sequence[str], start: int) -> str:
 
 
 def _named(line: str) -> str:
-    """The path that is all a line says; empty where it says more, or none."""
+    """The path that a line consists of; empty if the line holds none, or more than that."""
     named = _NAMED.match(line) if len(line) <= _LONGEST_NAME_LINE else None
     return named["path"] if named else ""
 
 
 def _place(block: Block, problem: Problem) -> dict[str, str]:
-    """The files that a block is for; empty when the block alone does not say."""
+    """The files that a block is for; empty if the block alone does not tell."""
     path = _path(block.name, problem)
     if path:
         return {path: block.code}
@@ -191,7 +191,7 @@ def _place(block: Block, problem: Problem) -> dict[str, str]:
 
 
 def _path(name: str, problem: Problem) -> str:
-    """The path that a given name means; empty when it is none that counts."""
+    """The file that a name refers to; empty if it is neither a target nor another file that may be written."""
     name = name.removeprefix("/code/")
     while name.startswith("./"):
         name = name[2:]
@@ -204,14 +204,14 @@ def _path(name: str, problem: Problem) -> str:
 
 
 def _modules_of(target: str, problem: Problem) -> list[str]:
-    """The module names that speak for a target: the file's own, and those that the given file defines."""
+    """The module names that identify a target: the file's name, and the modules in the file as given."""
     stem = posixpath.basename(target).rpartition(".")[0]
     given = [unit.name for unit in _units(problem.context.get(target, ""))]
     return list(dict.fromkeys([stem, *given]))
 
 
 def _place_last_resort(files: dict[str, str], spare: list[Block], problem: Problem) -> None:
-    """Where one target alone has no code yet, a block that could only be meant for it is its code."""
+    """If exactly one target has no code yet, take a block that can only be meant for it."""
     missing = [target for target in problem.targets if target not in files]
     if len(missing) != 1:
         return
@@ -225,7 +225,7 @@ def _place_last_resort(files: dict[str, str], spare: list[Block], problem: Probl
 
 
 def _add_helpers(files: dict[str, str], spare: Sequence[Block], problem: Problem) -> None:
-    """Modules that belong to no file, but that a file uses, are put behind it."""
+    """Append each module that is in no file yet to the file that uses it."""
     defined = {name for text in [*files.values(), *problem.context.values()] for name in Block(text).units}
     helpers = {name: text for block in spare for name, text in block.units.items() if name not in defined}
     for path in problem.targets:

@@ -5,8 +5,8 @@
     new ──start()──► running ──step()──► running │ over ──close()──► closed
 
 With `EpisodeConfig.workspace` ``"shell"``, the agent works in a sandbox and `step` runs its commands. With
-``"answer"``, the first `step` takes the files out of the completion, and the episode is over. In both cases the last
-step grades.
+``"answer"``, the first `step` takes the files from the completion, and the episode is over. In both cases the last
+step grades the files.
 
 `Episode` owns its workspace, and with it a sandbox, and its transcript, from `start` to `close`.
 """
@@ -40,18 +40,19 @@ __all__ = ["FOLDERS", "Episode", "EpisodeConfig", "Grader", "Opening", "StopReas
 class Episode:
     """One episode of one problem.
 
-    A policy takes part in both kinds of workspace in the same way: it gets `Episode.renderer`, which declares no tool
-    where there is none, then `Opening.messages` (or in tokens ``renderer.initial_ids(opening.system, opening.user)``),
-    and each completion goes to `step` until `Turn.stop_reason` is set.
+    A policy works in the same way in both workspaces: it gets `Episode.renderer`, which declares no tool for an answer,
+    then `Opening.messages` (as tokens: ``renderer.initial_ids(opening.system, opening.user)``), and passes each
+    completion to `step` until `Turn.stop_reason` is set.
 
     Args:
         problem: What to solve.
-        grader: Who scores the files at the end.
+        grader: Scores the files.
         renderer: The model's dialect.
-        provider: Where the sandbox comes from; an episode of one answer needs none.
+        provider: Creates the sandbox; not needed for the workspace ``"answer"``.
         config: The rules; None for the defaults.
-        seed: Of the shell's ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws one.
-        on_output: Called with commands' output as it comes, for live display.
+        seed: Seed of the shell's ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws
+            one.
+        on_output: Called with the output of commands while they run, for live display.
 
     Example:
         async with Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode:
@@ -96,7 +97,7 @@ class Episode:
 
     @property
     def sandbox(self) -> Sandbox:
-        """The running episode's machine. Commands run in it besides `step` change what the agent finds."""
+        """The sandbox of the running episode. The agent sees the effects of commands that you run in it."""
         if self._workspace.sandbox is None:
             raise UsageError("only an episode in a shell has a sandbox, between start() and close()")
         return self._workspace.sandbox
@@ -110,7 +111,7 @@ class Episode:
         """
         if self._tokens is None:
             if self._opening is None:
-                raise UsageError("an episode has tokens from start() on")
+                raise UsageError("an episode has tokens only from start() on")
             self._tokens = TokenTranscript(self.renderer.initial_ids(self._opening.system, self._opening.user))
         return self._tokens
 
@@ -121,7 +122,7 @@ class Episode:
         await self.close()
 
     async def start(self) -> Opening:
-        """Make the workspace ready, and give the prompt.
+        """Open the workspace and return the prompt.
 
         Raises:
             PromptTooLong: The prompt does not fit its budget. Nothing was started.
@@ -145,7 +146,7 @@ class Episode:
         return self._opening
 
     async def step(self, completion: str | Completion) -> Turn:
-        """Take the policy's completion, do what it asks for, and grade if this was the last turn.
+        """Run what a completion asks for, and grade the files if this was the last turn.
 
         Raises:
             SandboxError: The machine failed; the episode is over, without a score.
@@ -169,7 +170,7 @@ class Episode:
         return turn
 
     def _stop_reason(self, turn: Turn, completion: Completion) -> StopReason | None:
-        """Why the episode ends with this turn, if it does. Appends the turn to the tokens, where there are any."""
+        """Why the episode ends with this turn, or None. Appends the turn to the tokens of policies that have them."""
         ids = completion.token_ids
         if ids is not None:
             self.tokens.add_action(ids)
@@ -193,7 +194,7 @@ class Episode:
         return None
 
     async def finish(self, reason: StopReason) -> Score:
-        """End the episode from outside, as when the model's context is full, and grade what is there."""
+        """End the episode early, for example because the model's context is full, and grade the files."""
         self._require_running("finish")
         try:
             score = await self._grade()
@@ -204,7 +205,7 @@ class Episode:
         return score
 
     def abandon(self, error: BaseException) -> None:
-        """End the episode from outside without a score, for a fault that the transcript is to name."""
+        """End the episode without a score; the transcript records the error."""
         if not self.over:
             self._end("error", error)
 
@@ -226,7 +227,7 @@ class Episode:
         self._recording.end(stop_reason, turns, time.monotonic() - self._begun, error)
 
     async def close(self) -> None:
-        """End the workspace and the transcript. Idempotent, and safe at any moment."""
+        """Close the workspace and the transcript. Idempotent; may be called at any time."""
         self.over = True
         self._recording.close()
         await self._workspace.close()

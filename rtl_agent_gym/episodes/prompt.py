@@ -19,16 +19,16 @@ class PromptTooLong(UsageError):
 
 
 class Prompt(NamedTuple):
-    """What an episode begins with."""
+    """The first two messages of an episode."""
 
     system: str
     user: str
     cut: tuple[str, ...] = ()
-    """What was left out; empty when nothing was."""
+    """The passages that were left out."""
 
 
 def episode_renderer(config: EpisodeConfig, dialect: Renderer) -> Renderer:
-    """The renderer of an episode: the model's dialect, without the tool where the episode is one answer."""
+    """The renderer of an episode: the model's dialect, without the tool if the workspace is ``"answer"``."""
     answer = config.workspace == "answer" and not isinstance(dialect, ToollessRenderer)
     return ToollessRenderer(dialect) if answer else dialect
 
@@ -36,42 +36,41 @@ def episode_renderer(config: EpisodeConfig, dialect: Renderer) -> Renderer:
 def open_prompt(problem: Problem, config: EpisodeConfig, dialect: Renderer) -> Prompt:
     """The prompt of a problem under the rules of an episode, within `EpisodeConfig.prompt_limit`.
 
-    For a shell, the task's text is what can be shortened; for one answer also the given files, of which the least
-    important go first. The caller's own `EpisodeConfig.user_prompt` is shortened as a task is.
+    In a shell, the task's text can be shortened; for an answer also the given files, the least important first. A
+    custom `EpisodeConfig.user_prompt` is shortened like a task.
 
     Raises:
-        PromptTooLong: What must stay does not fit either.
+        PromptTooLong: The parts that cannot be left out do not fit.
         UsageError: There is a limit, and the renderer has no vocabulary.
     """
     renderer, limit = episode_renderer(config, dialect), config.prompt_limit
     if limit is None:
-        return _words(problem, config, renderer.name)
-    own = config.user_prompt
-    paths = file_order(problem) if config.workspace == "answer" and own is None else []
+        return _build(problem, config, renderer.name)
+    custom = config.user_prompt
+    task = problem.prompt if custom is None else custom
+    paths = file_order(problem) if config.workspace == "answer" and custom is None else []
 
-    def words(passages: Sequence[str]) -> Prompt:
-        if own is not None:
-            return _words(problem, config, renderer.name)._replace(user=passages[0])
+    def build(passages: Sequence[str]) -> Prompt:
+        if custom is not None:
+            return _build(problem, config, renderer.name)._replace(user=passages[0])
         files = problem.context | dict(zip(paths, passages[1:], strict=True))
         shortened = problem.model_copy(update={"prompt": passages[0], "context": files})
-        return _words(shortened, config, renderer.name)
+        return _build(shortened, config, renderer.name)
 
     def tokens(passages: Sequence[str]) -> int:
-        system, user, _ = words(passages)
+        system, user, _ = build(passages)
         return len(renderer.initial_ids(system, user))
 
-    fitted = fit_passages(
-        [problem.prompt if own is None else own, *(problem.context[path] for path in paths)], tokens, limit
-    )
+    fitted = fit_passages([task, *(problem.context[path] for path in paths)], tokens, limit)
     if fitted is None:
         raise PromptTooLong(
             f"the prompt of {problem.id} does not fit {limit} tokens, shortened as far as it can be; raise "
             "max_prompt_tokens or max_trajectory_tokens, or leave the problem out"
         )
-    return words(fitted.passages)._replace(cut=fitted.cut)
+    return build(fitted.passages)._replace(cut=fitted.cut)
 
 
-def _words(problem: Problem, config: EpisodeConfig, dialect: str) -> Prompt:
+def _build(problem: Problem, config: EpisodeConfig, dialect: str) -> Prompt:
     if config.workspace == "answer":
         system, user = build_single_turn_prompt(problem)
     else:

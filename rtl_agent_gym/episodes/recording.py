@@ -20,21 +20,21 @@ from .turns import Opening, Turn
 
 MAX_RECORDED_FILE = 256 << 10
 MAX_RECORDED_TOTAL = 4 << 20
-"""Bytes of a file, and of all together, that a transcript follows from turn to turn."""
+"""Limits in bytes, of one file and of all files together, up to which a transcript records changes."""
 
 
 class Recording:
-    """The transcript of one episode, from `begin` to `close`. Where none is wanted, each method does nothing.
+    """The transcript of one episode, from `begin` to `close`. Without a transcript folder, each method does nothing.
 
     Args:
         problem: What to solve.
-        config: The rules; they name the folder, and what to record.
+        config: The rules; they include the folder, and what to record.
     """
 
     def __init__(self, problem: Problem, config: EpisodeConfig) -> None:
         self._problem, self._config = problem, config
         self._writer: TranscriptWriter | None = None
-        self._files: dict[str, str] = {}  # the work folder as the transcript knows it
+        self._files: dict[str, str] = {}  # the text files as last recorded
 
     @property
     def path(self) -> Path | None:
@@ -47,15 +47,15 @@ class Recording:
         Args:
             opening: What the model reads first.
             renderer: The dialect's name.
-            seed: The episode's.
-            image: The sandbox's image by its digest; empty where there is no sandbox.
-            weights: The grader's, where they are `RewardWeights`.
+            seed: The episode's seed.
+            image: Digest of the sandbox's image; empty without a sandbox.
+            weights: The grader's weights; recorded if they are `RewardWeights`.
         """
         if self._config.transcript_dir is None:
             return
         self._writer = TranscriptWriter.in_folder(self._config.transcript_dir, self._problem.id)
         if self._config.record_files and self._config.workspace == "shell":
-            self._files = _followed(self._problem.context)
+            self._files = _recorded_files(self._problem.context)
         options = self._config.recorded()
         if isinstance(weights, RewardWeights):
             options["weights"] = weights.model_dump()
@@ -78,7 +78,7 @@ class Recording:
         )
 
     async def turn(self, completion: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None) -> None:
-        """Write a turn, with what it did to the work folder."""
+        """Write a turn and the changes that it made to the files."""
         if self._writer is None:
             return
         files, left_out = await self._changes(turn, sandbox)
@@ -100,7 +100,7 @@ class Recording:
         )
 
     async def _changes(self, turn: Turn, sandbox: Sandbox | None) -> tuple[dict[str, str | None], list[str]]:
-        """What the turn's commands did to the text files of the graded folders, and what is not followed of them."""
+        """The text files of the graded folders that the turn changed (None: removed), and the files left out."""
         if not self._config.record_files or not turn.results or sandbox is None:
             return {}, []
         try:
@@ -111,21 +111,21 @@ class Recording:
             return {}, []
         before, self._files = self._files, {}
         for path, data in found.items():
-            with contextlib.suppress(UnicodeDecodeError):  # binary files are no text to look at
+            with contextlib.suppress(UnicodeDecodeError):  # binary files are not recorded
                 self._files[path] = data.decode()
         changes: dict[str, str | None] = {path: text for path, text in self._files.items() if before.get(path) != text}
         left_out = found.left_out if isinstance(found, FoundFiles) else ()
-        unknown = len(left_out) < getattr(found, "left_out_count", 0)  # not all of them are named
+        unknown = len(left_out) < getattr(found, "left_out_count", 0)  # some are counted, but not named
         named = {path for path, _ in left_out}
         for path in before.keys() - self._files.keys():
-            if unknown or path in named:  # it may be there still
+            if unknown or path in named:  # it may still exist
                 self._files[path] = before[path]
             else:
                 changes[path] = None
         return changes, found.left_out_lines() if left_out else []
 
     def score(self, score: Score, files: Mapping[str, str | bytes]) -> None:
-        """Write the last grading, with those of the graded files that are not as the problem gives them."""
+        """Write the final score, and the graded files that differ from the problem's."""
         text = {
             path: data.decode(errors="replace") if isinstance(data, bytes) else data for path, data in files.items()
         }
@@ -133,14 +133,14 @@ class Recording:
         self._write(ScoreRecord(score=score.model_dump(mode="json"), files=changed))
 
     def end(self, stop_reason: str, turns: int, seconds: float, error: BaseException | None) -> None:
-        """Write how the episode ended, and close the file."""
+        """Write the end of the episode, and close the file."""
         fault = f"{type(error).__name__}: {error}" if error is not None else None
         self._write(End(stop_reason=stop_reason, turns=turns, seconds=seconds, error=fault))
         if self._writer is not None:
             self._writer.close()
 
     def close(self) -> None:
-        """Close the file, wherever it stands. Idempotent."""
+        """Close the file. Idempotent."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -150,8 +150,8 @@ class Recording:
             self._writer.write(event)
 
 
-def _followed(context: Mapping[str, str]) -> dict[str, str]:
-    """The files of a problem that a transcript follows."""
+def _recorded_files(context: Mapping[str, str]) -> dict[str, str]:
+    """The files of a problem whose changes a transcript records."""
     return {
         path: text
         for path, text in context.items()
@@ -174,5 +174,5 @@ def _command(command: str, result: CommandResult, output: str) -> CommandRecord:
 
 
 def submission_record(submission: Submission) -> SubmissionRecord:
-    """A submission as a transcript holds it."""
+    """A submission in the form of a transcript."""
     return SubmissionRecord(**vars(submission) | {"score": submission.score.model_dump(mode="json")})

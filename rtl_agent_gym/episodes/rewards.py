@@ -1,4 +1,4 @@
-"""What a caller may give as ``reward``: weights, the name of a preset, a mapping of weights, or a function."""
+"""The option ``reward``: weights, the name of a preset, a mapping of weights, or a function."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Reward = RewardWeights | str | Mapping[str, Any] | RewardFunction | None
 
 
 def read_reward(reward: Reward) -> tuple[RewardWeights | None, RewardFunction | None]:
-    """The weights meant, and the function that is to be asked instead of them, if one is.
+    """The weights, or the function that computes the reward instead of them.
 
     Raises:
-        UsageError: It is nothing of the kind; the message says what can be given.
+        UsageError: It is neither; the message lists the possible values.
     """
     if reward is None or isinstance(reward, RewardWeights):
         return reward, None
@@ -48,7 +48,7 @@ def read_reward(reward: Reward) -> tuple[RewardWeights | None, RewardFunction | 
 
 @dataclass(frozen=True)
 class FunctionGrader:
-    """A grader whose rewards are a function's. The function is called in a thread, as it may take its time."""
+    """A grader whose rewards a function of the `Score` computes, in a thread since it may be slow."""
 
     grader: Grader
     function: RewardFunction
@@ -56,13 +56,13 @@ class FunctionGrader:
     async def score(
         self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, *, seed: int | None = None
     ) -> Score:
-        """The grader's score, with the function's reward in it.
+        """The grader's score, with the reward from the function.
 
         Raises:
             UsageError: The function returned no finite number.
         """
-        score = await self.grader.score(problem, files, timeout=timeout, **({} if seed is None else {"seed": seed}))
+        score = await self.grader.score(problem, files, timeout=timeout, seed=seed)
         value = await asyncio.to_thread(self.function, score)
         if not isinstance(value, Real) or not math.isfinite(value):
-            raise UsageError(f"the reward function must return a finite number, and it returned {value!r}")
+            raise UsageError(f"the reward function must return a finite number; it returned {value!r}")
         return score.model_copy(update={"reward": float(value)})

@@ -1,4 +1,4 @@
-"""The rules of an episode, and what it needs of a scorer."""
+"""The rules of an episode, and the interface of its grader."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ RECORDED_RULES = (
     "harness_feedback",
     "progress_coef",
 )
-"""The rules that a transcript holds by name, besides the workspace; see `EpisodeConfig.recorded`."""
+"""The rules that a transcript records by name, besides the workspace; see `EpisodeConfig.recorded`."""
 
 LONGEST_TIMEOUT = 7 * 24 * 3600.0
-"""Upper bound of every time-out, in seconds; operating systems' timers overflow somewhere beyond."""
+"""Upper bound on every time-out, in seconds; much longer ones overflow the operating system's timers."""
 
 MIN_TURN_TOKENS = 256
-"""A turn with fewer tokens left than this is not started: no useful call fits into them."""
+"""A turn is not started with fewer tokens left than this: no useful call would fit."""
 
 
 class Grader(Protocol):
-    """What an episode needs of a scorer."""
+    """Scores the files of an episode, like `Scorer`."""
 
     async def score(
         self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, *, seed: int | None = None
     ) -> Score:
-        """Grade files; raises `SandboxError` for a machine's fault. The grading at an episode's end has no seed."""
+        """Grade files. Raises `SandboxError` if the machine fails. `seed` is None in an episode's final grading."""
         ...
 
 
@@ -67,20 +67,20 @@ class EpisodeConfig:
     max_output: int = 16_000
     """Characters of one command's output that the model reads; longer output is cut in the middle."""
     harness_feedback: int = 0
-    """How often the agent may have its files graded before the end, with the command ``submit``; it is told the names
+    """How often the agent may have its files graded before the end, with the command ``submit``, which prints the names
     of the checks that fail. 0 turns the command off."""
     progress_coef: float = 0.5
-    """Reward for getting from no test passed to all of them, paid as submissions get closer."""
+    """Total reward of submissions when all tests pass, paid in proportion as the passed share rises."""
     scoring_timeout: float = 600.0
     """Seconds that all hidden tests together may run, in each grading."""
 
     max_tokens: int | None = None
-    """Tokens that one turn may sample; None leaves the limit to whoever samples."""
+    """Tokens that one turn may sample; None leaves the limit to the policy."""
     max_trajectory_tokens: int | None = None
-    """Tokens of the whole episode: prompt, sampled tokens and command outputs. When the next turn has no room, the
+    """Tokens of the whole episode: prompt, sampled tokens and command outputs. When too few are left for a turn, the
     episode is truncated, and graded. Counted for policies that sample tokens; None for no limit."""
     max_prompt_tokens: int | None = None
-    """Tokens of the prompt. A longer task is shortened, and the prompt says where. Needs a renderer with a vocabulary;
+    """Tokens of the prompt. A longer task is shortened, with a note at each cut. Needs a renderer with a vocabulary;
     None for no limit."""
 
     system_prompt: str | None = None
@@ -93,11 +93,11 @@ class EpisodeConfig:
     sandbox: SandboxSpec = field(default_factory=SandboxSpec)
     """Image and limits of the agent's sandbox."""
     start_attempts: int = 3
-    """How often starting a sandbox is tried before the machine's fault is raised."""
+    """Attempts to start a sandbox before `SandboxError` is raised."""
     transcript_dir: Path | None = None
     """Folder for the transcript; None writes none. A str is converted."""
     record_files: bool = True
-    """Whether the transcript holds the text files that each turn changed. Costs about a millisecond a turn."""
+    """Whether the transcript records the text files that each turn changed; takes about a millisecond a turn."""
 
     def __post_init__(self) -> None:
         if self.workspace not in ("shell", "answer"):
@@ -120,11 +120,11 @@ class EpisodeConfig:
     def _check(self, name: str, kind: type, *, zero: bool = False, none: str = "") -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):  # type: ignore[arg-type]
-            words = "a whole number" if kind is Integral else "a finite number"
-            raise UsageError(f"{name} must be {words}{none}, got {value!r}")
+            expected = "a whole number" if kind is Integral else "a finite number"
+            raise UsageError(f"{name} must be {expected}{none}, got {value!r}")
         if value < 0 or (value == 0 and not zero):  # type: ignore[operator]
             raise UsageError(f"{name} must be {'0 or more' if zero else 'greater than 0'}{none}, got {value!r}")
-        if not isinstance(value, (int, float)):  # a number of NumPy's, which JSON cannot hold
+        if not isinstance(value, (int, float)):  # a NumPy number, which JSON cannot represent
             object.__setattr__(self, name, int(value) if kind is Integral else float(value))  # type: ignore
 
     def _check_transcript_dir(self) -> None:
@@ -147,7 +147,7 @@ class EpisodeConfig:
 
     @property
     def min_turn_tokens(self) -> int:
-        """Tokens that must be left for a turn to be started at all."""
+        """Tokens that must be left for a turn to be started."""
         # The cookbook's rollout loop ends an episode itself, ungraded, when a single token is left.
         return max(2, min(self.max_tokens or MIN_TURN_TOKENS, MIN_TURN_TOKENS))
 
@@ -164,12 +164,12 @@ class EpisodeConfig:
         return min(limits, default=None)
 
     def recorded(self) -> dict[str, Any]:
-        """The rules that decide what happens, as a transcript's header holds them; see `from_record`."""
+        """The rules that decide what happens, in the form of a transcript's header; see `from_record`."""
         rules = {name: getattr(self, name) for name in RECORDED_RULES}
         return rules | ({"single_turn": True} if self.workspace == "answer" else {})
 
     @classmethod
     def from_record(cls, options: Mapping[str, Any], **more: Any) -> EpisodeConfig:
-        """The rules that a transcript's header names, and `more` fields. Raises `UsageError` for bad values."""
+        """The rules in a transcript's header, with `more` fields set. Raises `UsageError` for bad values."""
         rules = {name: options[name] for name in RECORDED_RULES if name in options}
         return cls(workspace="answer" if options.get("single_turn") else "shell", **rules, **more)

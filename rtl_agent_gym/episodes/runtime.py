@@ -1,12 +1,12 @@
 """What the episodes on one event loop share: a Docker client, a bounded start rate, the scorers.
 
 Connections, locks and child processes belong to the loop that made them, so each loop has one `Runtime`. `acquire` and
-`Lease.release` count its users; the last one's release closes it.
+`Lease.release` count its users; the last release closes it.
 
-- Callers that await use the loop they run on: a trainer has one, and each worker of a rollout executor another.
-- Callers that do not await use `background_loop`, one loop on a daemon thread for the whole process, by `run_sync`.
-- A loop that was closed without a release leaves its containers to the next `acquire`, which ends them.
-- A forked child starts without any of this; what its parent has stays the parent's.
+- Async callers use the loop they run on: a trainer has one, and each worker of a rollout executor has its own.
+- Other callers use `run_sync`, which runs on `background_loop`: one loop on a daemon thread for the whole process.
+- If a loop is closed without a release, the next `acquire` ends its containers.
+- A forked child starts without any of this; the parent keeps what it has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..sandboxes import DockerSandboxes
 from ..scoring import RewardWeights, Scorer
 
 WAITING = 4
-"""Scoring sandboxes that a scorer keeps started: the episodes of a group end at about the same time."""
+"""Scoring sandboxes that a scorer keeps ready: the episodes of a group end at about the same time."""
 
 T = TypeVar("T")
 
@@ -32,14 +32,14 @@ _runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, Runtime] = WeakKeyDictio
 _background: asyncio.AbstractEventLoop | None = None
 
 
-def _forget() -> None:
-    """A forked child has the memory of its parent's loops, but not their threads."""
+def _reset_after_fork() -> None:
+    """Forget the loops of the parent process: a forked child has their memory, but not their threads."""
     global _lock, _background
     _lock, _background = threading.Lock(), None
     _runtimes.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Runtime:
@@ -51,12 +51,12 @@ class Runtime:
         self._scorers: dict[tuple[RewardWeights | None, Path | None], Scorer] = {}
 
     def scorer(self, weights: RewardWeights | None, cache: Path | None = None, *, waiting: int = WAITING) -> Scorer:
-        """The scorer for these weights and this folder of kept gradings.
+        """The scorer with these weights and this cache.
 
         Args:
-            weights: What the score's parts are worth; None for the default.
-            cache: Folder of kept gradings; None keeps none.
-            waiting: Scoring sandboxes to keep started, if this call makes the scorer.
+            weights: Reward weights; None for the default.
+            cache: Folder of cached gradings; None for no cache.
+            waiting: Scoring sandboxes to keep ready, if this call creates the scorer.
         """
         with _lock:
             if (weights, cache) not in self._scorers:
@@ -65,21 +65,21 @@ class Runtime:
             return self._scorers[weights, cache]
 
     async def close(self) -> None:
-        """End the scorers' helpers and every container."""
+        """Close the scorers and end every container."""
         for scorer in self._scorers.values():
             await scorer.close()
         await self.provider.close()
 
 
 class Lease:
-    """One user's hold on a loop's runtime, until `release`."""
+    """The right to use a loop's runtime, until `release`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self._held = True
 
     async def release(self) -> None:
-        """Give it up, on the runtime's loop. The last user's release closes the runtime. Idempotent."""
+        """End the lease; call this on the runtime's loop. The last release closes the runtime. Idempotent."""
         with _lock:
             held, self._held = self._held, False
             self.runtime.users -= held
@@ -91,7 +91,7 @@ class Lease:
 
 
 def acquire(loop: asyncio.AbstractEventLoop | None = None) -> Lease:
-    """A hold on a loop's runtime, which is made where there is none; None for the running loop."""
+    """Lease the runtime of a loop (None: the running one). The first lease creates it."""
     loop = loop or asyncio.get_running_loop()
     with _lock:
         for dead in [known for known in _runtimes if known.is_closed()]:
@@ -104,7 +104,7 @@ def acquire(loop: asyncio.AbstractEventLoop | None = None) -> Lease:
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The process's loop for callers that do not await, started at first use. It ends with the process."""
+    """The process's loop for callers that are not async, started at first use. It ends with the process."""
     global _background
     with _lock:
         if _background is None:

@@ -1,17 +1,16 @@
-"""Grading before the end: the command ``submit``, what the agent learns from it, and what its progress earns.
+"""Grading before the end: the command ``submit``, its answer to the agent, and its reward.
 
-``submit`` is no program in the sandbox. The episode takes the command before the shell would, so every dialect calls it
-as it calls anything else. The files are graded as at the end, in a fresh machine, and the agent reads the names of what
-fails and nothing more: no message, value, path or parameter of a hidden test, and of an attack only that it was one.
+``submit`` is not a program in the sandbox: the episode handles the command before the shell sees it, so it is called
+like any command in every dialect. The files are graded as at the end, in a fresh sandbox. The agent reads only the
+names of what fails: no message, value, path or parameter of a hidden test, and about an attack only that it was one.
 
-What a design does with the hidden stimuli must not come back by the clock: an answer comes 1, 2, 4, 8, … seconds after
-the command began. Nor may what one submission tells help against the next, or in another episode: each draws the tests'
-random stimuli anew, from the episode's seed, wherever the official run draws them too. The grading at the end does not
-follow from any of them: it uses the problem's own seed.
+A design must not learn the hidden stimuli from timing: answers come 1, 2, 4, 8, … seconds after the command started.
+Nor may one submission help with the next one, or with another episode: each draws new random stimuli from the episode's
+seed, wherever the official run draws random ones. The final grading is independent: it uses the problem's own seed.
 
-A submission earns ``progress_coef * max(0, fraction - best)``, ``best`` being the highest fraction of tests that an
-earlier one passed. Over an episode that adds up to ``progress_coef`` times the best fraction, so going back and forth
-earns nothing.
+A submission earns ``progress_coef * max(0, fraction - best)``, where ``best`` is the highest fraction of tests that an
+earlier submission passed. Over an episode this adds up to ``progress_coef`` times the best fraction, so breaking a
+design and fixing it again earns nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ MISPLACED = f"{COMMAND} must be a command of its own: nothing before it, nothing
 """The note under a command that contains ``submit`` among other things."""
 
 FIRST_ANSWER = 1.0
-"""Seconds after which the first submission's answer may come; after each of them, the next wait is twice as long."""
+"""Seconds until a submission is answered at the earliest; see `answer_time`."""
 
 _LONGEST_NAME = 80
 _IN_A_LINE = re.compile(
@@ -51,10 +50,10 @@ class Submission:
     number: int
     """1-based."""
     left: int
-    """Submissions that the agent has left."""
+    """Remaining submissions."""
     score: Score
     fraction: float
-    """Tests passed of all tests, 0 to 1; 0 where nothing compiles, where an attack was seen, and where none are run."""
+    """Share of the tests that pass; 0 if nothing compiles, an attack was found, or no tests are run."""
     reward: float
 
     def __str__(self) -> str:
@@ -64,20 +63,20 @@ class Submission:
 
 @dataclass(frozen=True)
 class Submitted(CommandResult):
-    """``submit`` as a command: exit code 0 where all checks pass, 1 where one fails, 2 where none is left."""
+    """The result of ``submit``: exit code 0 if all checks pass, 1 if one fails, 2 if no submission is left."""
 
     submission: Submission | None = None
-    """None where none was left."""
+    """None if no submission was left."""
 
 
 class Submissions:
-    """The gradings of one episode: those that the agent asks for, and the last.
+    """The gradings of one episode: those that the agent requests, and the final one.
 
     Args:
         problem: What to solve.
-        grader: Who scores the files.
-        config: How many submissions there are, and what progress earns.
-        seed: The episode's.
+        grader: Scores the files.
+        config: The number of submissions, and their reward.
+        seed: The episode's seed.
     """
 
     def __init__(self, problem: Problem, grader: Grader, config: EpisodeConfig, seed: int = 0) -> None:
@@ -85,20 +84,20 @@ class Submissions:
         self._best = 0.0
         self.used = 0
 
-    def takes(self, command: str) -> bool:
-        """Whether a command is a submission, and so none for the shell."""
+    def is_submission(self, command: str) -> bool:
+        """Whether a command is a submission, which does not go to the shell."""
         return self._config.harness_feedback > 0 and command.strip() == COMMAND
 
     def misplaced(self, command: str, result: CommandResult) -> bool:
-        """Whether the shell was asked for a submission among other things, and knew no such program."""
+        """Whether the shell failed to find ``submit``, which a command contained among other things."""
         unknown = result.exit_code == 127 or f"{COMMAND}: command not found" in result.output
         return self._config.harness_feedback > 0 and unknown and _IN_A_LINE.search(command) is not None
 
     async def submit(self, read: Callable[[], Awaitable[tuple[dict[str, str | bytes], str]]]) -> Submitted:
-        """Grade the files as they stand, or say that no submission is left.
+        """Grade the current files, or answer that no submission is left.
 
         Args:
-            read: Gives the files, and which ones were left out; see `Workspace.files`.
+            read: Reads the files; see `Workspace.files`.
 
         Raises:
             SandboxError: The machine failed; the submission has no result.
@@ -122,21 +121,20 @@ class Submissions:
 
         Args:
             files: What to grade.
-            notes: What the files do not say, such as which ones were left out.
-            seed: Of the tests' random stimuli; None for the official grading.
+            notes: For example which files were left out.
+            seed: Seed of the tests' random stimuli; None for the official grading.
 
         Raises:
             SandboxError: The machine failed; there is no score.
         """
-        options = {} if seed is None else {"seed": seed}
-        score = await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout, **options)
+        score = await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout, seed=seed)
         if notes:
             score = score.model_copy(update={"reason": "; ".join(part for part in (score.reason, notes) if part)})
         return score
 
     @property
     def _tested(self) -> bool:
-        """Whether the hidden tests are run at all."""
+        """Whether the hidden tests are run."""
         weights = getattr(self._grader, "weights", None)
         return not isinstance(weights, RewardWeights) or weights.simulate
 
@@ -154,19 +152,19 @@ class Submissions:
 
 
 def fraction(score: Score) -> float:
-    """The share of the tests that pass, 0 where nothing compiles or the checker was attacked."""
+    """The share of the tests that pass; 0 if nothing compiles or the grader was attacked."""
     if score.violations or not score.tests_total or not (score.compile or score.passed):
         return 0.0
     return score.tests_passed / score.tests_total
 
 
 def all_pass(score: Score, *, tested: bool = True) -> bool:
-    """Whether there is nothing left to tell."""
+    """Whether every check that was run passes."""
     return score.passed if tested else not (score.violations or failing(score, tested=False))
 
 
 def verdict(score: Score, *, tested: bool = True) -> str:
-    """What the agent reads about a grading: names alone.
+    """The agent's view of a grading: names only.
 
     Args:
         score: The grading.
@@ -183,7 +181,7 @@ def verdict(score: Score, *, tested: bool = True) -> str:
 
 
 def failing(score: Score, *, tested: bool = True) -> list[str]:
-    """The names of what fails: stages first, then tests. Of a test with parameters, in how many of its runs."""
+    """The names of what fails: stages first, then tests. For a test with parameters also how many of its runs fail."""
     stages = {"files (one is missing or empty)": score.format, "syntax": score.syntax, "interface": score.interface}
     if not tested:
         return [name for name, share in stages.items() if share < 1]
@@ -197,10 +195,10 @@ def failing(score: Score, *, tested: bool = True) -> list[str]:
 
 
 def plain_name(name: str) -> str:
-    """A test's own name, and before it its service where there are several.
+    """A test's own name, after its service if there are several.
 
-    Left out are the test's file and module, and its parameters, which are values of the hidden tests: of
-    ``direct: test_runner.py::test_top[8-255]/test_top.counts/step=3`` stays ``direct: counts``.
+    The file, the module and the parameters, which are values of the hidden tests, are left out:
+    ``direct: test_runner.py::test_top[8-255]/test_top.counts/step=3`` becomes ``direct: counts``.
     """
     service = re.match(r"[\w.-]+: ", name)
     rest = name[service.end() :] if service else name
@@ -213,13 +211,13 @@ def plain_name(name: str) -> str:
 
 
 def stimuli_seed(problem: Problem, episode_seed: int, number: int) -> int:
-    """The seed of one submission's stimuli. The problem's digest is in it, which no agent knows."""
+    """The seed of one submission's stimuli. It depends on the problem's digest, which no agent knows."""
     name = f"{problem.digest} {episode_seed} {number}".encode()
     return int.from_bytes(hashlib.sha256(name).digest()[:4], "big")
 
 
 def answer_time(seconds: float) -> float:
-    """When a submission is answered that took so many seconds: the first of 1, 2, 4, 8, … that is not earlier."""
+    """When to answer a submission that took `seconds`: after the first of 1, 2, 4, 8, … seconds that is enough."""
     answer = FIRST_ANSWER
     while answer < seconds:
         answer *= 2

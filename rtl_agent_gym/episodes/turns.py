@@ -21,53 +21,53 @@ NO_EXIT_CODE = -1
 
 @dataclass(frozen=True)
 class Opening:
-    """What the model reads first."""
+    """The prompt of an episode."""
 
     system: str
     user: str
     messages: list[Message]
     text: str
-    """System and user text as one, without the dialect's control tokens."""
+    """System and user text together, without the dialect's control tokens."""
     cut: tuple[str, ...] = ()
-    """What was left out of the prompt to fit its token budget; empty when nothing was."""
+    """The passages that were left out to fit the prompt's token budget."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn led to."""
+    """The outcome of one turn."""
 
     number: int
     action: Action
     results: tuple[CommandResult, ...] = ()
     outputs: tuple[str, ...] = ()
-    """What the model reads for each command, or nothing."""
+    """The text that the model reads for each command."""
     observation: str = ""
-    """The same in the dialect, as one text."""
+    """All of them as one text in the dialect."""
     stop_reason: StopReason | None = None
-    """Set on the last turn, as is `score`."""
+    """Set on the last turn, like `score`."""
     score: Score | None = None
     answer: Answer | None = None
-    """The files that were found in the completion, in an episode of one answer."""
+    """The files found in the completion; only with the workspace ``"answer"``."""
 
     @property
     def submissions(self) -> tuple[Submission, ...]:
-        """What was submitted and graded in this turn, in order."""
+        """The submissions of this turn, in order."""
         found = (result.submission for result in self.results if isinstance(result, Submitted))
         return tuple(submission for submission in found if submission is not None)
 
     @property
     def progress_reward(self) -> float:
-        """What this turn's submissions earned."""
+        """The reward of this turn's submissions."""
         return sum(submission.reward for submission in self.submissions)
 
     @property
     def reward(self) -> float:
-        """What this turn's submissions earned, and at the end the score's reward."""
+        """The reward of this turn's submissions, and on the last turn that of the score."""
         return self.progress_reward + (self.score.reward if self.score is not None else 0.0)
 
     @property
     def terminated(self) -> bool:
-        """Whether the agent itself ended the episode, as one answer always does."""
+        """Whether the agent itself ended the episode, as an answer always does."""
         return self.stop_reason == "completed" or self.answer is not None
 
     @property
@@ -76,9 +76,9 @@ class Turn:
         return self.stop_reason is not None and not self.terminated
 
     def info(self) -> dict[str, Any]:
-        """The ``info`` of the Gymnasium contract. For several commands in one turn, the last one's figures.
+        """The ``info`` of Gymnasium's `step`. After several commands in one turn, ``exit_code`` is the last one's.
 
-        Each value has one type in all turns, as vector environments need: ``exit_code`` is -1 after a time-out.
+        Each value has the same type in all turns, as vector environments need: ``exit_code`` is -1 after a time-out.
         """
         info: dict[str, Any] = {"turn": self.number, "action": self.action.kind}
         if self.results:

@@ -1,4 +1,4 @@
-"""Where the work of an episode is done: a shell in a sandbox, or the files of one answer."""
+"""Workspaces of an episode: a shell in a sandbox, or the files in an answer."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from .submissions import MISPLACED, Submissions
 from .turns import StopReason, Turn
 
 BROKEN = CommandResult("", None, restarted="the commands have ended the machine")
-"""The result of a command that broke the agent's machine, and of the commands after it."""
+"""The result of a command that broke the agent's sandbox, and of the commands after it."""
 
 _MOST_NAMED = 5
-"""Files that a reason names of those that were left out."""
+"""Left-out files that a score's reason names, at most."""
 
 
 class Workspace(Protocol):
-    """What an `Episode` asks of the place where its work is done."""
+    """The part of an `Episode` that runs completions and holds the files."""
 
     @property
     def sandbox(self) -> Sandbox | None:
-        """The agent's machine, while there is one."""
+        """The agent's sandbox, while there is one."""
         ...
 
     async def open(self) -> None:
-        """Make the workspace ready. Raises `SandboxError` where the machine fails."""
+        """Prepare the workspace. Raises `SandboxError` if the machine fails."""
         ...
 
     async def act(self, completion: Completion, number: int) -> Turn:
-        """Do what a completion asks for, in the turn of this number.
+        """Run what a completion asks for, in turn `number`.
 
-        `Turn.stop_reason` is set where the completion itself ends the episode.
+        `Turn.stop_reason` is set if the completion itself ends the episode.
 
         Raises:
             SandboxError: The machine failed.
@@ -48,7 +48,7 @@ class Workspace(Protocol):
         ...
 
     async def files(self) -> tuple[dict[str, str | bytes], str]:
-        """The files to be graded, and in words which ones were left out."""
+        """The files to be graded, and a note that names those left out."""
         ...
 
     async def close(self) -> None:
@@ -57,16 +57,16 @@ class Workspace(Protocol):
 
 
 class ShellWorkspace:
-    """A persistent shell in a sandbox, which is the workspace's own from `open` to `close`.
+    """A persistent shell in a sandbox, which the workspace owns from `open` to `close`.
 
     Args:
-        problem: Its files are put into the sandbox.
+        problem: Its files are written into the sandbox.
         config: The rules of the episode.
-        provider: Where the sandbox comes from.
-        renderer: Reads completions, and writes what commands returned.
-        submissions: Takes the commands that are submissions.
-        seed: Of the shell's ``$RANDOM``.
-        on_output: Called with commands' output as it comes.
+        provider: Creates the sandbox.
+        renderer: Reads completions, and writes observations.
+        submissions: Handles the command ``submit``.
+        seed: Seed of the shell's ``$RANDOM``.
+        on_output: Called with the output of commands while they run.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ShellWorkspace:
         self.sandbox: Sandbox | None = None
 
     async def open(self) -> None:
-        """Start the sandbox, and put the problem's files into it.
+        """Start the sandbox, and write the problem's files into it.
 
         Raises:
             SandboxError: No sandbox starts, after `EpisodeConfig.start_attempts`.
@@ -138,7 +138,7 @@ class ShellWorkspace:
         if self._broken or self.sandbox is None:
             return BROKEN
         try:
-            if self._submissions.takes(command):
+            if self._submissions.is_submission(command):
                 submitted = await self._submissions.submit(self.files)
                 if self._on_output is not None:
                     self._on_output(submitted.output.encode())
@@ -154,9 +154,9 @@ class ShellWorkspace:
             return BROKEN
 
     async def files(self) -> tuple[dict[str, str | bytes], str]:
-        """The files of the graded folders; none where the agent's commands have ended the sandbox.
+        """The files of the graded folders; none if the agent's commands have ended the sandbox.
 
-        The problem's own files come first: whatever else an agent leaves, they are graded.
+        The problem's own files are read first, so that they are graded however many others the agent leaves.
         """
         if self.sandbox is None:
             raise UsageError("the files of a shell are in its sandbox, which is not open")
@@ -176,10 +176,10 @@ class ShellWorkspace:
 
 
 class AnswerWorkspace:
-    """The files in one answer. It needs no sandbox but the grader's.
+    """The files in one answer, without a sandbox.
 
     Args:
-        problem: Its targets say which files to look for.
+        problem: Its targets are the files to look for.
         renderer: Reads completions.
     """
 
@@ -193,7 +193,7 @@ class AnswerWorkspace:
         """There is nothing to prepare."""
 
     async def act(self, completion: Completion, number: int) -> Turn:
-        """Take the files out of the answer. It ends the episode, whatever it says."""
+        """Find the files in the answer. Any answer ends the episode."""
         self._answer = read_answer(read_completion(completion, self._renderer).text, self._problem)
         action = Action("final" if self._answer.found else "malformed", text=completion.text)
         stop: StopReason = "max_tokens" if completion.cut_off else "completed" if self._answer.found else "parse_error"
@@ -208,7 +208,7 @@ class AnswerWorkspace:
 
 
 def read_completion(completion: Completion, renderer: Renderer) -> Action:
-    """What a completion asks for: read from its native turn, else from its token ids, else from its text."""
+    """Parse a completion: its native turn if it has one, else its token ids, else its text."""
     if completion.native is not None:
         return native_action(completion.native, truncated=completion.cut_off)
     if completion.token_ids is not None:
@@ -217,7 +217,7 @@ def read_completion(completion: Completion, renderer: Renderer) -> Action:
 
 
 def describe(result: CommandResult, timeout: float) -> str:
-    """A command's output as the model reads it, and below it in brackets what the output alone does not say.
+    """A command's output as the model reads it, with remarks in brackets below, such as the exit code.
 
     Args:
         result: What the command did.

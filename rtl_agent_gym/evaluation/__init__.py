@@ -1,4 +1,4 @@
-"""Many episodes with a policy, and their results. `evaluate` plays them."""
+"""`evaluate` plays many episodes with a policy and sums up their results."""
 
 from .config import EvaluationConfig, EvaluationRecord
 from .evaluate import Evaluation, evaluate

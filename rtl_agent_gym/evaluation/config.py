@@ -1,4 +1,4 @@
-"""What an evaluation plays, and the record of it that its folder keeps."""
+"""The configuration of an evaluation, and its record in the evaluation's folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .play import rules_for
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """What an evaluation plays, under which rules, and where its results go.
+    """The episodes of an evaluation, their rules, and the folder for the results.
 
     ::
 
@@ -44,44 +44,44 @@ class EvaluationConfig:
     """
 
     problems: str | Path | Sequence[Problem] = "bundled"
-    """A source as `load_problems` takes it, or the problems themselves."""
+    """A source for `load_problems`, or a list of problems. The next three options apply to a source."""
     ids: Sequence[str] | None = None
-    """Of a source, only the problems with these ids."""
+    """Only the problems with these ids."""
     categories: Sequence[str] | None = None
-    """Of a source, only the problems of these categories, such as ``cid003``."""
+    """Only the problems of these categories, such as ``cid003``."""
     difficulties: Sequence[str] | None = None
-    """Of a source, only the problems of these difficulties: ``easy``, ``medium``, ``hard``."""
+    """Only the problems of these difficulties: ``easy``, ``medium``, ``hard``."""
     policy: str = "golden"
-    """Who acts, by a name that `make_policy` takes. Not read where `evaluate` is given a policy."""
+    """Name of the policy, as in `make_policy`; not used if `evaluate` is given a policy."""
     model: ModelOptions = field(default_factory=ModelOptions)
-    """Sampling and connection of a policy that is made by its name."""
+    """Sampling and connection options of the policy that `policy` names."""
     renderer: str | Renderer = "qwen3"
-    """The model dialect, by name or made."""
+    """The model's dialect: its name or a `Renderer`."""
     episode: EpisodeConfig = field(default_factory=EpisodeConfig)
     """The rules of the episodes."""
     reward: Reward = "default"
-    """What is paid for: a preset's name, weights, or a function of a `Score`."""
+    """How the score becomes a reward: a preset's name, weights, or a function of a `Score`."""
     samples: int = 1
     """Episodes of each problem."""
     seed: int = 0
-    """Each episode's own seed is made of this, its problem and its sample number (`episode_seed`)."""
+    """Each episode's own seed is derived from this, its problem and its sample number (`episode_seed`)."""
     keep: bool = True
-    """Whether results and transcripts are kept in a folder; without, results are in memory alone and transcripts go to
-    `EpisodeConfig.transcript_dir`, if that is set."""
+    """Whether results and transcripts are saved in `folder`. If not, results are only in memory, and transcripts go to
+    `EpisodeConfig.transcript_dir` if that is set."""
     folder: Path | None = None
-    """That folder; None for one below ``runs/eval/``, named by the configuration."""
+    """Folder for results and transcripts; None for one below ``runs/eval/``, named by the configuration."""
     resume: bool = True
-    """Play only what the folder holds no verdict of. False refuses a folder that holds results."""
+    """Play only the episodes without a verdict in the folder. False refuses a folder that holds results."""
     concurrency: int = 8
     """Episodes at the same time."""
     gradings: int = os.cpu_count() or 2
-    """Gradings at the same time: more than there are processors would push simulations into their time limits."""
+    """Gradings at the same time; with more than there are processors, simulations would reach their time limits."""
     attempts: int = 3
-    """How often an episode is begun while the machine fails, before it is left without a verdict."""
+    """Attempts at an episode while the machine fails, before it is left without a verdict."""
     longest_pause: float = 30.0
-    """Seconds between two attempts, at most."""
+    """Upper bound on the seconds between two attempts."""
     cache: bool = True
-    """Whether gradings of equal files are kept on disk and used again."""
+    """Whether gradings are cached on disk and reused for equal files."""
 
     def __post_init__(self) -> None:
         for name in ("samples", "concurrency", "gradings", "attempts"):
@@ -90,18 +90,17 @@ class EvaluationConfig:
 
 
 class EvaluationRecord(BaseModel):
-    """``config.json`` of an evaluation's folder: all that its results depend on."""
+    """``config.json`` of an evaluation's folder: everything that its results depend on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     problems: str
-    """The source, as it was named."""
+    """The source."""
     digests: dict[str, str]
     """`Problem.digest` of each problem, by id, in order."""
     policy: str
     samples: int
-    """Episodes of each problem. The results do not depend on it, as each episode has its own seed: a run can be given
-    more of them."""
+    """Episodes of each problem. More can be added later, since each episode has its own seed."""
     seed: int = 0
     renderer: str
     max_turns: int
@@ -110,27 +109,27 @@ class EvaluationRecord(BaseModel):
     weights: str = "default"
     """The reward preset; other weights as JSON."""
     sampling: dict[str, Any] = {}
-    """Temperature and the like, for policies with a model."""
+    """Temperature and similar options, for policies with a model."""
     image: str = ""
-    """The simulation image's tag, which is a digest of what it is built from; empty where unknown."""
+    """The simulation image's tag, a digest of its sources; empty if unknown."""
     prompts: str = ""
-    """A digest of the system and user message of one problem; empty where unknown."""
+    """A digest of the system and user message of one problem; empty if unknown."""
     version: str = ""
-    """Of this package; empty where unknown."""
+    """This package's version; empty if unknown."""
     rules: dict[str, Any] = {}
-    """The other rules of the episodes, where they are not the defaults."""
+    """The other rules of the episodes that are not the defaults."""
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits that stand for all that the results depend on."""
-        unset = {"rules"} if not self.rules else set()  # as in folders of versions that did not have it
+        """Twelve hex digits that identify everything that the results depend on."""
+        unset = {"rules"} if not self.rules else set()  # for folders of versions that did not have it
         text = json.dumps(self.model_dump(mode="json", exclude={"samples"} | unset), sort_keys=True)
         return _digest(text)
 
     def differences(self, other: EvaluationRecord) -> list[str]:
-        """The fields in which the results of two configurations may differ, with both values.
+        """The fields that differ and may change the results, with both values.
 
-        The number of samples is none of them, and neither is what one of the two does not know.
+        The number of samples is not one of them, nor is a field that is unknown in one of the two.
         """
         mine, others = self.model_dump(mode="json", exclude={"samples"}), other.model_dump(mode="json")
         unknown = {name for name in ("image", "prompts", "version") if not (mine[name] and others[name])}
@@ -144,7 +143,7 @@ class EvaluationRecord(BaseModel):
 def make_record(
     config: EvaluationConfig, problems: Sequence[Problem], policy: Policy, renderer: Renderer, *, named: bool
 ) -> EvaluationRecord:
-    """The record of an evaluation of `problems`; `named` says that the policy was made by its name in `config`."""
+    """The record of an evaluation of `problems`; `named`: the policy was made from its name in `config`."""
     rules = config.episode
     return EvaluationRecord(
         problems=str(config.problems) if isinstance(config.problems, (str, Path)) else "given",
@@ -186,7 +185,7 @@ def _reward_name(reward: Reward) -> str:
 
 
 def prompts_digest(policy: Policy, renderer: Renderer, problem: Problem, rules: EpisodeConfig) -> str:
-    """Twelve hex digits that stand for the words around a problem: what an episode of this one begins with."""
+    """Twelve hex digits that identify the prompt of a problem's episodes."""
     system, user, _ = open_prompt(problem, rules_for(policy, rules), renderer)
     return _digest(f"{system}\0{user}")
 
@@ -196,7 +195,7 @@ def _digest(text: str) -> str:
 
 
 def sampling(policy: Policy) -> dict[str, Any]:
-    """The options of a policy with a model that its results depend on; of a script, a digest of its content."""
+    """The options of a model policy that its results depend on; for a script, a digest of its content."""
     if isinstance(policy, ScriptedPolicy):
         return {"script": hashlib.sha256(policy.path.read_bytes()).hexdigest()}
     options = getattr(policy, "options", None)
@@ -207,7 +206,7 @@ def sampling(policy: Policy) -> dict[str, Any]:
 
 
 def _without_port(address: str | None) -> str | None:
-    """A service's address as far as it says what is asked. A server that is started again has another port."""
+    """A service's address without its port, which changes when a server is restarted, and without its query."""
     if address is None:
         return None
     parts = urlsplit(address)
@@ -215,6 +214,6 @@ def _without_port(address: str | None) -> str | None:
 
 
 def default_folder(record: EvaluationRecord) -> Path:
-    """The folder of an evaluation that was given none: named by policy, problems and digest."""
-    words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{record.policy}-{Path(record.problems).name}").strip("-")
-    return Path("runs/eval") / f"{words[:60]}-{record.digest}"
+    """The default folder of an evaluation, named by policy, problems and digest."""
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{record.policy}-{Path(record.problems).name}").strip("-")
+    return Path("runs/eval") / f"{name[:60]}-{record.digest}"

@@ -1,11 +1,11 @@
-"""Many episodes at once, each result kept as soon as it is there.
+"""Play many episodes at once, and save each result when its episode ends.
 
 ::
 
     for every (sample, problem) without a result: Episode ── play ──► results.jsonl
 
-A killed run leaves complete lines. The same configuration on the same folder plays what is missing, each episode with
-the seed that it would have had, so the results are those of a run that was never killed.
+A killed run leaves complete lines. The same configuration with the same folder plays the missing episodes, each with
+the seed that it would have had, so the results are the same as without the interruption.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from .results import ResultsFile
 from .summary import Summary, summarise
 
 FAULTS_IN_A_ROW = 8
-"""Episodes that fail by the machine, without one that works between them, after which an evaluation gives up."""
+"""Consecutive episodes with a machine fault after which an evaluation gives up."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An evaluation that has been played."""
+    """A finished evaluation."""
 
     record: EvaluationRecord
-    """What it was of. Its `samples` are as many as were ever asked for in the folder."""
+    """Its configuration. `samples` is the highest number that was ever requested for the folder."""
     results: list[EpisodeResult]
     """One for each episode."""
     folder: Path | None
-    """Where they are kept."""
+    """The folder of the results; None if they were not saved."""
 
     @cached_property
     def summary(self) -> Summary:
@@ -69,23 +69,23 @@ async def evaluate(
     provider: SandboxProvider | None = None,
     grader: Grader | None = None,
 ) -> Evaluation:
-    """Play the episodes of an evaluation that its folder holds no verdict of.
+    """Play the episodes of an evaluation that have no verdict in its folder yet.
 
     Args:
-        config: What is played, and how.
-        policy: Who acts; None for the one that `config` names, which is closed at the end.
-        observer: Told how it goes.
-        provider: Where sandboxes come from; None for the event loop's own.
-        grader: Who scores; None for a `Scorer` by `EvaluationConfig.reward`, closed at the end.
+        config: What to play, and how.
+        policy: Plays the episodes; None for the policy that `config` names, which is closed at the end.
+        observer: Its functions are called as episodes proceed.
+        provider: Creates sandboxes; None for the event loop's own.
+        grader: Scores the files; None for a `Scorer` with `EvaluationConfig.reward`, closed at the end.
 
     Returns:
-        All results, those of earlier runs in the same folder included. The folder then holds ``summary.json`` and the
-        official runner's files too.
+        All results, including those of earlier runs in the same folder. Also writes ``summary.json`` and the official
+        runner's files into the folder.
 
     Raises:
         UsageError: No problem can be scored, the policy cannot play one of them, or the folder holds something else.
-            Found before any episode is played.
-        SandboxError: The machine fails again and again. What is finished is on disk.
+            Raised before any episode is played.
+        SandboxError: The machine fails repeatedly. Finished results are on disk.
     """
     observer = observer or Observer()
     problems = _scorable_problems(config, observer)
@@ -102,7 +102,9 @@ async def evaluate(
             folder = config.folder or default_folder(record)
             file = owned.enter_context(ResultsFile(folder, record, resume=config.resume))
         for problem in problems:
-            player.player(problem, episode_renderer(config.episode, renderer), 0)  # raises where it cannot play it
+            player.player(
+                problem, episode_renderer(config.episode, renderer), 0
+            )  # raises if it cannot play this problem
         if provider is None:
             lease = acquire()
             owned.push_async_callback(lease.release)
@@ -123,15 +125,15 @@ def _make_policy(config: EvaluationConfig) -> Policy:
 
 
 def _scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Problem]:
-    asked = config.problems
-    if isinstance(asked, (str, Path)):
-        asked = load_problems(asked, ids=config.ids, categories=config.categories, difficulties=config.difficulties)
-    problems, left = scorable(asked)
-    for problem, reason in left:
+    found, source = config.problems, "the given list"
+    if isinstance(found, (str, Path)):
+        source = str(found)
+        found = load_problems(found, ids=config.ids, categories=config.categories, difficulties=config.difficulties)
+    problems, left_out = scorable(found)
+    for problem, reason in left_out:
         observer.left_out(problem, reason)
     if not problems:
-        source = config.problems if isinstance(config.problems, (str, Path)) else "those given"
-        raise UsageError(f"no problem of {source} that was asked for can be scored here")
+        raise UsageError(f"no selected problem of {source} can be scored here")
     return problems
 
 
@@ -161,7 +163,7 @@ def _conclude(run: _Run, file: ResultsFile | None, record: EvaluationRecord) -> 
 
 
 class _BoundedGrader:
-    """A grader that few may use at once."""
+    """A grader with an upper bound on simultaneous gradings."""
 
     def __init__(self, grader: Grader, limit: int) -> None:
         self._grader, self._turn = grader, asyncio.Semaphore(limit)
@@ -176,7 +178,7 @@ class _BoundedGrader:
 
 @dataclass
 class _Run:
-    """The episodes of an evaluation, under way."""
+    """The state of an evaluation while its episodes are played."""
 
     config: EvaluationConfig
     rules: EpisodeConfig
@@ -197,7 +199,7 @@ class _Run:
             self.done = self.file.done
 
     def missing(self) -> Iterator[tuple[Problem, int]]:
-        """The episodes without a verdict; every problem's first one comes before any one's second."""
+        """The episodes without a verdict: first sample 0 of every problem, then sample 1, and so on."""
         for sample in range(self.config.samples):
             for problem in self.problems:
                 known = self.done.get((problem.id, sample))
@@ -215,7 +217,7 @@ class _Run:
         except BaseException:
             for worker in workers:
                 worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)  # their sandboxes are closed then
+            await asyncio.gather(*workers, return_exceptions=True)  # so that their sandboxes are closed
             raise
 
     async def _work(self, todo: Iterator[tuple[Problem, int]]) -> None:
@@ -242,7 +244,7 @@ class _Run:
             try:
                 result = await play(episode, self.policy, self.observer, seed=seed)
             except ServiceDown:
-                raise  # nothing that is asked of it would be answered
+                raise  # no other episode would get an answer either
             except SandboxError as error:
                 fault = error
                 self.observer.faulted(problem, sample, error)
@@ -261,7 +263,7 @@ class _Run:
     def _count_fault(self, error: SandboxError) -> None:
         self.faults_in_a_row += 1
         if self.faults_in_a_row >= FAULTS_IN_A_ROW:
-            what = f"{FAULTS_IN_A_ROW} episodes in a row failed by the machine, the last with: {error}"
+            message = f"{FAULTS_IN_A_ROW} episodes in a row failed by a machine fault, the last with: {error}"
             if self.file is not None:
-                what += f". What is finished is in {self.file.folder}; the same command goes on from there"
-            raise type(error)(what) from error
+                message += f". Finished results are in {self.file.folder}; the same command continues from there"
+            raise type(error)(message) from error

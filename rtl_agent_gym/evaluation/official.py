@@ -1,10 +1,10 @@
-"""Results in the files of the official CVDP runner, so that its reporter reads them.
+"""Results in the file formats of the official CVDP runner, for its reporter.
 
-One episode a problem gives ``raw_result.json`` and ``report.json`` in the folder itself. Several give ``sample_1/``,
-``sample_2/``, … with these two files each, and ``composite_report.json`` beside them.
+With one sample per problem, ``raw_result.json`` and ``report.json`` are in the folder itself. With several, each of
+``sample_1/``, ``sample_2/``, … has these two files, and ``composite_report.json`` is beside them.
 
-A problem's ``tests`` has one entry, the verdict of its harness: ``result`` 0 for passed, 1 for failed, as exit codes
-are. Episodes without a verdict are left out, as a machine's fault is no failed test.
+A problem's ``tests`` has one entry, the verdict of its harness: ``result`` 0 for passed, 1 for failed, like exit codes.
+Episodes without a verdict are left out, since a machine fault is not a failed test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ _REPORTED = ("hard", "medium", "easy")
 
 
 def raw_result(results: Sequence[EpisodeResult]) -> dict[str, Any]:
-    """The content of ``raw_result.json`` for one episode a problem: ``{id: {category, difficulty, tests, errors}}``."""
+    """The content of ``raw_result.json``: ``{id: {category, difficulty, tests, errors}}``.
+
+    Args:
+        results: At most one for each problem.
+    """
     raw: dict[str, Any] = {}
     for result in sorted(results, key=lambda result: result.key):
         if result.score is None:
@@ -45,7 +49,7 @@ def raw_result(results: Sequence[EpisodeResult]) -> dict[str, Any]:
 
 
 def report(raw: Mapping[str, Any], config: EvaluationRecord, *, timestamp: str) -> dict[str, Any]:
-    """The content of ``report.json`` made of a ``raw_result.json``."""
+    """The content of ``report.json``, from that of ``raw_result.json``."""
     counted: dict[str, dict[str, list[int]]] = defaultdict(lambda: {level: [0, 0] for level in DIFFICULTIES})
     logs: dict[str, list[dict[str, Any]]] = defaultdict(list)
     details: dict[str, list[dict[str, Any]]] = {"failing_tests": [], "passing_tests": []}
@@ -70,7 +74,7 @@ def report(raw: Mapping[str, Any], config: EvaluationRecord, *, timestamp: str) 
 
 
 def _counts(passed: int, failed: int) -> dict[str, float]:
-    """One test a problem, so tests and problems count the same."""
+    """Each problem has one test, so the counts of tests and problems are equal."""
     total = passed + failed
     share = 100 * passed / total if total else 0
     return {
@@ -96,7 +100,7 @@ def _metadata(config: EvaluationRecord, timestamp: str) -> dict[str, Any]:
 
 
 def write_official(folder: Path, results: Sequence[EpisodeResult], config: EvaluationRecord) -> list[Path]:
-    """Write the files into a run's folder; gives the reports, the one to hand to the reporter last."""
+    """Write the files into a run's folder. Returns the reports; the last one is for the official reporter."""
     timestamp = time.strftime("%Y-%m-%d %H:%M:%S")
     reports: list[Path] = []
     samples: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""A policy plays an episode."""
+"""Play one episode with a policy."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ def _ignore(*_: object) -> None:
 
 @dataclass
 class Observer:
-    """Told what happens, as it happens. Give the functions that are of interest."""
+    """Functions that are called while episodes are played; set those of interest."""
 
     left_out: Callable[[Problem, str], None] = _ignore
     """A problem that cannot be scored here, and why."""
     started: Callable[[Path | None, int, list[EpisodeResult]], None] = _ignore
-    """An evaluation begins: its folder, the episodes asked for, and the verdicts that are there already."""
+    """An evaluation begins: its folder, the number of episodes, and the results that exist already."""
     begun: Callable[[Problem, int], None] = _ignore
     """An episode begins: problem and sample."""
     opening: Callable[[Opening], None] = _ignore
     """Its prompt."""
     completion: Callable[[int, Completion], None] = _ignore
-    """The policy's turn, counted from 1."""
+    """The number of a turn, from 1, and the policy's completion."""
     output: Callable[[bytes], None] = _ignore
-    """What a command prints, as it prints it."""
+    """Output of a command, while it runs."""
     turn: Callable[[Turn], None] = _ignore
-    """What the turn led to."""
+    """The outcome of the turn."""
     faulted: Callable[[Problem, int, SandboxError], None] = _ignore
-    """The machine failed in an episode; it is tried again, or given up when its attempts are used up."""
+    """The machine failed in an episode, which is retried unless its attempts are used up."""
     finished: Callable[[EpisodeResult], None] = _ignore
-    """A result is there, and on disk."""
+    """A result was saved."""
 
 
 def rules_for(policy: Policy, rules: EpisodeConfig) -> EpisodeConfig:
-    """The rules of an episode as a policy needs them: a chat service with tools teaches its own form of calls."""
+    """The rules for a policy: the prompt does not teach the dialect to a chat service that has tools of its own."""
     return replace(rules, teach_dialect=False) if getattr(policy, "native_tools", False) else rules
 
 
@@ -56,9 +56,9 @@ async def play(
 
     Args:
         episode: Not yet started.
-        policy: Who acts.
-        observer: Told of the opening and the turns.
-        seed: What the player draws from.
+        policy: Plays the episode.
+        observer: Its functions for the opening and the turns are called.
+        seed: Random seed of the player.
 
     Raises:
         SandboxError: The machine failed, or the service behind the policy; the episode has no score.
@@ -78,7 +78,7 @@ async def play(
         score: Score | None = None
         stop_reason: StopReason | None = None
         while stop_reason is None:
-            asked = time.monotonic()
+            waiting_since = time.monotonic()
             try:
                 completion = await player.act(messages)
             except (SandboxError, UsageError) as error:
@@ -87,10 +87,10 @@ async def play(
             if completion is None:
                 stop_reason, score = "max_tokens", await episode.finish("max_tokens")
                 break
-            acting += time.monotonic() - asked
-            prompt_tokens = _plus(prompt_tokens, completion.prompt_tokens)
+            acting += time.monotonic() - waiting_since
+            prompt_tokens = _add(prompt_tokens, completion.prompt_tokens)
             ids = completion.token_ids
-            output_tokens = _plus(output_tokens, completion.output_tokens if ids is None else len(ids))
+            output_tokens = _add(output_tokens, completion.output_tokens if ids is None else len(ids))
             observer.completion(len(episode.turns) + 1, completion)
             turn = await episode.step(completion)
             observer.turn(turn)
@@ -117,5 +117,5 @@ async def play(
         )
 
 
-def _plus(total: int | None, more: int | None) -> int | None:
+def _add(total: int | None, more: int | None) -> int | None:
     return total if more is None else (total or 0) + more

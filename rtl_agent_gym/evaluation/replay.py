@@ -1,8 +1,8 @@
-"""A recorded episode, run again: does the machine answer as it did?
+"""Run a recorded episode again and compare it with the record.
 
-The recorded completions are played into a fresh sandbox under the recorded rules and prompt. Each turn's reading, exit
-codes, submissions and observation, and at the end the score, are compared with the record, but for what `volatile`
-declares. What was submitted is graded again.
+The recorded completions are played in a fresh sandbox under the recorded rules and prompt. For each turn, the parsed
+action, exit codes, submissions and observation are compared with the record, and at the end the score; values that
+`volatile` lists are ignored. Submissions are graded again.
 """
 
 from __future__ import annotations
@@ -28,49 +28,49 @@ from ..sandboxes import CommandResult, Sandbox, SandboxProvider
 from ..scoring import RewardWeights
 from ..scoring.score import Score
 from ..transcripts import CommandRecord, Transcript, TurnRecord
-from .volatile import settle
+from .volatile import mask_volatile
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where the two first differ."""
+    """The first difference between the record and the replay."""
 
     turn: int | None
     """1-based; None for the score."""
     what: str
     """``reading``, ``exit``, ``submission``, ``observation``, ``length`` or ``score``."""
     diff: str
-    """A unified diff from the record to the replay, volatile things replaced by their placeholders."""
+    """A unified diff from the record to the replay, with placeholders for volatile values."""
 
 
 @dataclass
 class Replay:
-    """What a replay found."""
+    """The result of a replay."""
 
     path: Path
     problem_id: str
     recorded_turns: int
-    """Turns that the record holds."""
+    """Turns in the record."""
     compared_turns: int = 0
-    """Turns that were played again and compared."""
+    """Turns that were replayed and compared."""
     score_compared: bool = False
-    """Whether the record holds a score, and it was compared."""
+    """Whether a score was recorded and compared."""
     divergence: Divergence | None = None
-    """The first difference; None where there is none."""
+    """The first difference; None if there is none."""
     notes: list[str] = field(default_factory=list)
-    """What is unlike the recorded run from the start, or missing in the record."""
+    """Other conditions than in the recorded run, and missing parts of the record."""
 
     @property
     def identical(self) -> bool:
-        """Whether everything that could be compared is equal."""
+        """Whether everything that was compared is equal."""
         return self.divergence is None
 
 
 def recorded_weights(transcript: Transcript) -> RewardWeights | None:
-    """The reward weights of the recorded run; None where the record does not say.
+    """The reward weights of the recorded run; None if they were not recorded.
 
     Raises:
-        TranscriptError: What it says are no weights.
+        TranscriptError: The recorded weights are invalid.
     """
     found = transcript.header.options.get("weights")
     if found is None:
@@ -90,17 +90,17 @@ async def replay(
     grader: Grader,
     renderer: Renderer,
 ) -> Replay:
-    """Run a recorded episode again and compare, up to the first divergence.
+    """Run a recorded episode again and compare, up to the first difference.
 
     Args:
         transcript: The record.
-        problem: The one that was played.
-        provider: Where the fresh sandbox comes from.
-        grader: Scores at the end, as the record's grader did.
-        renderer: The recorded dialect; its text side is enough.
+        problem: The recorded episode's problem.
+        provider: Creates the fresh sandbox.
+        grader: Scores the files, like the recorded run's grader.
+        renderer: The recorded dialect; it needs no vocabulary.
 
     Raises:
-        UsageError: The problem is another one.
+        UsageError: The transcript is of another problem.
         SandboxError: The machine failed.
     """
     async with _started(transcript, problem, provider, grader, renderer) as (episode, report):
@@ -116,7 +116,7 @@ async def replay(
             return report
         score = episode.turns[-1].score if episode.turns else None
         if score is None:
-            # The recorded episode was ended from outside after this turn, as by a token budget.
+            # The recorded episode was ended early after this turn, for example by a token budget.
             stop = transcript.end.stop_reason if transcript.end is not None else "max_tokens"
             score = await episode.finish(stop if stop in get_args(StopReason) else "max_tokens")  # type: ignore[arg-type]
         report.score_compared = True
@@ -134,13 +134,13 @@ async def replayed_to(
     grader: Grader,
     renderer: Renderer,
 ) -> AsyncIterator[tuple[Replay, Sandbox]]:
-    """The sandbox as it was before a turn, and how the turns up to there compared.
+    """Replay up to a turn; gives the comparison so far and the sandbox in that state. See `replay`.
 
     Args:
-        turn: 1-based; its own commands are not run. One more than there are turns gives the state at the end.
+        turn: 1-based; its own commands are not run. The number of turns plus one gives the state at the end.
 
     Raises:
-        UsageError: The record has no such turn, or it is of a single-turn episode.
+        UsageError: The record has no such turn, or is of a single-turn episode.
     """
     if _rules(transcript, problem).workspace == "answer":
         raise UsageError(f"{transcript.path} is a single-turn episode, which has no shell to hand over")
@@ -153,7 +153,7 @@ async def replayed_to(
             if episode.over:
                 break
             if record is transcript.turns[-1] and transcript.end is not None:
-                # The last turn would end the episode, which grades it; only its commands are wanted here.
+                # The last turn would end the episode and grade the files; here only its commands are needed.
                 await _run_commands(sandbox, record, episode.config)
                 break
             await _step(episode, record, report)
@@ -164,7 +164,7 @@ async def replayed_to(
 async def _started(
     transcript: Transcript, problem: Problem, provider: SandboxProvider, grader: Grader, renderer: Renderer
 ) -> AsyncIterator[tuple[Episode, Replay]]:
-    """An episode under the recorded rules, prompt and seed; what differs from the start is noted."""
+    """A started episode with the recorded rules, prompt and seed; the report notes conditions that differ."""
     header, end, rules = transcript.header, transcript.end, _rules(transcript, problem)
     report = Replay(transcript.path, problem.id, len(transcript.turns))
     if problem.digest != header.problem_digest:
@@ -174,10 +174,10 @@ async def _started(
         )
     if end is None:
         report.notes.append(
-            f"the file was cut off after turn {len(transcript.turns)}, as by a crash; what is there is compared"
+            f"the file was cut off after turn {len(transcript.turns)}, for example by a crash; the rest is compared"
         )
     elif end.error:
-        report.notes.append(f"the recorded episode ended by a fault of the machine and has no score: {end.error}")
+        report.notes.append(f"the recorded episode ended with a machine fault and has no score: {end.error}")
     async with Episode(
         problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=header.seed
     ) as episode:
@@ -205,17 +205,17 @@ def _rules(transcript: Transcript, problem: Problem) -> EpisodeConfig:
 
 
 def _rewards_compare(report: Replay, transcript: Transcript, grader: Grader) -> bool:
-    """Whether the grader makes rewards by the recorded weights; noted where it does not, or where nobody knows."""
+    """Whether the grader uses the recorded weights. If not, or if they are unknown, the report gets a note."""
     recorded = recorded_weights(transcript)
     if transcript.score is None or (recorded is not None and recorded == getattr(grader, "weights", recorded)):
         return True
-    why = "were made by other weights" if recorded is not None else "are of weights that the record does not name"
-    report.notes.append(f"the recorded rewards {why}, so rewards are not compared")
+    why = "other weights" if recorded is not None else "weights that were not recorded"
+    report.notes.append(f"the recorded rewards were computed with {why}, so rewards are not compared")
     return False
 
 
 async def _step(episode: Episode, record: TurnRecord, report: Replay) -> None:
-    """Play a recorded turn again and compare it."""
+    """Replay a recorded turn and compare it."""
     turn = await episode.step(Completion(record.completion, cut_off=record.cut_off, native=record.native))
     report.compared_turns += 1
     report.divergence = report.divergence or compare_turn(record, turn)
@@ -229,8 +229,8 @@ async def _run_commands(sandbox: Sandbox, record: TurnRecord, rules: EpisodeConf
 
 
 def compare_turn(record: TurnRecord, turn: Turn) -> Divergence | None:
-    """The first thing in which a turn differs from its record."""
-    before, after = settle(record.observation), settle(turn.observation)
+    """The first difference between a turn and its record."""
+    before, after = mask_volatile(record.observation), mask_volatile(turn.observation)
     views = {
         "reading": (
             _pretty({"action": record.action, "commands": [command.command for command in record.commands]}),
@@ -261,29 +261,29 @@ def _end(command: CommandRecord | CommandResult, truncated: bool) -> dict[str, A
 
 
 def _submissions(record: TurnRecord, turn: Turn) -> tuple[str, str]:
-    """What was graded during a turn, recorded and now."""
+    """The submissions of a turn: recorded, and now."""
     was = [command.submission for command in record.commands if command.submission is not None]
     now = [submission_record(submission) for submission in turn.submissions]
     before, after = ([submission.model_dump(mode="json") for submission in found] for found in (was, now))
     for one, other in zip(before, after, strict=False):
         one["score"], other["score"] = _comparable(one["score"], other["score"])
-    return settle(_pretty(before)), settle(_pretty(after))
+    return mask_volatile(_pretty(before)), mask_volatile(_pretty(after))
 
 
 def compare_scores(recorded: dict[str, Any], score: Score, *, rewards: bool = True) -> Divergence | None:
-    """The score's differences; what it took to find out is not compared, nor the rewards where `rewards` is false."""
+    """The difference of two scores, without times and retries, and without rewards if `rewards` is false."""
     was, now = _comparable(recorded, score.model_dump(mode="json"))
     if not rewards:
         for score_fields in (was, now):
             score_fields.pop("reward", None)
-    before, after = settle(_pretty(was)), settle(_pretty(now))
+    before, after = mask_volatile(_pretty(was)), mask_volatile(_pretty(now))
     return Divergence(None, "score", _diff(before, after)) if before != after else None
 
 
 def _comparable(was: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields of two scores that can be compared."""
     ignored = {"seconds", "cached", "retries"}
-    # A field that an older version did not measure says nothing about the design.
+    # Fields that only one of two versions measures are skipped.
     both = [name for name in was if name not in ignored and name in now]
     return {name: was[name] for name in both}, {name: now[name] for name in both}
 

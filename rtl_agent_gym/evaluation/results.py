@@ -1,7 +1,7 @@
-"""The results of an evaluation in its folder: a line for each finished episode.
+"""The results of an evaluation in its folder: one line for each finished episode.
 
 The folder holds ``config.json``, ``results.jsonl`` and ``transcripts/``, and after the last episode ``summary.json``
-and the official runner's files. A crash can cut off the last line of ``results.jsonl``, which is then dropped.
+and the official runner's files. If a crash cut off the last line of ``results.jsonl``, that line is dropped.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pydantic import ValidationError
 
 from ..errors import TranscriptError, UsageError, cannot_write
 from .config import EvaluationRecord
-from .outcome import EpisodeResult as EpisodeResult
+from .outcome import EpisodeResult
 
 
 def read_results(folder: Path) -> list[EpisodeResult]:
-    """The results of a run, one an episode: where an episode was run again after a fault, its last.
+    """The results of a run, one for each episode: the latest, if an episode was repeated after a fault.
 
     Raises:
-        TranscriptError: The file cannot be read, or a line before the last is no result.
+        TranscriptError: The file cannot be read, or a complete line is not a result.
     """
     path = folder / "results.jsonl"
     try:
@@ -44,7 +44,7 @@ def read_config(folder: Path) -> EvaluationRecord:
     """The configuration of a run.
 
     Raises:
-        TranscriptError: There is none, or it was written by another version.
+        TranscriptError: It is missing, or was written by another version.
     """
     path = folder / "config.json"
     try:
@@ -60,17 +60,17 @@ def read_config(folder: Path) -> EvaluationRecord:
 class ResultsFile:
     """Appends results, each flushed before the call returns. Closed by `close` or at the end of a ``with`` block.
 
-    Owns ``results.jsonl`` and a lock on it, which ends with the process however that ends. A folder that holds
-    something else is left as it is.
+    Owns ``results.jsonl`` and a lock on it, which the system releases when the process ends. A folder that holds
+    something else is not changed.
 
     Args:
         folder: The evaluation's folder.
-        record: The evaluation; kept as ``config.json``.
+        record: The evaluation; saved as ``config.json``.
         resume: Whether the folder may hold results already.
 
     Raises:
-        UsageError: The folder holds another evaluation or another kind of run, another process is at it, or it cannot
-            be written to.
+        UsageError: The folder holds another evaluation or another kind of run, another process uses it, or it cannot be
+            written to.
         SandboxError: The disk is full.
     """
 
@@ -84,13 +84,13 @@ class ResultsFile:
             raise cannot_write("--out", folder, error) from error
         try:
             self._lock()
-            self.record = self._keep(record)
-            """The evaluation, with as many samples as were ever asked for."""
+            self.record = self._save(record)
+            """The evaluation, with the highest number of samples that was ever requested."""
             self._drop_cut_line()
             self.done = {result.key: result for result in read_results(folder)}
-            """The results so far, by `EpisodeResult.key`."""
+            """Results so far, by `EpisodeResult.key`."""
             if self.done and not resume:
-                raise UsageError(f"{folder} holds results already; resume, or name another folder")
+                raise UsageError(f"{folder} holds results already; resume, or choose another folder")
         except BaseException:
             self._file.close()
             raise
@@ -106,11 +106,11 @@ class ResultsFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(
-                f"{self.folder}: another process is running this evaluation; wait, or name another --out"
+                f"{self.folder}: another process is running this evaluation; wait, or choose another --out"
             ) from error
 
     def _check(self, record: EvaluationRecord) -> EvaluationRecord | None:
-        """The record that is there already, if it is of the same evaluation."""
+        """The record in the folder, or None. Raises `UsageError` if it is not of the same evaluation."""
         try:
             if not (self.folder / "config.json").exists():
                 return None
@@ -120,16 +120,17 @@ class ResultsFile:
             known = read_config(self.folder)
         except TranscriptError as error:
             raise UsageError(
-                f"{self.folder} holds something else than an evaluation of this version ({error}); name another --out"
+                f"{self.folder} holds something else than an evaluation of this version ({error}); choose another --out"
             ) from error
         if changed := record.differences(known):
             raise UsageError(
                 f"{self.folder} holds results of another evaluation, which differs in {', '.join(changed)}; "
-                "name another --out"
+                "choose another --out"
             )
         return known
 
-    def _keep(self, record: EvaluationRecord) -> EvaluationRecord:
+    def _save(self, record: EvaluationRecord) -> EvaluationRecord:
+        """Write ``config.json`` unless the one in the folder has as many samples; returns what it then holds."""
         known = self._check(record)
         if known is not None and known.samples >= record.samples:
             return known
@@ -144,7 +145,7 @@ class ResultsFile:
         return kept
 
     def _drop_cut_line(self) -> None:
-        """A line without its end was being written when the process was killed."""
+        """Drop a last line without a line end: the process was killed while it wrote that line."""
         self._file.seek(0)
         data = self._file.read()
         end = data.rfind(b"\n") + 1
@@ -152,7 +153,7 @@ class ResultsFile:
             self._file.truncate(end)
 
     def append(self, result: EpisodeResult) -> None:
-        """Write one result. Raises `SandboxError` where the disk takes no more."""
+        """Write one result. Raises `SandboxError` if the disk is full."""
         try:
             self._file.write(result.model_dump_json().encode() + b"\n")
             self._file.flush()
@@ -161,6 +162,6 @@ class ResultsFile:
         self.done[result.key] = result
 
     def close(self) -> None:
-        """Close the file and give up the lock. Idempotent."""
-        with contextlib.suppress(OSError):  # `append` has reported what could not be written
+        """Close the file, which releases the lock. Idempotent."""
+        with contextlib.suppress(OSError):  # `append` has raised for what could not be written
             self._file.close()

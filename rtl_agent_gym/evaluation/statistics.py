@@ -1,4 +1,4 @@
-"""pass@k without bias, how sure one can be of it, and whether two runs differ."""
+"""Unbiased pass@k with confidence intervals, and a test of whether two runs differ."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Estimate:
     high: float
     """Its upper end."""
     problems: int
-    """How many it is the mean of."""
+    """Number of problems."""
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
-    """The chance that one of `k` episodes passes, drawn without replacement from `samples` of which `passed` did.
+    """The probability that at least one of `k` episodes passes, drawn without replacement from `samples`.
 
-    This is the unbiased estimator of "k fresh episodes, at least one passes"; 1 - (1 - passed/samples)**k is not.
+    This is the unbiased estimator of the same for `k` new episodes; 1 - (1 - passed/samples)**k is biased.
 
     >>> pass_at_k(5, 1, 1), pass_at_k(5, 1, 5), pass_at_k(4, 2, 2)
     (0.2, 1.0, 0.8333333333333334)
@@ -42,21 +42,21 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
 
 @dataclass(frozen=True)
 class Paired:
-    """One run against another on the problems that both have played."""
+    """Two runs compared on the problems that both have played."""
 
     difference: float
-    """The other run's pass rate minus the first one's, means over the problems."""
+    """The other run's pass rate minus the first run's, as means over the problems."""
     low: float
     """Lower end of the difference's interval."""
     high: float
     """Its upper end."""
     p_value: float
-    """How often chance alone makes a difference at least as large, were both runs equally good on each problem."""
+    """Probability of at least this difference if both runs were equally good on each problem."""
     problems: int
 
 
 def wilson(passed: float, total: int) -> tuple[float, float]:
-    """Wilson's interval for a share of which `passed` of `total` draws are known. It never has width 0.
+    """Wilson's confidence interval for a share, from `passed` of `total` draws. Its width is never 0.
 
     >>> tuple(round(end, 3) for end in wilson(2, 5))
     (0.118, 0.769)
@@ -73,14 +73,14 @@ def wilson(passed: float, total: int) -> tuple[float, float]:
 def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -> Estimate:
     """pass@k as a mean over problems, with its interval.
 
-    One problem: Wilson's interval of its pass rate, taken to pass@k. Several: a hierarchical bootstrap, which draws
-    problems and, of each, as many episodes as it has. Where all episodes came out alike nothing varies to be drawn
-    from, and the interval is Wilson's over the problems.
+    For one problem: Wilson's interval of its pass rate, converted to pass@k. For several: a hierarchical bootstrap,
+    which draws problems, and for each drawn problem as many episodes as it has. If all episodes passed or all failed, a
+    bootstrap would see no variation, so the interval is Wilson's over the problems.
 
     Args:
-        verdicts: For each problem how many episodes passed, of how many; at least `k` of each.
-        k: Of pass@k.
-        seed: Of the bootstrap.
+        verdicts: For each problem: the number of episodes that passed, and of all its episodes (at least `k`).
+        k: The k of pass@k.
+        seed: Random seed of the bootstrap.
     """
     if not verdicts:
         raise ValueError("no problems to take the mean of")
@@ -93,13 +93,19 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
         low, high = wilson(value * len(verdicts), len(verdicts))
         return Estimate(value, low, high, len(verdicts))
     means = _resampled(verdicts, k, np.random.default_rng(seed))
+    low, high = _interval(means)
+    return Estimate(value, low, high, len(verdicts))
+
+
+def _interval(means: NDArray[np.float64]) -> tuple[float, float]:
+    """The middle share `CONFIDENCE` of resampled means."""
     tail = (1.0 - CONFIDENCE) / 2
     low, high = np.quantile(means, [tail, 1.0 - tail])
-    return Estimate(value, float(low), float(high), len(verdicts))
+    return float(low), float(high)
 
 
 def _resampled(verdicts: Sequence[tuple[int, int]], k: int, draw: np.random.Generator) -> NDArray[np.float64]:
-    """`RESAMPLES` means of pass@k, each over problems and episodes drawn anew."""
+    """`RESAMPLES` means of pass@k, each over newly drawn problems and episodes."""
     passed, total = (np.asarray(column, dtype=np.int64) for column in zip(*verdicts, strict=True))
     table = np.zeros((int(total.max()) + 1, int(total.max()) + 1))  # pass@k by total and passed
     for number in set(total.tolist()):
@@ -113,18 +119,18 @@ def _resampled(verdicts: Sequence[tuple[int, int]], k: int, draw: np.random.Gene
 def compare(
     first: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]], *, seed: int = 0
 ) -> Paired | None:
-    """Whether two runs differ on the problems that both have.
+    """Compare two runs on the problems that both have, with a paired permutation test.
 
-    The test permutes: within each problem the episodes of both runs are shuffled and dealt out again, which changes
-    nothing if neither run is better there. With one episode a problem it is McNemar's test, with one problem Fisher's.
+    Within each problem the episodes of both runs are shuffled and split again, which changes nothing on average if the
+    runs are equally good. With one episode per problem this is McNemar's test, with one problem Fisher's.
 
     Args:
-        first: For each problem how many episodes passed, of how many (1 or more).
-        other: The same of the other run.
-        seed: Of the permutations and of the interval's bootstrap.
+        first: For each problem: the number of episodes that passed, and of all its episodes (at least 1).
+        other: The same for the other run.
+        seed: Random seed of the permutations and of the interval's bootstrap.
 
     Returns:
-        None where they share no problem.
+        None if they share no problem.
     """
     shared = sorted(first.keys() & other.keys())
     if not shared:
@@ -142,16 +148,15 @@ def compare(
     problems = draw.integers(0, len(shared), size=(RESAMPLES, len(shared)))
     mine = draw.binomial(total[problems], (passed / total)[problems]) / total[problems]
     theirs = draw.binomial(others_total[problems], (others_passed / others_total)[problems]) / others_total[problems]
-    tail = (1.0 - CONFIDENCE) / 2
-    low, high = np.quantile((theirs - mine).mean(axis=1), [tail, 1.0 - tail])
-    return Paired(difference, float(low), float(high), (1 + as_far) / (1 + RESAMPLES), len(shared))
+    low, high = _interval((theirs - mine).mean(axis=1))
+    return Paired(difference, low, high, (1 + as_far) / (1 + RESAMPLES), len(shared))
 
 
 def pass_curve(verdicts: Mapping[str, Sequence[bool]]) -> dict[int, Estimate]:
-    """pass@1, 2, … up to the most episodes any problem has, each over the problems that have enough.
+    """pass@k for k from 1 to the highest number of episodes of a problem, each over the problems that have k or more.
 
     Args:
-        verdicts: For each problem whether each of its episodes passed.
+        verdicts: For each problem: whether each of its episodes passed.
     """
     counts = [(sum(of_problem), len(of_problem)) for of_problem in verdicts.values()]
     most = max((total for _, total in counts), default=0)

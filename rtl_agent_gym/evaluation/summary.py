@@ -1,4 +1,4 @@
-"""An evaluation summed up."""
+"""Sum up the results of an evaluation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STAGES = ("format", "syntax", "interface", "compile")
 
 @dataclass(frozen=True)
 class Rates:
-    """Of a set of episodes with a verdict."""
+    """Rates over a set of episodes with a verdict."""
 
     problems: int
     episodes: int
     format: float
-    """Share of the episodes whose target files are all there; `syntax`, `interface` and `compile` likewise."""
+    """Share of the episodes in which this stage fully succeeds; `syntax`, `interface` and `compile` likewise."""
     syntax: float
     interface: float
     compile: float
@@ -30,23 +30,23 @@ class Rates:
     tests: float
     """Mean share of the hidden tests that pass."""
     reward: float
-    """Mean."""
+    """Mean reward."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What the episodes took, means an episode unless named otherwise. Faulted episodes are left out."""
+    """Turns, tokens and time, as means per episode unless stated otherwise. Faulted episodes are left out."""
 
     turns: float
     malformed: float
     prompt_tokens: float | None
     output_tokens: float | None
     tokens_per_turn: float | None
-    """Written tokens."""
+    """Tokens written per turn."""
     seconds: float
     acting_seconds: float
     total_seconds: float
-    """Of all episodes together, as if one after the other."""
+    """Sum over all episodes."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +54,24 @@ class Summary:
     """The results of an evaluation."""
 
     episodes: int
-    """Asked for."""
+    """Requested episodes."""
     finished: int
-    """With a verdict."""
+    """Episodes with a verdict."""
     passed: int
     faults: int
-    """Without one: the machine failed. They count in nothing else here."""
+    """Episodes without a verdict, since the machine failed. They are not included in the rates."""
     retries: int
-    """Times an episode or a grading was begun anew because the machine failed."""
+    """How often an episode or a grading was restarted because the machine failed."""
     pass_at: dict[int, Estimate]
     overall: Rates | None
     by_category: dict[str, Rates]
     by_difficulty: dict[str, Rates]
     causes: dict[str, int]
-    """Why episodes did not pass; see `results.Cause`."""
+    """Why episodes did not pass; see `outcome.Cause`."""
     cost: Cost | None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """The summary as data for JSON."""
         plain = asdict(self)
         plain["pass_at"] = {str(k): value for k, value in plain["pass_at"].items()}
         return plain
@@ -81,8 +81,8 @@ def summarise(results: Sequence[EpisodeResult], *, episodes: int | None = None) 
     """Sum up results.
 
     Args:
-        results: One an episode.
-        episodes: How many were asked for; None for as many as there are results.
+        results: One for each episode.
+        episodes: The number of requested episodes; None for the number of results.
     """
     scored = sorted((result for result in results if result.score is not None), key=lambda result: result.key)
     verdicts: dict[str, list[bool]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""What two runs of the same commands may differ in, as a list of patterns; everything else must be equal.
+"""Patterns of the values that may differ between two runs of the same commands; everything else must be equal.
 
-A pattern is as narrow as its kind of value allows: a number in a simulation's output, a register's value or a count
-must never hide behind one. Each has an example, which the tests hold it to.
+Each pattern is as narrow as possible: it must never match a number in a simulation's output, a register's value or a
+count. Each has an example, which a test checks.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ class Volatile:
     """One kind of value that changes from run to run."""
 
     name: str
-    """What it is."""
+    """The kind of value."""
     pattern: re.Pattern[str]
-    """Finds it; a group named ``keep`` before it stays."""
+    """Matches it; a group named ``keep`` before it is kept."""
     example: str
-    """A text that it is found in."""
+    """A text in which the pattern matches."""
 
     @property
     def placeholder(self) -> str:
-        """What stands in its place in a comparison."""
+        """The text that replaces it in a comparison."""
         return f"<{self.name}>"
 
 
@@ -78,11 +78,11 @@ VOLATILE: tuple[Volatile, ...] = (
         "/tmp/tmp.Qx3vK2a8Zd",
     ),
 )
-"""Every kind there is, in the order in which they are replaced."""
+"""All kinds, in the order in which they are replaced."""
 
 
-def settle(text: str) -> str:
-    """`text` with a placeholder for everything volatile, fit to be compared."""
+def mask_volatile(text: str) -> str:
+    """`text` with a placeholder for each volatile value, ready to be compared."""
     for kind in VOLATILE:
         keep = r"\g<keep>" if "keep" in kind.pattern.groupindex else ""
         text = kind.pattern.sub(keep + kind.placeholder, text)

@@ -1,14 +1,14 @@
-"""The words that an agent starts with.
+"""The system and user messages of an episode.
 
-They are text files beside this module, templates in jinja2's syntax. For work in a shell:
+They are jinja2 templates in text files beside this module. For work in a shell:
 
-- ``system.md`` teaches the tool, the work folder, the interface and the way to work;
-- ``user.md`` puts a problem's task, its files and its targets together;
-- ``submit.md`` describes the command ``submit``, where an episode has it;
-- ``dialect_<family>.md`` says what one family of models must know of its own way to call.
+- ``system.md`` explains the tool, the work folder, the interface and how to work;
+- ``user.md`` holds a problem's task, its files and its targets;
+- ``submit.md`` describes the command ``submit``, in episodes that have it;
+- ``dialect_<family>.md`` explains how one family of models calls the tool.
 
-For one answer: ``single_turn.md`` is the system message, and ``single_turn_user.md`` holds the task and the given
-files. None of them says how the work is judged.
+For one answer: ``single_turn.md`` is the system message, and ``single_turn_user.md`` holds the task and the problem's
+files. None of them tells how the work is scored.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from importlib import resources
 
 from jinja2 import Environment, StrictUndefined
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.renderers.protocol import MAX_CALLS
+from ..errors import UsageError
+from ..problems.model import Problem
+from ..renderers.protocol import MAX_CALLS
 
 _SUFFIX = ".md"
 _LANGUAGES = {".sv": "systemverilog", ".svh": "systemverilog", ".v": "verilog", ".vh": "verilog", ".md": "markdown"}
@@ -29,13 +29,13 @@ _templates = Environment(undefined=StrictUndefined, autoescape=False, trim_block
 
 
 def prompt_names() -> list[str]:
-    """The names that `load_prompt` knows, sorted."""
+    """The names of all prompt files, sorted."""
     folder = resources.files(__name__)
     return sorted(item.name.removesuffix(_SUFFIX) for item in folder.iterdir() if item.name.endswith(_SUFFIX))
 
 
 def load_prompt(name: str) -> str:
-    """A prompt file as it stands, its placeholders not filled in. Raises `UsageError` for an unknown name."""
+    """The text of a prompt file, without filling in its placeholders. Raises `UsageError` for an unknown name."""
     names = prompt_names()
     if name not in names:
         raise UsageError(f"no prompt {name!r}; there are {', '.join(names)}")
@@ -53,16 +53,16 @@ def build_prompt(
 ) -> tuple[str, str]:
     """The system and the user message for work in a shell.
 
-    The row's own `Problem.system_message` is left out: it asks for a patch in the last answer, while here the files in
-    the work folder are what counts.
+    The problem's own `Problem.system_message` is not used: it requests a patch in the last answer, while here the files
+    in the work folder are graded.
 
     Args:
         problem: What to solve.
-        renderer: The renderer's name, for the part on its dialect; empty for none.
-        command_timeout: Seconds a command may take.
+        renderer: The renderer's name, for the section on its dialect; empty leaves the section out.
+        command_timeout: Seconds that a command may take.
         max_output: Characters of a command's output that are shown.
-        max_turns: Turns the agent has.
-        harness_feedback: How often it may submit; 0 leaves the command out.
+        max_turns: Turns of the episode.
+        harness_feedback: How often the agent may submit; 0 leaves the command out.
     """
     family = next((name for name in ("qwen3", "gpt_oss") if renderer.startswith(name)), None)
     system = _fill(
@@ -78,7 +78,7 @@ def build_prompt(
 
 
 def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
-    """The system and the user message for one answer; the latter holds every given file, in `file_order`."""
+    """The system and the user message for one answer; the latter holds the problem's files, in `file_order`."""
     texts = [(path, problem.context[path].strip("\n")) for path in file_order(problem)]
     longest = max((len(run) for _, text in texts for run in re.findall("`{3,}", text)), default=2)
     user = _fill(
@@ -92,7 +92,7 @@ def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
 
 
 def file_order(problem: Problem) -> list[str]:
-    """The given files, what matters most first: documents, target files, other designs, the rest."""
+    """The paths of a problem's files, the most important first: documents, targets, other designs, the rest."""
 
     def rank(path: str) -> int:
         if path.startswith("docs/"):
@@ -105,5 +105,5 @@ def file_order(problem: Problem) -> list[str]:
 
 
 def _fill(name: str, **values: object) -> str:
-    """The prompt file with its placeholders filled in. What is filled in is never read as a template itself."""
+    """The prompt file with its placeholders filled in. The values are not treated as templates."""
     return _templates.from_string(load_prompt(name)).render(**values).strip()

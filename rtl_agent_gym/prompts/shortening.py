@@ -1,8 +1,8 @@
-"""Make a long prompt fit its token budget, and say in it what was left out.
+"""Shorten a long prompt to its token budget, and mark in it what was left out.
 
-A prompt is made of passages: a task, a document, a source file. What stays, whatever its length, is what an answer
-cannot do without: how the task begins, every section on the interface (ports, parameters, signals), and the headers of
-modules. The rest goes from the back to the front, paragraph by paragraph, and a line in its place says how much.
+A prompt consists of passages: a task, a document, a source file. Some parts are required whatever their length: the
+beginning of each passage, every section on the interface (ports, parameters, signals), and the headers of modules. The
+rest is left out from the end to the beginning, paragraph by paragraph, and a line in its place tells how much.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import groupby
 from ..errors import UsageError
 
 MARKER = "left out to fit the prompt"
-"""What every line that stands for a cut says."""
+"""In every line that replaces text that was left out."""
 
 _HEADING = re.compile(r"^ {0,3}(?P<level>#{1,6})\s+(?P<title>.+?)\s*#*\s*$|^\*\*(?P<bold>[^*]+)\*\*:?\s*$")
 _INTERFACE = re.compile(
@@ -31,21 +31,22 @@ _LONGEST = 2_000
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of lines that is kept or left out as one."""
+    """Consecutive lines that are kept or left out together."""
 
     text: str
     kept: bool
+    """Whether it must stay."""
     title: str
-    """The section it belongs to; empty before the first heading."""
+    """Heading of its section; empty before the first heading."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Passages that fit."""
+    """Passages that fit their budget."""
 
     passages: list[str]
     cut: tuple[str, ...]
-    """For each cut, what was left out; empty when nothing was."""
+    """The lines that replace text that was left out."""
 
 
 def fit_passages(passages: Sequence[str], measure: Callable[[Sequence[str]], int], limit: int) -> Fitted | None:
@@ -53,11 +54,11 @@ def fit_passages(passages: Sequence[str], measure: Callable[[Sequence[str]], int
 
     Args:
         passages: Texts, the most important first; cuts begin at the end of the last.
-        measure: Counts the tokens of the prompt made of such passages.
-        limit: Tokens the prompt may have.
+        measure: Counts the tokens of the prompt made of the passages it is given.
+        limit: Tokens that the prompt may have.
 
     Returns:
-        The passages, shortened where they had to be; None when what must stay does not fit either.
+        The passages, shortened if needed; None if the required parts do not fit.
 
     Raises:
         UsageError: `limit` is not positive.
@@ -73,14 +74,14 @@ def fit_passages(passages: Sequence[str], measure: Callable[[Sequence[str]], int
         return measure(_without(split, set(loose[len(loose) - left_out :])))
 
     few = 0
-    for i in reversed(range(len(split))):  # passage by passage: the line that tells of a cut costs tokens too
+    for i in reversed(range(len(split))):  # passage by passage, since the line that marks a cut costs tokens too
         many = sum(1 for place in loose if place[0] >= i)
         if many > few and tokens(many) <= limit:
             break
         few = many
     else:
         return None
-    while many - few > 1:  # leaving out `many` pieces fits, `few` does not
+    while many - few > 1:  # bisect: with `many` pieces left out it fits, with `few` it does not
         middle = (few + many) // 2
         few, many = (few, middle) if tokens(middle) <= limit else (middle, many)
     shortened = _without(split, set(loose[len(loose) - many :]))
@@ -89,7 +90,7 @@ def fit_passages(passages: Sequence[str], measure: Callable[[Sequence[str]], int
 
 
 def split_pieces(text: str) -> list[Piece]:
-    """The text as pieces, which put together again are the text."""
+    """Split a text into pieces; joined, they are the text again."""
     pieces: list[Piece] = []
     block: list[str] = []
     titles: dict[int, str] = {}  # the headings above a line, by level
@@ -98,8 +99,8 @@ def split_pieces(text: str) -> list[Piece]:
     def close() -> None:
         nonlocal size
         if block:
-            must = not pieces or header or any(map(_INTERFACE.search, titles.values()))
-            pieces.append(Piece("".join(block), must, next(reversed(titles.values()), "")))
+            kept = not pieces or header or any(map(_INTERFACE.search, titles.values()))
+            pieces.append(Piece("".join(block), kept, next(reversed(titles.values()), "")))
             block.clear()
             size = 0
 
@@ -116,9 +117,9 @@ def split_pieces(text: str) -> list[Piece]:
         header = header or begins
         if mark:
             fence = "" if fence and line.strip().startswith(fence) else fence or mark[1]
-        for part in _parts(line):
-            block.append(part)
-            size += len(part)
+        for start in range(0, len(line), _LONGEST):
+            block.append(line[start : start + _LONGEST])
+            size += len(block[-1])
             if size >= _LONGEST and not header:
                 close()
         if header and ";" in line:  # the end of a module's header
@@ -130,24 +131,22 @@ def split_pieces(text: str) -> list[Piece]:
     return pieces
 
 
-def _parts(line: str) -> list[str]:
-    return [line[i : i + _LONGEST] for i in range(0, len(line), _LONGEST)]
-
-
-def _without(split: Sequence[Sequence[Piece]], gone: set[tuple[int, int]]) -> list[str]:
+def _without(split: Sequence[Sequence[Piece]], removed: set[tuple[int, int]]) -> list[str]:
+    """The passages without the pieces at these places (passage, piece), each run of them replaced by a line."""
     texts = []
     for i, pieces in enumerate(split):
         out = ""
-        for left_out, run in groupby(enumerate(pieces), key=lambda item, i=i: (i, item[0]) in gone):  # type: ignore[misc]
+        for left_out, run in groupby(enumerate(pieces), key=lambda item, i=i: (i, item[0]) in removed):  # type: ignore[misc]
             members = [piece for _, piece in run]
-            whole = "".join(piece.text for piece in members)
-            out += _marker(members, whole, out) if left_out else whole
+            text = "".join(piece.text for piece in members)
+            out += _marker(members, len(text), out) if left_out else text
         texts.append(out)
     return texts
 
 
-def _marker(pieces: Sequence[Piece], whole: str, before: str) -> str:
+def _marker(pieces: Sequence[Piece], characters: int, before: str) -> str:
+    """The line that replaces pieces, after the text `before`."""
     titles = list(dict.fromkeys(piece.title for piece in pieces if piece.title))
     of = f" of {', '.join(repr(title) for title in titles[:4])}{' and more' * (len(titles) > 4)}" if titles else ""
     start = "" if not before or before.endswith("\n") else "\n"
-    return f"{start}[{len(whole):,} characters{of} {MARKER}]\n"
+    return f"{start}[{characters:,} characters{of} {MARKER}]\n"

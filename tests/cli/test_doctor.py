@@ -42,7 +42,7 @@ class TestDoctor:
         assert parts["Docker daemon"]["state"] == parts["simulation image"]["state"] == "ok"
         assert "iverilog 13.0, cocotb 2.0.1" in parts["simulation image"]["found"]
         assert parts["cgroup"]["found"].endswith("limits are enforced")
-        assert parts["TINKER_API_KEY"]["found"] == "set"
+        assert parts["Tinker credentials"]["found"] == "found in TINKER_API_KEY"
         expected = {"Python", "seccomp", "storage driver", "memory", "processor cores", "disk for Docker", "HF_TOKEN"}
         assert expected | {"extra [train]", "Qwen3 vocabulary", "containers left behind"} <= set(parts)
 
@@ -61,6 +61,12 @@ class TestDoctor:
         assert "→ set it for logging runs" in done.stdout
         assert done.stdout.rstrip().endswith("required and missing: Docker daemon, simulation image")
         assert max(len(line) for line in done.stdout.splitlines()) <= 100
+
+    def test_tinker_credentials_that_the_sdk_finds_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TINKER_API_KEY", "")
+        monkeypatch.setenv("TINKER_CREDENTIAL_CMD", "echo tml-secret")
+        found = next(check for check in checks.run_checks() if check.part == "Tinker credentials")
+        assert (found.state, found.found) == ("ok", "found in TINKER_CREDENTIAL_CMD")
 
     def test_vocabularies_where_the_variables_say(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))

@@ -67,7 +67,7 @@ def test_golden_passes_and_is_reported(tmp_path: Path) -> None:
     assert json.loads((folder / "summary.json").read_text())["passed"] == 2
     assert json.loads((folder / "composite_report.json").read_text())["metadata"]["n_samples"] == 2
     again = run(tmp_path, "--problem", ARBITER, "--policy", "golden", "-n", "3")
-    assert "2 of 3 episodes are there already" in again.stdout
+    assert "2 of 3 episodes are saved already" in again.stdout
     assert len(read_results(folder)) == 3
     assert read_config(folder).samples == 3
 
@@ -89,7 +89,7 @@ def test_a_killed_run_goes_on_to_the_same_result(tmp_path: Path) -> None:
     assert 2 <= len(before) < 6
     resumed = run(tmp_path / "cut", *options)
     assert resumed.returncode == 0, resumed.stderr
-    assert f"{len(before)} of 6 episodes are there already" in resumed.stderr
+    assert f"{len(before)} of 6 episodes are saved already" in resumed.stderr
 
     def verdicts(path: Path) -> list[tuple[Any, ...]]:
         found = sorted(read_results(path), key=lambda result: result.key)
@@ -237,8 +237,8 @@ def test_ctrl_c_at_the_prompt_says_what_is_kept(tmp_path: Path) -> None:
     try:
         child.expect_exact("agent$ ")
         child.sendintr()
-        child.expect_exact("interrupted: 0 of 1 episodes are kept in ")
-        child.expect_exact("the same command goes on with the others")
+        child.expect_exact("interrupted: 0 of 1 episodes are saved in ")
+        child.expect_exact("the same command plays the others")
         child.expect(pexpect.EOF)
         child.close()
         assert child.exitstatus == 130

@@ -209,7 +209,7 @@ ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
         (["replay", "none"], 2, "no such file"),
         (["replay", "deep.jsonl"], 1, "not a transcript"),
         (["problems", "list", "--problems", LONG], 2, "File name too long"),
-        (["score"], 2, "name what to grade"),
+        (["score"], 2, "choose what to grade"),
         (["score", "--candidates", "empty.jsonl"], 2, "holds no candidate"),
         (["score", "--candidates", "folder"], 2, "cannot be read (Is a directory)"),
         (["score", "--candidates", "deep.jsonl"], 2, "nested deeper than 100 levels"),

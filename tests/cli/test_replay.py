@@ -85,7 +85,7 @@ def test_the_shell_before_a_turn_is_handed_over(recorded: Path) -> None:
         (
             '{"event": "header", "problem_id": "elsewhere", "problem_digest": "", "renderer": "qwen3"}\n',
             2,
-            "name their source with --problems",
+            "choose another source with --problems",
         ),
     ],
 )
@@ -100,4 +100,4 @@ def test_files_that_cannot_be_replayed_are_said(tmp_path: Path, content: str, co
 def test_to_turn_and_shell_go_together(tmp_path: Path) -> None:
     done = run("replay", str(tmp_path / "x"), "--shell")
     assert done.returncode == 2
-    assert "go together" in done.stderr
+    assert "need each other" in done.stderr

@@ -66,12 +66,16 @@ def test_the_real_cvdp_row(cvdp_data: Path, tmp_path: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["run", "--problem", "nosuch"], 2, "nosuch"),
-        (["run"], 2, "name one with --problem"),
+        (["run"], 2, "choose one with --problem"),
         (["run", "--problem", ARBITER, "--policy", "wizard"], 2, "no policy 'wizard'"),
         (["run", "--problem", ARBITER, "--renderer", "llama"], 2, "llama"),
         (["run", "--no-such-option"], 2, "No such option"),
         (["run", "--problems", "/no/such.jsonl"], 2, "/no/such.jsonl"),
-        (["run", "--problem", ARBITER, "--transcript-dir", "/proc/x"], 2, "--transcript-dir /proc/x: cannot be made"),
+        (
+            ["run", "--problem", ARBITER, "--transcript-dir", "/proc/x"],
+            2,
+            "--transcript-dir /proc/x: cannot be created",
+        ),
         (["nonsense"], 2, "nonsense"),
     ],
 )

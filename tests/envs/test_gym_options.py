@@ -47,7 +47,7 @@ def untested(arbiter: Problem) -> Problem:
     ("options", "message"),
     [
         ({"problems": 7}, "`problems` must be"),
-        ({"problems": ["x"]}, "something else than a Problem at place 0: 'x'"),
+        ({"problems": ["x"]}, r"`problems\[0\]` is not a Problem: 'x'"),
         ({"renderer": 7}, "renderer must be a dialect's name or a Renderer, got 7"),
         ({"transcript_dir": 7}, "transcript_dir must be a folder's path"),
         ({"transcript_dir": __file__}, "transcript_dir must be a folder, and .* is a file"),

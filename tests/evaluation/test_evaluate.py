@@ -166,7 +166,7 @@ async def test_a_machine_that_does_not_is_reported_apart_and_tried_again_later(
 
 async def test_a_dead_machine_ends_the_run(tmp_path: Path, provider: DockerSandboxes) -> None:
     limits = {"concurrency": 2, "attempts": 1}
-    with pytest.raises(DaemonError, match=r"episodes in a row failed by the machine.*the same command goes on"):
+    with pytest.raises(DaemonError, match=r"episodes in a row failed by a machine fault.*the same command continues"):
         await play(tmp_path, problems(14), GoldenPolicy(), Flaky(provider, ["daemon"] * 99), **limits)
     assert len(read_results(tmp_path)) == FAULTS_IN_A_ROW - 1
 

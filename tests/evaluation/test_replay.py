@@ -264,7 +264,7 @@ async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: D
         report = await again(path, provider, other)
     assert (report.identical, report.notes) == (
         True,
-        ["the recorded rewards were made by other weights, so rewards are not compared"],
+        ["the recorded rewards were computed with other weights, so rewards are not compared"],
     )
 
     def of_an_older_version(lines: list[dict[str, Any]]) -> None:
@@ -273,7 +273,7 @@ async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: D
 
     report = await again(rewrite(path, of_an_older_version), provider, static)
     assert report.identical
-    assert "weights that the record does not name" in report.notes[0]
+    assert "computed with weights that were not recorded" in report.notes[0]
 
     def of_no_weights(lines: list[dict[str, Any]]) -> None:
         lines[0]["options"]["weights"] = {"syntax": "much"}

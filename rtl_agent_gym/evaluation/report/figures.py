@@ -1,4 +1,4 @@
-"""What a report shows of runs: changes, comparisons, failures worth a look, cost and configuration."""
+"""The contents of a report: changes, comparisons, informative failures, cost and configuration."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .runs import Run
 
 BEFORE = ("test_before/", "before/", "eval_before/")
 AFTER = ("test/", "eval/", "after/")
-"""How the metrics of evaluations within a training run begin."""
+"""Prefixes of the metrics of evaluations within a training run."""
 
 TIMES = {
     "time/sample": "sampling episodes",
     "time/wait": "waiting for episodes",
-    "time/teacher": "asking the teacher",
+    "time/teacher": "teacher log-probabilities",
     "time/train": "training",
     "time/test": "evaluating",
     "time/test_before": "evaluating before",
 }
-"""Parts of a training run's time. Of the first two, the shorter one counts: a pipelined run samples while it trains."""
+"""Parts of a training run's time. A pipelined run samples while it trains: only its waiting counts."""
 
 NEARLY = 8
 """Failed tests that still count as close to passing, at most."""
@@ -45,7 +45,7 @@ class Change:
     before: float
     after: float
     how: str
-    """What both were averaged over."""
+    """What both are averaged over."""
     percent: bool = True
 
 
@@ -61,11 +61,11 @@ SHARES = {
     "teacher_kl": ("teacher KL, nats a token", False),
     "optim/entropy": ("entropy, nats a token", False),
 }
-"""The metrics whose beginning and end are set side by side: their names, and whether they are shares."""
+"""The metrics whose first and last values are compared: their names, and whether they are shares."""
 
 
 def changes(run: Run) -> list[Change]:
-    """What training did: its evaluations first, then its own episodes, a tenth of the steps at either end."""
+    """The effect of training: its evaluations first, then the training episodes of the first and last tenth."""
     found = []
     for of, firsts, lasts in (("", BEFORE, AFTER), (" of held-out problems", ("held_out_before/",), ("held_out/",))):
         for end in ("pass_rate", "reward"):
@@ -90,12 +90,12 @@ def changes(run: Run) -> list[Change]:
 
 
 def evaluations(runs: Sequence[Run]) -> list[Run]:
-    """The runs whose policy stayed the same, so that pass@k says something of it."""
+    """The evaluations among the runs: pass@k has a meaning only for a policy that does not change."""
     return [run for run in runs if run.kind == "evaluation"]
 
 
 def side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """Rates and costs: a name, and each run's value. Rows that no run has are left out."""
+    """Rates and costs: a name, and each run's value. Rows without any value are left out."""
     rows: list[tuple[str, list[str]]] = []
 
     def add(name: str, form: str, values: Sequence[object]) -> None:
@@ -148,13 +148,13 @@ class Flip:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The first run against another one, by their names."""
+    """The first run compared with another one."""
 
     first: str
     other: str
     flips: list[Flip]
     paired: Paired | None
-    """The difference of the pass rates over the problems of both, with a test of it."""
+    """The difference of the pass rates on the shared problems, with its significance."""
 
     @property
     def gained(self) -> int:
@@ -163,12 +163,12 @@ class Comparison:
 
 
 def compare_runs(first: Run, other: Run) -> Comparison:
-    """The problems that flipped, and whether the pass rates differ on the problems that both have."""
+    """The problems that flipped, and the difference of the pass rates on the shared problems."""
     return Comparison(first.name, other.name, flips(first, other), paired(first, other))
 
 
 def verdicts(run: Run) -> dict[str, tuple[int, int]]:
-    """For each problem how many episodes passed, of how many with a verdict."""
+    """For each problem: the number of episodes that passed, and of those with a verdict."""
     found: dict[str, list[bool]] = defaultdict(list)
     for result in run.results:
         if result.score is not None:
@@ -177,12 +177,12 @@ def verdicts(run: Run) -> dict[str, tuple[int, int]]:
 
 
 def paired(first: Run, other: Run) -> Paired | None:
-    """Whether the runs' pass rates differ on the problems that both have; None where they share none."""
+    """The difference of the pass rates on the shared problems; None if there are none."""
     return compare(verdicts(first), verdicts(other))
 
 
 def flips(first: Run, other: Run) -> list[Flip]:
-    """The problems that one run passes at least half of the time and the other one does not; the gained first."""
+    """The problems that only one of the runs passes in at least half of its episodes; gained ones first."""
     mine, others = verdicts(first), verdicts(other)
     found = [
         Flip(problem, mine[problem], others[problem], gained=_mostly(others[problem]))
@@ -201,7 +201,7 @@ def _mostly(verdict: tuple[int, int]) -> bool:
 
 @dataclass(frozen=True)
 class Failure:
-    """An episode that did not pass, and why it is worth a look."""
+    """An episode that did not pass, and why."""
 
     run: str
     result: EpisodeResult
@@ -210,10 +210,10 @@ class Failure:
 
 
 def telling_failures(run: Run, most: int = 8) -> list[Failure]:
-    """The most informative failures: attempts on the grader, then near misses, then the others; each cause once a
+    """The most informative failures: attempts on the grader, then near misses, then the others; each cause once per
     problem.
 
-    Of a training run, later episodes go before earlier ones: they are of the policy that came out.
+    In a training run later episodes come first, since they show the final policy.
     """
     failed = sorted((result for result in reversed(run.results) if not result.passed), key=_rank)
     found: list[Failure] = []
@@ -257,17 +257,17 @@ def _why(result: EpisodeResult) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of what a run took."""
+    """A part of a run's time or tokens."""
 
     name: str
     value: float
     unit: Literal["s", ""] = ""
     share: float | None = None
-    """Of the run's time."""
+    """Share of the run's time."""
 
 
 def parts(run: Run) -> list[Part]:
-    """Where time and tokens went."""
+    """The time and tokens that a run took."""
     return _training_parts(run) if run.kind == "training" else _evaluation_parts(run)
 
 

@@ -1,4 +1,4 @@
-"""A report of one run, or of several against each other: a page, the same as Markdown, and the episodes it names."""
+"""Write a report of one or more runs: an HTML page, the same as Markdown, and a page with the episodes it names."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .plots import pass_curves, training_curves
 from .runs import Run, read_run
 
 MOST_FLIPS = 60
-"""Flipped problems that a report lists, at most."""
+"""Upper bound on the flipped problems in a report."""
 
 
 def page_path(out: Path) -> Path:
-    """The page's path: `out` itself where it is named ``….html``, otherwise a file in the folder `out`.
+    """The page's path: `out` if it ends in ``.html``, otherwise ``report.html`` in the folder `out`.
 
-    In the folder of a training run that is ``full_report.html``, as training writes ``report.html``.
+    In the folder of a training run it is ``full_report.html``, since training writes ``report.html``.
     """
     if out.suffix == ".html":
         return out
@@ -46,12 +46,11 @@ def write_report(
 
     Args:
         run_dirs: The folders of one or more runs: training runs, evaluations, or any folder with transcripts. With
-            several, each is compared with the first, such as a student's evaluation with its teacher's.
-        out: Where to: a folder, or the page's own path (``….html``). The first run's folder without it; see
-            `page_path`. Beside the page go the same as Markdown (``.md``) with its plots (``.svg``), and the episodes
-            it names as a page of the viewer.
-        unreadable: Told which transcripts were left out and why, a sentence each.
-        episodes: Whether to read the episodes. Without, the report is of the metrics alone, which is quick.
+            several, each is compared with the first, for example a student's evaluation with its teacher's.
+        out: A folder, or the page's own path (``….html``); None for the first run's folder. See `page_path`. The
+            Markdown version (``.md``), its plots (``.svg``) and a page with the episodes are written beside the page.
+        unreadable: Receives a sentence for each transcript that cannot be read.
+        episodes: Whether to read the episodes. If not, the report covers only the metrics, and is quick.
 
     Returns:
         The HTML page.
@@ -113,7 +112,7 @@ def _write(runs: list[Run], page: Path) -> None:
 
 
 def _write_episodes(failures: Sequence[Failure], page: Path) -> dict[int, str]:
-    """One page of the viewer with the named episodes beside the report; gives the address of each failure's."""
+    """Write a viewer page with the episodes of the failures. Returns their links by the number of the failure."""
     transcripts: list[Transcript] = []
     links: dict[int, str] = {}
     target = page.with_name(f"{page.stem}_episodes.html")
@@ -147,7 +146,7 @@ def _template(name: str) -> Template:
 
 
 def _markdown(text: object) -> str:
-    """Foreign text as it must stand in a Markdown table: one line, nothing of it read as markup."""
+    """Escape text for a Markdown table: one line, without markup."""
     line = html.escape(" ".join(str(text).split()), quote=False)
     return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", line)
 

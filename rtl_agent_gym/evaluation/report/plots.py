@@ -22,18 +22,18 @@ CURVES: tuple[tuple[str, str, bool], ...] = (
     ("env/all/ac_tokens_per_turn", "tokens a turn", False),
     ("time/total", "seconds a step", False),
 )
-"""The metrics that are drawn, with their titles, and whether they are shares."""
+"""The metrics to draw: name, title, and whether it is a share."""
 
 EVALUATED = ("test/pass_rate", "eval/pass_rate", "held_out/pass_rate")
-"""Drawn as points upon the pass rate."""
+"""Drawn as points in the plot of the pass rate."""
 
 COLOURS = ("#3867d6", "#d35400", "#17804d", "#8e44ad", "#c0392b", "#00838f")
 WINDOW = 10
-"""A line's smoothing: each point is the mean over as many steps before it, or a tenth of all, whichever is less."""
+"""Smoothing: each point is the mean over at most this many steps up to it, and at most a tenth of all steps."""
 
 
 def training_curves(runs: Sequence[Run]) -> str | None:
-    """Curves over the steps of training runs; None where there is no metric to draw."""
+    """Curves over the steps of training runs; None if there is no metric to draw."""
     drawn = [curve for curve in CURVES if any(run.curve(curve[0])[1] for run in runs)]
     if not drawn:
         return None
@@ -51,7 +51,7 @@ def training_curves(runs: Sequence[Run]) -> str | None:
 
 
 def pass_curves(runs: Sequence[Run]) -> str | None:
-    """pass@k of evaluations with their intervals, and pass rates by category; None where nothing was evaluated."""
+    """pass@k of evaluations with intervals, and pass rates by category; None without a finished episode."""
     runs = [run for run in runs if run.summary.finished]
     if not runs:
         return None
@@ -91,7 +91,7 @@ def _name(axis: Axes, title: str, x: str, *, share: bool) -> None:
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Each value's mean with those before it; see `WINDOW`."""
+    """Running means; see `WINDOW`."""
     size = max(1, min(WINDOW, len(values) // 10))
     return [sum(part) / len(part) for at in range(len(values)) if (part := values[max(0, at + 1 - size) : at + 1])]
 
@@ -110,7 +110,9 @@ def _curve(axis: Axes, run: Run, metric: str, colour: str) -> None:
 
 
 def _label(run: Run) -> str:
-    return run.name.replace("$", r"\$").lstrip("_")  # no formula, and no name that matplotlib leaves out
+    return run.name.replace("$", r"\$").lstrip(
+        "_"
+    )  # matplotlib reads $…$ as a formula and hides labels that begin with _
 
 
 def _figure(rows: int, columns: int) -> tuple[Figure, list[Axes]]:

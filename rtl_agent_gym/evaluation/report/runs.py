@@ -1,4 +1,4 @@
-"""A run as its folder holds it: a training run, an evaluation, or a folder of transcripts."""
+"""Read the folder of a run: a training run, an evaluation, or a folder of transcripts."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ from typing import Any, Literal
 
 from ... import strict_json
 from ...errors import UsageError
-from ...scoring.score import Score
-from ...transcripts import Transcript
 from ..outcome import EpisodeResult
 from ..results import read_results
 from ..summary import Summary, summarise
-from ..viewer.model import token_count
 from ..viewer.sources import each_readable, transcript_files
 
 
 @dataclass
 class Run:
-    """One run, as far as its folder tells of it."""
+    """The contents of a run's folder."""
 
     folder: Path
     name: str
@@ -34,11 +31,11 @@ class Run:
 
     @property
     def kind(self) -> Literal["training", "evaluation"]:
-        """A training run has metrics."""
+        """``training`` if there are metrics."""
         return "training" if self.metrics else "evaluation"
 
     def curve(self, name: str) -> tuple[list[float], list[float]]:
-        """Steps and values of a metric, where it is there and finite."""
+        """Steps and values of a metric, without missing and infinite values."""
         points = [
             (float(row.get("step", at)), float(row[name]))
             for at, row in enumerate(self.metrics)
@@ -48,19 +45,19 @@ class Run:
 
 
 def _drawable(value: object) -> bool:
-    """Whether it is a number that can be averaged and drawn; a diverged run has others."""
+    """Whether it is a number that can be averaged and drawn; a diverged run may have NaN and infinities."""
     return isinstance(value, int | float) and -1e100 < value < 1e100
 
 
 def read_run(folder: Path, *, episodes: bool = True) -> Run:
-    """Read a run. What a crash cut off is left out.
+    """Read a run. Incomplete lines and transcripts, as after a crash, are left out.
 
     Args:
         folder: The run's folder.
-        episodes: Whether to read the episodes too, which takes a while for a long run.
+        episodes: Whether to read the episodes too, which is slow for a long run.
 
     Raises:
-        UsageError: There is neither a metric nor a result nor a transcript.
+        UsageError: There are no metrics, results or transcripts.
         TranscriptError: The results cannot be read.
     """
     if folder.is_file():
@@ -79,7 +76,7 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
 
 
 def _json_objects(path: Path, texts: Callable[[str], list[str]]) -> list[dict[str, Any]]:
-    """The JSON objects in a file that `texts` takes apart; nothing of one that is not there."""
+    """The JSON objects in a file, which `texts` splits; none if the file is missing."""
     rows = []
     with suppress(OSError):
         for text in texts(path.read_text(encoding="utf-8", errors="replace")):
@@ -89,7 +86,7 @@ def _json_objects(path: Path, texts: Callable[[str], list[str]]) -> list[dict[st
 
 
 def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
-    """The results of an evaluation; of other runs, what their transcripts say."""
+    """The results of an evaluation; for other runs, those in their transcripts."""
     if (folder / "results.jsonl").exists():
         return read_results(folder)
     try:
@@ -101,28 +98,9 @@ def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
     transcripts = sorted(each_readable(files, unreadable), key=lambda transcript: transcript.header.time)
     for transcript in transcripts:
         if transcript.end is None:
-            continue  # still going on, or cut off
+            continue  # the episode is still running, or the file was cut off
         sample = seen[transcript.header.problem_id]
         seen[transcript.header.problem_id] += 1
-        found.append(_result_of(transcript, sample, folder))
+        path = str(transcript.path.relative_to(folder))
+        found.append(EpisodeResult.of_transcript(transcript, sample=sample, transcript=path))
     return found
-
-
-def _result_of(transcript: Transcript, sample: int, folder: Path) -> EpisodeResult:
-    header, end = transcript.header, transcript.end
-    assert end is not None
-    return EpisodeResult(
-        problem_id=header.problem_id,
-        sample=sample,
-        category=header.category or 0,
-        difficulty=header.difficulty or "unknown",
-        seed=header.seed or 0,
-        score=Score.model_validate(transcript.score.score) if transcript.score is not None else None,
-        fault=end.error,
-        stop_reason=end.stop_reason,
-        turns=len(transcript.turns),
-        malformed=sum(turn.action == "malformed" for turn in transcript.turns),
-        output_tokens=token_count(transcript),
-        seconds=end.seconds,
-        transcript=str(transcript.path.relative_to(folder)),
-    )

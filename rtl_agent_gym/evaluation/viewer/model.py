@@ -10,7 +10,6 @@ from typing import Any
 from ...errors import UsageError
 from ...renderers import Action, Renderer, get_renderer
 from ...renderers.actions import native_action
-from ...scoring.score import Score
 from ...transcripts import Transcript, TurnRecord
 from ..outcome import EpisodeResult
 
@@ -33,28 +32,6 @@ def outcome(transcript: Transcript) -> str:
     return "machine" if transcript.complete else "cut off"
 
 
-def cause(transcript: Transcript) -> str | None:
-    """Why the episode did not pass: a `Cause` of `evaluation.outcome`, or ``cut off``; None if it passed."""
-    header, end = transcript.header, transcript.end
-    if outcome(transcript) == "cut off":
-        return "cut off"
-    return EpisodeResult(
-        problem_id=header.problem_id,
-        sample=0,
-        category=header.category or 0,
-        difficulty=header.difficulty or "",
-        seed=header.seed or 0,
-        score=Score.model_validate(transcript.score.score) if transcript.score is not None else None,
-        stop_reason=end.stop_reason if end is not None else "",
-    ).cause
-
-
-def token_count(transcript: Transcript) -> int | None:
-    """Tokens that the policy sampled; None if not recorded."""
-    counts = [len(turn.token_ids) for turn in transcript.turns if turn.token_ids is not None]
-    return sum(counts) if counts else None
-
-
 def token_kl(turn: TurnRecord) -> list[float | None] | None:
     """Student minus teacher log-probability of each sampled token, an estimate of the reverse KL in nats.
 
@@ -75,6 +52,7 @@ def mean_kl(transcript: Transcript) -> float | None:
 def summary(transcript: Transcript, *, run: str = "") -> Data:
     """The episode's row in the list."""
     header, score = transcript.header, transcript.score.score if transcript.score is not None else {}
+    result, how = EpisodeResult.of_transcript(transcript), outcome(transcript)
     return {
         "name": transcript.path.name,
         "run": run,
@@ -83,13 +61,13 @@ def summary(transcript: Transcript, *, run: str = "") -> Data:
         "difficulty": header.difficulty,
         "renderer": header.renderer,
         "seed": header.seed,
-        "outcome": outcome(transcript),
-        "cause": cause(transcript),
+        "outcome": how,
+        "cause": how if how == "cut off" else result.cause,
         "reward": score.get("reward"),
         "tests": [score.get("tests_passed", 0), score.get("tests_total", 0)] if score else None,
         "violations": len(score.get("violations", ())),
         "turns": len(transcript.turns),
-        "tokens": token_count(transcript),
+        "tokens": result.output_tokens,
         "kl": _rounded(mean_kl(transcript)),
         "seconds": _rounded(transcript.end.seconds if transcript.end is not None else None),
         "stop": transcript.end.stop_reason if transcript.end is not None else None,
