@@ -23,6 +23,9 @@ LOST = 5.0
 STARVED = 0.9
 """Share of its time for which a late service must have waited for a processor to be excused. Endless designs that are
 graded side by side take time from each other, which must not excuse them."""
+SHORTEST_WAIT = 1.0
+"""Seconds that it must have waited at least. Endless designs use up the time of the services after theirs, and what is
+left for those may well pass before they get a processor."""
 HOG = 0.5
 """Share of a container's memory from which on one process counts as the reason for running out, whichever limit was
 reached. On a host with less memory than promised, a design could otherwise cause machine faults at will."""
@@ -109,7 +112,7 @@ def machine_fault(report: Report) -> str:
             continue
         if service["stopped"]:
             return f"service {service['name']!r} was stopped by a signal, which no design can send"
-        if service["waited"] >= STARVED * service["seconds"] > 0:
+        if service["waited"] >= max(SHORTEST_WAIT, STARVED * service["seconds"]):
             return (
                 f"service {service['name']!r} waited for a processor in {service['waited']:.0f} of its "
                 f"{service['seconds']:.0f} s; grade fewer submissions at once"

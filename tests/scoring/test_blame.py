@@ -92,6 +92,7 @@ def report(**changes: Any) -> dict[str, Any]:
         (report(service={"code": None, "waited": 9.5}), "waited for a processor"),
         (report(service={"code": None, "waited": 7.5}), ""),  # four endless ones on a processor
         (report(service={"code": None, "waited": 0.0}), ""),
+        (report(service={"code": None, "waited": 0.01, "seconds": 0.01}), ""),  # an endless one left it no time
         (report(memory={"kills": 1}), "ran out of it"),
     ],
 )

@@ -192,7 +192,7 @@ def test_a_run_that_is_connecting_can_be_stopped(
         code = run.wait(30)
         took = time.monotonic() - begun
     assert code == 130, run.stderr
-    assert lines(run.stderr) == ["stopped; the same command goes on from here"]
+    assert lines(run.stderr) == ["stopped; the same command resumes the run"]
     assert took < 6, took  # 1 to 2 seconds on a machine with nothing else to do
 
 
