@@ -24,7 +24,7 @@ from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, st
 from rtl_agent_gym.scoring.grader.measures import memory
 from tests.sandboxes.providers import ProviderAround, act_beside
 
-from .conftest import COMPOSE, GOLDEN, HEADER, TARGET, make_problem
+from .conftest import COMPOSE, GOLDEN, HEADER, RUNNER, TARGET, make_problem
 
 LIMIT = 2 << 30
 V1 = {
@@ -186,17 +186,19 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.docker
 async def test_a_parent_group_that_runs_out_of_memory_is_the_machines_fault(
-    provider: DockerSandboxes, adder: Problem, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    provider: DockerSandboxes, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scorer_module, "ATTEMPTS", 2)
+    # Far more than the group may have: where a little is missing, the kernel may reclaim for minutes before it kills.
+    problem = make_problem(harness={"src/test_runner.py": "hungry = bytearray(600 << 20)\n" + RUNNER})
     async with Scorer(provider, cache=tmp_path) as scorer:
-        (parent / "memory.limit_in_bytes").write_text("60000000")
+        (parent / "memory.limit_in_bytes").write_text(str(200 << 20))
         with pytest.raises(SandboxError) as caught:
-            await scorer.score(adder, {TARGET: GOLDEN})
+            await scorer.score(problem, {TARGET: GOLDEN})
         assert caught.value.retries == 1
         assert not list(tmp_path.rglob("*.json"))
         (parent / "memory.limit_in_bytes").write_text("-1")
-        score = await scorer.score(adder, {TARGET: GOLDEN})
+        score = await scorer.score(problem, {TARGET: GOLDEN})
     assert score.passed
     assert not score.cached
     await provider.close()
