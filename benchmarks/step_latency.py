@@ -50,7 +50,7 @@ def measure_env(runs: int) -> tuple[dict[str, list[float]], float]:
         step = lambda: env.step(say)  # noqa: E731
         timed(step, 20)
         found = {"env.step": timed(step, runs)}
-        sandbox = env.unwrapped.episode._sandbox  # type: ignore[attr-defined]
+        sandbox = env.unwrapped.episode.sandbox  # type: ignore[attr-defined]
         bare = lambda: run_sync(sandbox.run("echo hi"))  # noqa: E731
         found["shell (from a thread)"] = timed(bare, runs)
 
