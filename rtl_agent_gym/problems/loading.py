@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.categories import parse_category, parse_difficulty
+from rtl_agent_gym.problems.families.source import PREFIX, generate
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.near import near_matches
 from rtl_agent_gym.problems.reading import parse_line, read_lines
@@ -18,7 +19,7 @@ _T = TypeVar("_T", int | str, str)
 
 Source = str | os.PathLike[str] | Sequence[Problem]
 """``"bundled"``, the path of a JSON Lines file (gzipped or not) or of a folder of them, ``owner/name[:file]`` on the
-Hugging Face Hub, or problems already loaded."""
+Hugging Face Hub, ``family:NAME?count=200&seed=7&split=train`` (generated problems), or problems already loaded."""
 
 
 def load_problems(
@@ -92,6 +93,9 @@ _Located = tuple[Problem | ProblemError, Place]
 
 
 def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
+    if isinstance(source, str) and source.startswith(PREFIX):
+        yield from ((problem, Place(source, number)) for number, problem in enumerate(generate(source), 1))
+        return
     source_files = find_files(source)
     empty = True
     for file in source_files:

@@ -47,7 +47,7 @@ def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
         raise UsageError(f"there is no file or folder {path}{_sibling(path)}")
     raise UsageError(
         f"unknown source of problems {name!r}; expected {BUNDLED!r}, the path of a .jsonl file or of a folder of them, "
-        f"or a data set such as nvidia/cvdp-benchmark-dataset ({near_matches(name, [BUNDLED])})"
+        f"family:NAME, or a data set such as nvidia/cvdp-benchmark-dataset ({near_matches(name, [BUNDLED])})"
     )
 
 

@@ -1,0 +1,11 @@
+"""Generated problems: families of many members, with held-out splits, and the source ``family:NAME``."""
+
+from __future__ import annotations
+
+from rtl_agent_gym.problems.families.family import SPECIFICATION, SPLITS, TARGET, Family, Parameters, Split
+from rtl_agent_gym.problems.families.registers import REGISTERS
+
+__all__ = ["FAMILIES", "SPECIFICATION", "SPLITS", "TARGET", "Family", "Parameters", "Split"]
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (REGISTERS,)}
+"""All families by name."""

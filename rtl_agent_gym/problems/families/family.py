@@ -1,0 +1,210 @@
+"""A family of problems: drawn parameters become a specification, hidden tests, a reference and habitual designs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from random import Random
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from rtl_agent_gym.problems.families.names import draw_names
+from rtl_agent_gym.problems.model import Problem
+
+Split = Literal["train", "combinations", "wordings", "names"]
+"""``train``; the others have what ``train`` never has: a combination of values, wordings, or parts of names."""
+SPLITS: tuple[Split, ...] = get_args(Split)
+Layout = Literal["list", "prose", "table"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+
+SPECIFICATION = "docs/specification.md"
+TARGET = "rtl/design.sv"
+PROMPT = f"Read the specification in `{SPECIFICATION}`. Write the module that it describes to `{TARGET}`."
+"""The task of every member."""
+
+_HELD_OUT_SHARE = 4  # one combination of values in so many is not in training
+
+Fields = Mapping[str, str | int]
+"""A member's names and values by role and axis."""
+
+
+class Parameters(BaseModel):
+    """One member of a family. Equal parameters give equal problems, byte by byte."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    family: str
+    split: Split
+    names: dict[str, str]
+    """A name for each role."""
+    values: dict[str, str | int]
+    """A value for each axis."""
+    layout: Layout
+    lines: tuple[tuple[str, int], ...]
+    """The specification's lines in their order: each line's key, and the number of its wording."""
+
+    @property
+    def fields(self) -> dict[str, str | int]:
+        """Names and values together."""
+        return {**self.names, **self.values}
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits of a hash of all parameters."""
+        return _hash(self.model_dump(mode="json"))[:12]
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one line of a specification may say: format strings over a member's fields and phrases."""
+
+    train: tuple[str, ...]
+    held_out: tuple[str, ...]
+    """Wordings that only the split ``wordings`` has."""
+    rows: tuple[str, ...]
+    """The same as rows of a table."""
+    held_out_rows: tuple[str, ...]
+
+    def wordings(self, layout: Layout) -> tuple[str, ...]:
+        """All wordings, those of training first."""
+        return self.rows + self.held_out_rows if layout == "table" else self.train + self.held_out
+
+    def draw(self, rng: Random, layout: Layout, held_out: bool) -> int:
+        """The number of a wording."""
+        trained = len(self.rows if layout == "table" else self.train)
+        return rng.randrange(trained, len(self.wordings(layout))) if held_out else rng.randrange(trained)
+
+
+Change = str | int | Mapping[str | int, str | int]
+"""What a habit puts in place of a field: a value, or a value for each of some values."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of problems."""
+
+    name: str
+    heading: str
+    """The specification's first lines, the same for every member."""
+    inputs: tuple[str, ...]
+    """The roles of the input ports, beside clock and reset."""
+    outputs: tuple[str, ...]
+    """The roles of the output ports."""
+    axes: Mapping[str, tuple[str | int, ...]]
+    """The values of each axis."""
+    is_possible: Callable[[Fields], bool]
+    """Whether a combination of values makes sense: every part of it can be seen from outside."""
+    lines: Mapping[str, Line]
+    phrases: Callable[[Fields], dict[str, str | int]]
+    """The words for a member's values, which the lines use beside its fields."""
+    habits: Mapping[str, Mapping[str, Change]]
+    """For each textbook habit, what it writes whatever the specification says."""
+    write: Callable[[Fields], str]
+    """The design for some fields, in its one canonical form."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Everything that has a name."""
+        return ("module", "clock", "reset", *self.inputs, *self.outputs)
+
+    def draw(self, rng: Random, split: Split = "train") -> Parameters:
+        """A random member of a split."""
+        while True:
+            values = {axis: rng.choice(values) for axis, values in self.axes.items()}
+            if self.is_possible(values) and is_held_out(values) == (split == "combinations"):
+                break
+        layout = rng.choice(LAYOUTS)
+        order = rng.sample(list(self.lines), len(self.lines))
+        return Parameters(
+            family=self.name,
+            split=split,
+            names=draw_names(rng, self.roles, self.outputs, held_out=split == "names"),
+            values=values,
+            layout=layout,
+            lines=tuple((key, self.lines[key].draw(rng, layout, split == "wordings")) for key in order),
+        )
+
+    def specification(self, parameters: Parameters) -> str:
+        """The text of `SPECIFICATION`."""
+        fields = parameters.fields
+        words = {**fields, **level_words(fields), **self.phrases(fields)}
+        lines = [
+            self.lines[key].wordings(parameters.layout)[number].format_map(words) for key, number in parameters.lines
+        ]
+        if parameters.layout == "prose":
+            body = " ".join(lines)
+        elif parameters.layout == "list":
+            body = "\n".join(f"- {line}" for line in lines)
+        else:
+            body = "\n".join(["| item | value |", "|---|---|", *(f"| {line} |" for line in lines)])
+        return f"{self.heading}\n\n{body}\n"
+
+    def habits_of(self, parameters: Parameters) -> tuple[str, ...]:
+        """The habits that contradict the member's specification."""
+        fields = parameters.fields
+        return tuple(habit for habit in self.habits if _change(fields, self.habits[habit]) != fields)
+
+    def design(self, parameters: Parameters, habits: Collection[str] = ()) -> dict[str, str]:
+        """The reference solution, or the design that follows some habits instead of the specification.
+
+        Args:
+            parameters: The member.
+            habits: Names of habits; in everything else the design follows the specification.
+        """
+        fields = parameters.fields
+        for habit in habits:
+            fields = _change(fields, self.habits[habit])
+        return {TARGET: self.write(fields)}
+
+    def problem(self, parameters: Parameters) -> Problem:
+        """The member as a problem in CVDP's agentic format."""
+        case = {"names": parameters.names, "values": parameters.values}
+        return Problem(
+            id=f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{parameters.digest}_0001",
+            category=3,
+            difficulty="easy",
+            prompt=PROMPT,
+            context={SPECIFICATION: self.specification(parameters)},
+            targets=(TARGET,),
+            harness={
+                "docker-compose.yml": _template("docker-compose.yml"),
+                "src/.env": _template("env").replace("TOP_NAME", parameters.names["module"]),
+                "src/case.json": json.dumps(case, indent=1) + "\n",
+                "src/bench.py": _template("bench.py"),
+                "src/test_design.py": _template(f"test_{self.name}.py"),
+                "src/test_runner.py": _template("test_runner.py"),
+            },
+            golden=self.design(parameters),
+        )
+
+
+def is_held_out(values: Mapping[str, str | int]) -> bool:
+    """Whether a combination of values belongs to the split ``combinations``, and to no other."""
+    return int(_hash(values)[:8], 16) % _HELD_OUT_SHARE == 0
+
+
+def level_words(fields: Fields) -> dict[str, str]:
+    """``low`` or ``high`` as ``{x_word}`` for every axis ``x_level``."""
+    levels = {axis.removesuffix("_level"): value for axis, value in fields.items() if axis.endswith("_level")}
+    return {f"{name}_word": "high" if value else "low" for name, value in levels.items()}
+
+
+def _change(fields: dict[str, str | int], changes: Mapping[str, Change]) -> dict[str, str | int]:
+    changed = dict(fields)
+    for field, change in changes.items():
+        changed[field] = change.get(fields[field], fields[field]) if isinstance(change, Mapping) else change
+    return changed
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _template(name: str) -> str:
+    return resources.files(__package__).joinpath("harness", name).read_text(encoding="utf-8")

@@ -1,0 +1,75 @@
+"""What the tests of all families share: ports by role, reset, and one clock cycle against a model."""
+
+import json
+from pathlib import Path
+
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, RisingEdge, Timer
+
+CASE = json.loads(Path(__file__).with_name("case.json").read_text())
+NAMES, VALUES = CASE["names"], CASE["values"]
+
+
+class Bench:
+    """The design beside its model, which has `reset`, `step` (inputs by role) and `outputs` (by role)."""
+
+    def __init__(self, dut, model):
+        self.dut, self.model = dut, model
+
+    def port(self, role):
+        return getattr(self.dut, NAMES[role])
+
+    def check_widths(self, **widths):
+        for role, width in {"clock": 1, "reset": 1, **widths}.items():
+            assert len(self.port(role)) == width, f"{NAMES[role]} has {len(self.port(role))} bits, expected {width}"
+
+    def check(self, when):
+        for role, expected in self.model.outputs().items():
+            value = self.port(role).value
+            assert value.is_resolvable, f"{NAMES[role]} is {value} {when}"
+            assert int(value) == expected, f"{NAMES[role]} is {int(value)} {when}, expected {expected}"
+
+    def set_reset(self, active):
+        self.port("reset").value = VALUES["reset_level"] if active else 1 - VALUES["reset_level"]
+
+    async def start(self, **inputs):
+        """Two cycles in reset, with these inputs; ends after a falling edge."""
+        self.port("clock").value = 0
+        self.set_reset(True)
+        self.drive(inputs)
+        await Timer(5, unit="ns")
+        Clock(self.port("clock"), 10, unit="ns").start()
+        await FallingEdge(self.port("clock"))
+        await FallingEdge(self.port("clock"))
+        self.model.reset()
+        self.check("in reset")
+        self.set_reset(False)
+
+    def drive(self, inputs):
+        for role, value in inputs.items():
+            self.port(role).value = value
+
+    async def cycle(self, reset=False, **inputs):
+        """One clock cycle, with a check after the rising edge and one before the next."""
+        self.set_reset(reset)
+        self.drive(inputs)
+        await RisingEdge(self.port("clock"))
+        await Timer(1, unit="ns")
+        self.model.reset() if reset else self.model.step(**inputs)
+        what = "in reset" if reset else "with " + ", ".join(f"{NAMES[role]}={value}" for role, value in inputs.items())
+        self.check(f"after the clock edge {what}")
+        await FallingEdge(self.port("clock"))
+        self.check(f"before the next clock edge {what}")
+
+    async def check_reset_kind(self):
+        """A pulse of the reset between two clock edges; the outputs must not show the reset values before."""
+        before = self.model.outputs()
+        self.set_reset(True)
+        if VALUES["reset_kind"] == "async":
+            self.model.reset()
+            assert self.model.outputs() != before
+        await Timer(1, unit="ns")
+        self.check("in a reset between two clock edges")
+        self.set_reset(False)
+        await Timer(1, unit="ns")
+        self.check("after a reset between two clock edges")

@@ -1,0 +1,87 @@
+import random
+
+import cocotb
+from bench import VALUES, Bench
+
+WIDTH, ACTIVE = VALUES["width"], VALUES["enable_level"]
+LARGEST = 2**WIDTH - 1
+OPERATIONS = {
+    "load": lambda value, data: data,
+    "invert": lambda value, data: LARGEST - data,
+    "add": lambda value, data: (value + data) & LARGEST,
+    "add_sat": lambda value, data: min(value + data, LARGEST),
+    "sub": lambda value, data: (value - data) & LARGEST,
+    "sub_sat": lambda value, data: max(value - data, 0),
+    "xor": lambda value, data: value ^ data,
+    "and": lambda value, data: value & data,
+    "or": lambda value, data: value | data,
+    "max": max,
+    "min": min,
+}
+
+
+class Model:
+    def reset(self):
+        self.value = VALUES["value"]
+
+    def step(self, enable, data):
+        if enable == ACTIVE:
+            self.value = OPERATIONS[VALUES["operation"]](self.value, data)
+
+    def outputs(self):
+        return {"output": self.value}
+
+
+async def started(dut):
+    bench = Bench(dut, Model())
+    await bench.start(enable=ACTIVE, data=LARGEST)
+    return bench
+
+
+@cocotb.test()
+async def test_widths(dut):
+    Bench(dut, Model()).check_widths(enable=1, data=WIDTH, output=WIDTH)
+
+
+@cocotb.test()
+async def test_reset(dut):
+    bench = await started(dut)
+    for data in (0, 1, 5, LARGEST - 1, LARGEST):
+        for reset in (False, True):
+            await bench.cycle(reset, enable=ACTIVE, data=data)
+
+
+@cocotb.test()
+async def test_kind_of_reset(dut):
+    bench = await started(dut)
+    generator = random.Random(1)
+    while bench.model.value == VALUES["value"]:
+        await bench.cycle(enable=ACTIVE, data=generator.randrange(LARGEST + 1))
+    await bench.check_reset_kind()
+
+
+@cocotb.test()
+async def test_enable(dut):
+    bench = await started(dut)
+    generator = random.Random(2)
+    for enable in (1 - ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, 1 - ACTIVE, 1 - ACTIVE) * 4:
+        await bench.cycle(enable=enable, data=generator.randrange(LARGEST + 1))
+
+
+@cocotb.test()
+async def test_limits(dut):
+    bench = await started(dut)
+    for data in (0, LARGEST, LARGEST, 1, 1, 0, LARGEST - 1, 2, LARGEST // 2, LARGEST // 2 + 1, 3, LARGEST):
+        for _ in range(3):
+            await bench.cycle(enable=ACTIVE, data=data)
+        await bench.cycle(True, enable=ACTIVE, data=data)
+        await bench.cycle(enable=ACTIVE, data=data)
+
+
+@cocotb.test()
+async def test_random(dut):
+    bench = await started(dut)
+    generator = random.Random(3)
+    for _ in range(300):
+        data = generator.randrange(LARGEST + 1) >> generator.choice((0, 0, WIDTH // 2))
+        await bench.cycle(generator.random() < 0.1, enable=generator.randrange(2), data=data)

@@ -1,0 +1,133 @@
+"""Registers that combine their value with an input: names, reset, enable, width and operation."""
+
+from __future__ import annotations
+
+from rtl_agent_gym.problems.families import common
+from rtl_agent_gym.problems.families.family import Family, Fields, Line
+
+_OPERATIONS = {
+    "load": ("{data}", "the input", "loads the input", "load"),
+    "invert": ("~{data}", "the inverted input", "loads the inverted input", "load inverted"),
+    "add": ("{output} + {data}", "output plus input, wrapping", "adds the input and wraps", "add, wrapping"),
+    "add_sat": (
+        "{data} > ~{output} ? '1 : {output} + {data}",
+        "output plus input, saturating", "adds the input and saturates", "add, saturating",
+    ),
+    "sub": ("{output} - {data}", "output minus input, wrapping", "subtracts the input and wraps", "subtract, wrapping"),
+    "sub_sat": (
+        "{data} > {output} ? 0 : {output} - {data}",
+        "output minus input, saturating", "subtracts the input and saturates", "subtract, saturating",
+    ),
+    "xor": ("{output} ^ {data}", "output xor input", "takes the xor with the input", "xor"),
+    "and": ("{output} & {data}", "output and input, bit by bit", "takes the bitwise and with the input", "bitwise and"),
+    "or": ("{output} | {data}", "output or input, bit by bit", "takes the bitwise or with the input", "bitwise or"),
+    "max": (
+        "{data} > {output} ? {data} : {output}",
+        "the larger of output and input", "takes the maximum with the input", "maximum",
+    ),
+    "min": (
+        "{data} < {output} ? {data} : {output}",
+        "the smaller of output and input", "takes the minimum with the input", "minimum",
+    ),
+}  # fmt: skip
+"""For each operation the expression, and three phrases."""
+
+_LINES = {
+    **common.LINES,
+    "value": Line(
+        ("After reset the output is {value}.", "Reset sets the output to {value}.", "The reset value is {value}."),
+        ("The output is {value} after reset.", "The value that reset sets is {value}."),
+        ("reset value | {value}", "output after reset | {value}"),
+        ("value after reset | {value}",),
+    ),
+    "enable": Line(
+        (
+            "The enable is `{enable}`, active {enable_word}.",
+            "The enable `{enable}` is active {enable_word}.",
+            "When `{enable}` is {enable_level}, it is enabled.",
+        ),
+        ("It has an active {enable_word} enable `{enable}`.", "It is enabled when `{enable}` is {enable_level}."),
+        ("enable | `{enable}`, active {enable_word}", "enable input | `{enable}`, active {enable_word}"),
+        ("active {enable_word} enable | `{enable}`",),
+    ),
+    "data": Line(
+        ("The input is `{data}`.", "The data input is `{data}`.", "`{data}` is the input."),
+        ("It has the input `{data}`.", "As input it has `{data}`."),
+        ("input | `{data}`", "data input | `{data}`"),
+        ("input of data | `{data}`",),
+    ),
+    "output": Line(
+        ("The output is `{output}`.", "The data output is `{output}`.", "`{output}` is the output."),
+        ("It has the output `{output}`.", "As output it has `{output}`."),
+        ("output | `{output}`", "data output | `{output}`"),
+        ("output of data | `{output}`",),
+    ),
+    "width": Line(
+        ("Input and output have {width} bits.", "The width is {width}.", "The data is {width} bits wide."),
+        ("{width} bits is the width.", "Input and output are {width} bits wide."),
+        ("width | {width}", "data width | {width} bits"),
+        ("bits | {width}",),
+    ),
+    "operation": Line(
+        ("When enabled, the output becomes {sum}.", "Each enabled cycle it {verb}.", "The operation is: {noun}."),
+        ("The output becomes {sum} when enabled.", "When enabled, it {verb}."),
+        ("operation | {noun}", "output becomes | {sum}"),
+        ("when enabled | {verb}",),
+    ),
+}
+
+
+def _is_possible(fields: Fields) -> bool:
+    """Whether the output can leave its reset value."""
+    lowest, highest = fields["value"] == 0, fields["value"] == 2 ** int(fields["width"]) - 1
+    stuck = {"and": lowest, "min": lowest, "sub_sat": lowest, "or": highest, "max": highest, "add_sat": highest}
+    return not stuck.get(str(fields["operation"]), False)
+
+
+def _phrases(fields: Fields) -> dict[str, str | int]:
+    _, total, verb, noun = _OPERATIONS[str(fields["operation"])]
+    return {**common.reset_phrases(fields), "sum": total, "verb": verb, "noun": noun}
+
+
+def _write(fields: Fields) -> str:
+    bits, output = common.bits(fields["width"]), fields["output"]
+    expression = _OPERATIONS[str(fields["operation"])][0]
+    return common.module(
+        fields,
+        [
+            f"input wire {fields['enable']}",
+            f"input wire {bits}{fields['data']}",
+            f"output reg {bits}{output}",
+        ],
+        f"    {common.always(fields)}\n"
+        f"        if ({common.asserted(fields, 'reset')}) {output} <= {fields['value']};\n"
+        f"        else if ({common.asserted(fields, 'enable')}) {output} <= "
+        f"{expression.format_map(fields)};\n",
+    )
+
+
+REGISTERS = Family(
+    name="registers",
+    heading="# Register\n\nReset wins over enable. Without enable the output keeps its value. Data is unsigned.",
+    inputs=("enable", "data"),
+    outputs=("output",),
+    axes={
+        **common.AXES,
+        "value": tuple(range(16)),
+        "enable_level": (0, 1),
+        "width": tuple(range(4, 17)),
+        "operation": tuple(_OPERATIONS),
+    },
+    is_possible=_is_possible,
+    lines=_LINES,
+    phrases=_phrases,
+    habits={
+        "reset": common.RESET_HABIT,
+        "value": {"value": 0},
+        "enable": {"enable_level": 1},
+        "width": {"width": 8},
+        "output": {"output": "q"},
+        "wrap": {"operation": {"add_sat": "add", "sub_sat": "sub"}},
+    },
+    write=_write,
+)
