@@ -48,6 +48,11 @@ def asserted(fields: Fields, role: str) -> str:
     return f"{fields[role]}" if fields[f"{role}_level"] else f"!{fields[role]}"
 
 
+def idle(fields: Fields, role: str) -> str:
+    """The opposite of `asserted`."""
+    return f"!{fields[role]}" if fields[f"{role}_level"] else f"{fields[role]}"
+
+
 def always(fields: Fields) -> str:
     """The first line of the block that holds the state."""
     edge = f" or {'posedge' if fields['reset_level'] else 'negedge'} {fields['reset']}"
