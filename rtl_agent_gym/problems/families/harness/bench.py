@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
@@ -18,10 +19,6 @@ class Bench:
 
     def port(self, role):
         return getattr(self.dut, NAMES[role])
-
-    def check_widths(self, **widths):
-        for role, width in {"clock": 1, "reset": 1, **widths}.items():
-            assert len(self.port(role)) == width, f"{NAMES[role]} has {len(self.port(role))} bits, expected {width}"
 
     def check(self, when):
         for role, expected in self.model.outputs().items():
@@ -73,3 +70,17 @@ class Bench:
         self.set_reset(False)
         await Timer(1, unit="ns")
         self.check("after a reset between two clock edges")
+
+
+def port_tests(**widths):
+    """A test of each port's name and width, so that what fails says which port is wrong."""
+
+    def make(role, width):
+        async def test(dut):
+            port = getattr(dut, NAMES[role])
+            assert len(port) == width, f"{NAMES[role]} has {len(port)} bits, expected {width}"
+
+        test.__module__ = "test_design"
+        return cocotb.test(name=f"test_{role}_port")(test)
+
+    return {f"test_{role}_port": make(role, width) for role, width in {"clock": 1, "reset": 1, **widths}.items()}

@@ -1,7 +1,7 @@
 import random
 
 import cocotb
-from bench import VALUES, Bench
+from bench import VALUES, Bench, port_tests
 
 WIDTH, ACTIVE = VALUES["width"], VALUES["enable_level"]
 LARGEST = 2**WIDTH - 1
@@ -38,9 +38,7 @@ async def started(dut):
     return bench
 
 
-@cocotb.test()
-async def test_widths(dut):
-    Bench(dut, Model()).check_widths(enable=1, data=WIDTH, output=WIDTH)
+globals().update(port_tests(enable=1, data=WIDTH, output=WIDTH))
 
 
 @cocotb.test()
