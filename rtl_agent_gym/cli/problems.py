@@ -1,9 +1,10 @@
-"""``rtl-agent-gym problems``: list, show and check problems."""
+"""``rtl-agent-gym problems``: list, show, check and generate problems."""
 
 from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import ProblemError
+from ..errors import ProblemError, cannot_write
 from ..problems import (
     CATEGORIES,
     Problem,
@@ -22,9 +23,10 @@ from ..problems import (
     scan_problems,
     validate_problem,
 )
+from ..problems.writing import problem_row
 from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption, ProblemsOption
 
-problems_app = typer.Typer(no_args_is_help=True, help="List, show and check problems.")
+problems_app = typer.Typer(no_args_is_help=True, help="List, show, check and generate problems.")
 
 # Terminal escape sequences in a problem's text must not be obeyed.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -141,6 +143,23 @@ def validate_command(
         console.print(_plain(f"{_count(len(problems), 'problem')}, {_count(len(findings), 'finding')}"))
     if findings:
         raise typer.Exit(1)
+
+
+@problems_app.command("generate")
+def generate_command(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Such as 'family:registers?count=200&seed=7&split=train'.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.")],
+) -> None:
+    """Write the problems of a source as a file of CVDP's agentic rows, which the official runner reads too."""
+    lines = [json.dumps(problem_row(problem), ensure_ascii=False) + "\n" for problem in load_problems(source)]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise cannot_write("--out", out, error) from error
+    typer.echo(f"{_count(len(lines), 'problem')} written to {out}")
 
 
 def _finding_of_error(error: ProblemError) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _write(fields: Fields) -> str:
 
 ARBITERS = Family(
     name="arbiters",
-    heading="# Arbiter\n\nEach cycle it grants one request. In reset or without one nothing is granted, and the index is 0.",
+    heading="# Arbiter\n\nEach cycle one request is granted. In reset or without a request none is; the index is 0.",
     inputs=("request", "override"),
     outputs=("grant", "valid", "index"),
     axes={
