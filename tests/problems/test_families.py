@@ -160,7 +160,7 @@ def test_no_name_is_a_keyword() -> None:
     ("source", "message"),
     [
         ("family:nope", "unknown family 'nope' in 'family:nope'; choose one of registers, arbiters, timers"),
-        ("family:register", "unknown family 'register' in 'family:register'; did you mean registers?"),
+        ("family:register", "unknown family 'register' in 'family:register'; did you mean registers or arbiters?"),
         (
             "family:timers?split=all",
             "split is 'all' in 'family:timers?split=all'; expected one of train, combinations,",

@@ -47,16 +47,20 @@ class Bench:
             self.port(role).value = value
 
     async def cycle(self, reset=False, **inputs):
-        """One clock cycle, with a check after the rising edge and one before the next."""
+        """One clock cycle: the outputs change at the rising edge alone, or at once in an asynchronous reset."""
+        what = "in reset" if reset else "with " + ", ".join(f"{NAMES[role]}={value}" for role, value in inputs.items())
         self.set_reset(reset)
         self.drive(inputs)
+        if reset and VALUES["reset_kind"] == "async":
+            self.model.reset()
+        await Timer(1, unit="ns")
+        self.check(f"before the clock edge {what}")
         await RisingEdge(self.port("clock"))
         await Timer(1, unit="ns")
         self.model.reset() if reset else self.model.step(**inputs)
-        what = "in reset" if reset else "with " + ", ".join(f"{NAMES[role]}={value}" for role, value in inputs.items())
         self.check(f"after the clock edge {what}")
         await FallingEdge(self.port("clock"))
-        self.check(f"before the next clock edge {what}")
+        self.check(f"half a cycle after the clock edge {what}")
 
     async def check_reset_kind(self):
         """A pulse of the reset between two clock edges; the outputs must not show the reset values before."""
