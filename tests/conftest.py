@@ -37,6 +37,7 @@ LONGEST = (
     "tests/scoring/attacks/test_attacks",
     "tests/training/test_loop",
     "tests/problems/test_bundled_scores",
+    "tests/problems/test_family_designs",
     "tests/scoring/test_scorer",
     "tests/training/test_service",
     "tests/evaluation/test_replay",
