@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import islice
+from random import Random
 
-from rtl_agent_gym.problems.families import FAMILIES, SPLITS, Parameters
+from rtl_agent_gym.problems.families import FAMILIES, SPLITS, TARGET, Parameters
 from rtl_agent_gym.problems.families.source import draw_members
 
 
@@ -22,3 +23,14 @@ def designs(member: Parameters) -> dict[str, dict[str, str]]:
     habits = family.habits_of(member)
     each = {habit: family.design(member, {habit}) for habit in habits}
     return {"reference": family.design(member), **each, **({"all": family.design(member, habits)} if habits else {})}
+
+
+def misreadings(member: Parameters) -> dict[str, dict[str, str]]:
+    """For each axis, the design for another value of it."""
+    family, rng = FAMILIES[member.family], Random(member.digest)
+    found = {}
+    for axis, values in family.axes.items():
+        others = [{**member.fields, axis: value} for value in values if value != member.values[axis]]
+        fields = rng.choice([fields for fields in others if family.is_possible(fields)])
+        found[f"{axis} {fields[axis]}"] = {TARGET: family.write(fields)}
+    return found

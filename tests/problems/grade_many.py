@@ -11,7 +11,7 @@ import tempfile
 from multiprocessing import Pool
 from pathlib import Path
 
-import cocotb_tools.runner  # noqa: F401  (loaded once, before the forks)
+import cocotb_tools.runner  # type: ignore[import-not-found]  # noqa: F401  (loaded once, before the forks)
 
 
 def passes(files: dict[str, str]) -> bool:
