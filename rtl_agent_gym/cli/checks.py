@@ -110,7 +110,7 @@ def _image() -> Check:
     except SandboxError as error:
         return Check("docker", part, "missing", str(error).splitlines()[0], "rtl-agent-gym image build --no-cache")
     shown = ", ".join(f"{tool} {versions[tool]}" for tool in ("iverilog", "cocotb", "verilator", "yosys", "pytest"))
-    return Check("docker", part, "ok", f"{found.tag}, {found.size / _GB:.2f} GB: {shown}")
+    return Check("docker", part, "ok", f"{found['tag']}, {found['size'] / _GB:.2f} GB: {shown}")
 
 
 def _containers() -> Check:

@@ -1,7 +1,6 @@
 """Isolated machines with a persistent shell."""
 
-from .container import DockerSandbox
-from .docker import DockerSandboxes
+from .container import DockerSandbox, DockerSandboxes
 from .pool import WaitingSandboxes
 from .protocol import WORK_DIR, CommandResult, FoundFiles, OutputSink, Process, Sandbox, SandboxProvider, SandboxSpec
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import docker
 import docker.errors
 
 from ..errors import DaemonError
@@ -28,20 +29,24 @@ class DockerClient:
     """Owns its connections and threads until `close`."""
 
     def __init__(self) -> None:
-        self._client: Any = None
+        self._client: docker.DockerClient | None = None
         self._connecting = threading.Lock()
         self._starters = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker")
         self._enders = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker-end")
         self._uids: set[int] = set()
 
-    def api(self) -> Any:
-        """docker-py's low-level client."""
+    def docker(self) -> docker.DockerClient:
+        """docker-py's client."""
         with self._connecting:
             if self._client is None:
                 client = connect(timeout=120)
                 self._client, self._uid_range = client, uid_range(client.api.info())
                 _sweep(client.api)
-        return self._client.api
+        return self._client
+
+    def api(self) -> Any:
+        """docker-py's low-level client, connected at first use."""
+        return self.docker().api
 
     async def call(self, work: Callable[[], T], *, ending: bool = False) -> T:
         """Run blocking Docker work in a thread. Creating never waits for ending. Raises `SandboxError`."""

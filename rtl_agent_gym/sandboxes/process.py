@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ..errors import SandboxLost
-from .channel import Channel
+from .channel import Channel, Reply, Request
 from .protocol import Process
 
 BUFFER = 1 << 20
@@ -21,34 +19,28 @@ class WardenProcess(Process):
 
     Args:
         channel: To the warden.
-        worker: Whether the request is for the second warden.
-        argv, cwd, env: See `Sandbox.spawn`.
-        classifying: Translates failures; used around each wait for the warden.
+        reply: Waits for the reply to a request, for some seconds or without a limit.
+        header: ``argv``, ``cwd``, ``env``, and whether it is the second warden's (``worker``).
         grace: Seconds within which a killed process must end.
     """
 
     def __init__(
         self,
         channel: Channel,
-        worker: bool,
-        argv: Sequence[str],
-        cwd: str,
-        env: Mapping[str, str],
-        classifying: Callable[[], AbstractAsyncContextManager[None]],
+        reply: Callable[[Request, float | None], Awaitable[Reply]],
+        header: Mapping[str, Any],
         grace: float,
     ) -> None:
-        self._channel, self._classifying, self._grace = channel, classifying, grace
+        self._channel, self._reply, self._grace = channel, reply, grace
         self._output = asyncio.StreamReader(BUFFER)
         self._output.set_transport(_Flow(self._hold))
-        header = {"worker": worker, "argv": list(argv), "cwd": cwd, "env": dict(env)}
         self._end = channel.send(b"X", header, b"", self._output.feed_data)
-        self._end.future.add_done_callback(lambda _: self._output.feed_eof())
-        self._address = {"worker": worker, "process": self._end.number}
+        self._end.reply.add_done_callback(lambda _: self._output.feed_eof())
+        self._address = {"worker": header["worker"], "process": self._end.number}
         self._stdin_open = True
 
     def _hold(self, held: bool) -> None:
-        with contextlib.suppress(SandboxLost):  # `wait` reports it
-            self._channel.tell(b"H", {**self._address, "held": held})
+        self._channel.tell(b"H", {**self._address, "held": held})
 
     @property
     def output(self) -> asyncio.StreamReader:
@@ -56,36 +48,27 @@ class WardenProcess(Process):
 
     @property
     def exit_code(self) -> int | None:
-        ended = self._end.future.done() and self._end.future.exception() is None
-        return int(self._end.future.result().header["exit_code"]) if ended else None
+        end = self._end.reply
+        return int(end.result()[0]["exit_code"]) if end.done() and end.exception() is None else None
 
     async def write(self, data: bytes) -> None:
         if data:  # an empty piece would end its stdin
-            await self._write(data)
+            await self._reply(self._channel.send(b"I", self._address, data), None)
 
     async def close_stdin(self) -> None:
         if self._stdin_open:
             self._stdin_open = False
             with contextlib.suppress(BrokenPipeError):
-                await self._write(b"")
-
-    async def _write(self, data: bytes) -> None:
-        async with self._classifying():
-            await self._channel.request(b"I", self._address, data, patience=None)
+                await self._reply(self._channel.send(b"I", self._address), None)
 
     async def wait(self, timeout: float | None = None) -> int:
         async with asyncio.timeout(timeout):
-            return await self._wait(None)
+            header, _ = await self._reply(self._end, None)
+        return int(header["exit_code"])
 
     async def kill(self) -> None:
-        with contextlib.suppress(SandboxLost):
-            self._channel.tell(b"K", self._address)
-        await self._wait(self._grace)
-
-    async def _wait(self, patience: float | None) -> int:
-        async with self._classifying():
-            reply: dict[str, Any] = (await self._channel.wait(self._end, patience)).header
-        return int(reply["exit_code"])
+        self._channel.tell(b"K", self._address)
+        await self._reply(self._end, self._grace)
 
 
 class _Flow(asyncio.ReadTransport):

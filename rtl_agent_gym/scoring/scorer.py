@@ -14,9 +14,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from ..errors import SandboxError, UsageError
 from ..problems.model import Problem
-from ..sandboxes.docker import DockerSandboxes
-from ..sandboxes.pool import WaitingSandboxes
-from ..sandboxes.protocol import SandboxProvider
+from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
 from .cache import ScoreCache
 from .compose import Service, read_services
 from .frontend import Frontend, frontend_version
