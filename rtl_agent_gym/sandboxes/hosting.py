@@ -24,7 +24,7 @@ MAX_INODES = 32_768
 """Files and folders in each of the folders in memory. The kernel's own memory for them counts against the container's,
 and is not a part of the folders' sizes."""
 NAMES = "/var/lib/extrausers"
-"""Where libnss-extrausers finds the names of users (`warden/users.py`)."""
+"""Where libnss-extrausers finds the names of users (`warden/relay.py`)."""
 _SHARED_PAGES = (16 << 20) >> 12
 """System V shared memory, which outlives the processes that made it."""
 

@@ -18,9 +18,9 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 
-from .job import Job
+from .output import Job
 from .processes import STATUS_FD, Stream, processes, signal_all, spawn
-from .watcher import Watcher
+from .watcher import Outbox, Watcher
 
 INTERRUPT_STEPS = (0.0, 0.1, 0.25, 0.4, 0.55)
 """Seconds after the time-out at which the command is interrupted, more firmly each time."""
@@ -94,8 +94,7 @@ class Shell:
         self.output = Stream()
         commands, script = socket.socketpair()
         status, reports = socket.socketpair()
-        self.commands, self.status = commands.detach(), status.detach()
-        os.set_blocking(self.commands, False)
+        self.commands, self.status = Outbox(commands.detach(), self.watcher), status.detach()
         os.set_blocking(self.status, False)
         out = self.output.write_fd
         try:
@@ -107,10 +106,10 @@ class Shell:
             script.close()
             reports.close()
             self.output.close_writer()
-        self.unsent, self.report = bytearray(), b""
+        self.report = b""
         self.starting = True
         self.watcher.watch(self.status, self.on_status)
-        self.send(_BEGIN)
+        self.commands.send(_BEGIN)
         self.send_marker()
 
     @property
@@ -120,7 +119,8 @@ class Shell:
 
     def close(self) -> None:
         """Give up the ways to a bash that is gone."""
-        for fd in (self.commands, self.status, self.output.read_fd):
+        self.commands.close()
+        for fd in (self.status, self.output.read_fd):
             self.watcher.unwatch(fd)
             os.close(fd)
 
@@ -136,27 +136,10 @@ class Shell:
                 self.reap()  # the dead count until they are reaped
         return spawn(argv, env, self.cwd, fds)
 
-    def send(self, data: bytes) -> None:
-        """Write to bash's stdin, now or as soon as it takes more."""
-        self.unsent += data
-        self.flush()
-
-    def flush(self) -> None:
-        """Write as much of what is unsent as bash takes now."""
-        try:
-            while self.unsent:
-                del self.unsent[: os.write(self.commands, self.unsent[: 1 << 16])]
-        except BlockingIOError:
-            self.watcher.watch(self.commands, self.flush, write=True)
-            return
-        except OSError:  # bash is gone; that is dealt with when it is reaped
-            self.unsent.clear()
-        self.watcher.unwatch(self.commands)
-
     def send_marker(self) -> None:
         """Ask for status and folder behind whatever bash has been told before."""
         self.word = secrets.token_hex(16).encode()
-        self.send(_MARKER % (self.word, STATUS_FD))
+        self.commands.send(_MARKER % (self.word, STATUS_FD))
 
     def run(self, job: Job, command: bytes) -> None:
         """Take a command; at once, or when bash has started."""
@@ -174,7 +157,7 @@ class Shell:
         self.watcher.watch(self.output.read_fd, self.on_output)
         command, self.waiting = self.waiting, None
         # The first redirections change nothing, but they make bash put stdout and stderr back after an `exec >file`.
-        self.send(b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1 %d>&-\n" % STATUS_FD)
+        self.commands.send(b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1 %d>&-\n" % STATUS_FD)
         self.send_marker()
 
     def on_output(self) -> None:
