@@ -22,8 +22,8 @@ from ..engines.credentials import key_source
 from ..errors import SandboxError
 from ..renderers import vocabularies
 from ..sandboxes import image
+from ..sandboxes.client import OWNER_LABEL, owner_lives
 from ..sandboxes.daemon import connect, find_daemon
-from ..sandboxes.hosting import OWNER_LABEL, owner_lives
 
 State = Literal["ok", "missing", "optional"]
 

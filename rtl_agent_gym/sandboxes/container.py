@@ -21,15 +21,15 @@ import docker.errors
 
 from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
 from .channel import Channel, Reply, Request
-from .client import DockerClient
+from .client import OWNER_LABEL, DockerClient, host_config, owner_label
 from .evidence import own_doing
-from .hosting import OWNER_LABEL, environment, host_config, owner_label
 from .image import build_from, find_image
 from .observation import cut
 from .process import WardenProcess
 from .protocol import MAX_COUNT, WORK_DIR, CommandResult, FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
 from .warden import program
 
+_ENVIRONMENT = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
 START_PATIENCE = 60.0
 GRACE = 15.0
 """Seconds after a command's time-out when a silent sandbox counts as lost."""
@@ -102,7 +102,7 @@ class DockerSandbox(Sandbox):
             command=["/usr/bin/python3", "-ISBc", program(), *words],
             entrypoint=[],
             user=f"{self.uid}:{self.uid}" if agent else "0:0",
-            environment=environment(spec),
+            environment=_ENVIRONMENT | dict(spec.env),
             working_dir="/",
             hostname="rtl",
             stdin_open=True,

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -173,24 +174,28 @@ class Process:
         else:
             self.watcher.watch(self.stream.read_fd, self.on_output)
 
-    def kill(self) -> None:
-        """Kill it and what is alive of its session and descendants; itself first, or it could see a child's end and
-        exit on its own.
-        """
+    def remains(self) -> list[int]:
+        """What is alive of its session and descendants; itself first, or it could see a child's end and exit."""
         now, mine = processes(), {self.pid}
         for pid in sorted(now):
             with contextlib.suppress(OSError):
                 if now[pid][0] in mine or os.getsid(pid) == self.pid:
                     mine.add(pid)
-        signal_all(sorted(mine & set(now), key=lambda pid: pid != self.pid), signal.SIGKILL)
+        return sorted(mine & set(now), key=lambda pid: pid != self.pid)
+
+    def kill(self) -> None:
+        """Kill it and what it started."""
+        signal_all(self.remains(), signal.SIGKILL)
 
     def on_death(self, code: int, alone: bool) -> None:
         """Its main process has ended: end the rest and report. `alone`: every process here is its own."""
         self.stdin.close()
-        if alone:
-            signal_all([-1], signal.SIGKILL)
-        else:
-            self.kill()
+        for _ in range(10):  # 50 ms at most, as only the kernel is waited for
+            left = list(processes()) if alone else self.remains()
+            if not left:
+                break
+            signal_all([-1] if alone else left, signal.SIGKILL)
+            time.sleep(0.005)
         self.stream.drain(self.send)
         self.watcher.unwatch(self.stream.read_fd)
         self.stream.close()
