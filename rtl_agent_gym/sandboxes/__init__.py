@@ -2,7 +2,8 @@
 
 from .container import DockerSandbox, DockerSandboxes
 from .pool import WaitingSandboxes
-from .protocol import WORK_DIR, CommandResult, FoundFiles, OutputSink, Process, Sandbox, SandboxProvider, SandboxSpec
+from .process import WORK_DIR, CommandResult, Process
+from .protocol import FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
 
 __all__ = [
     "WORK_DIR",

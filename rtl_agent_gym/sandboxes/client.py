@@ -20,7 +20,8 @@ import docker.errors
 
 from ..errors import DaemonError
 from .daemon import connect, docker_errors
-from .protocol import WORK_DIR, SandboxSpec
+from .process import WORK_DIR
+from .protocol import SandboxSpec
 from .warden.relay import NAMES
 
 START_LIMIT = 4

@@ -25,8 +25,8 @@ from .client import OWNER_LABEL, DockerClient, host_config, owner_label
 from .evidence import own_doing
 from .image import build_from, find_image
 from .observation import cut
-from .process import WardenProcess
-from .protocol import MAX_COUNT, WORK_DIR, CommandResult, FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
+from .process import WORK_DIR, CommandResult, Process
+from .protocol import MAX_COUNT, FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
 from .warden import program
 
 _ENVIRONMENT = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
@@ -58,7 +58,7 @@ class DockerSandbox(Sandbox):
         self._socket: socket.socket | None = None
         """To the warden: the container ends when it is closed."""
         self._channel: Channel | None = None
-        self._standby: WardenProcess | None = None
+        self._standby: Process | None = None
         self._starting = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._verdict: asyncio.Task[RTLGymError] | None = None
@@ -223,15 +223,13 @@ class DockerSandbox(Sandbox):
         output, truncated = cut(body, found.pop("size"), found["output_chars"], max_output)
         return CommandResult(output=output, truncated=truncated, **found)
 
-    async def spawn(
-        self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None
-    ) -> WardenProcess:
+    async def spawn(self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None) -> Process:
         assert self._channel is not None
         header = {"worker": self._has_worker, "argv": list(argv), "cwd": cwd, "env": dict(env or {})}
-        return WardenProcess(self._channel, self._reply, header, GRACE)
+        return Process(self._channel, self._reply, header, GRACE)
 
     @property
-    def standby(self) -> WardenProcess | None:
+    def standby(self) -> Process | None:
         return self._standby
 
     @property

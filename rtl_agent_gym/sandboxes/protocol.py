@@ -1,55 +1,24 @@
-"""The contract of sandboxes: all that the rest of the package may ask of one.
+"""The contract of sandboxes: all that the rest of the package uses of them.
 
-A `Sandbox` is one isolated machine with one persistent shell, a `Process` is a program that runs beside the shell, and
-a `SandboxProvider` makes sandboxes and their images. Docker's implementation begins in `docker.py`; whatever keeps
-these promises can take its place. Methods with a body are the same for every implementation, which inherits them.
+A `Sandbox` is one isolated machine with one persistent shell, and a `SandboxProvider` makes sandboxes and their images.
+`container.py` implements both with Docker; another implementation that keeps these promises can replace it. It inherits
+the methods that have a body here.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Protocol
 
-from ..errors import SandboxError
-from .observation import cut
-from .warden.output import Output
-
-WORK_DIR = "/code"
-"""The work folder of a problem inside every sandbox; paths of problems are relative to it."""
+from .process import WORK_DIR, CommandResult, Process
 
 MAX_COUNT = 5000
 """Files, and folders on the way to them, that one reading returns."""
 
 OutputSink = Callable[[bytes], None]
 """Called with raw output as it comes, for live display. Only what the observation will keep is passed on."""
-
-
-@dataclass(frozen=True)
-class CommandResult:
-    """What one command of the persistent shell, or one process beside it, did."""
-
-    output: str
-    """stdout and stderr in the order they were written; decoded as UTF-8 with U+FFFD for what is not; cut to the limit
-    with head and tail kept and a line between them that says from how much to how much."""
-    exit_code: int | None
-    """The exit status (128 + n after signal n); None when the time ran out."""
-    timed_out: bool = False
-    """Whether the time ran out and the command's processes were ended."""
-    truncated: bool = False
-    """Whether `output` was cut."""
-    output_chars: int = 0
-    """Characters that were written before the cut."""
-    seconds: float = 0.0
-    """Wall time."""
-    restarted: str | None = None
-    """Why the shell had to be replaced by a new one, or None. Files last; variables, functions and jobs do not."""
-    cwd: str = WORK_DIR
-    """The shell's working folder after the command; says nothing of a process."""
 
 
 class FoundFiles(dict[str, bytes]):
@@ -102,95 +71,6 @@ class SandboxSpec:
     """Folders that only the keeper can write to (scoring role)."""
     standby: tuple[str, ...] = ()
     """A process that is started with the sandbox, in the folder /; see `Sandbox.standby`."""
-
-
-class Process(Protocol):
-    """A program that runs in a sandbox beside the shell. It and what it started are gone when `wait` returns.
-
-    Methods raise `SandboxLost` or `SandboxBroken` as those of `Sandbox` do.
-    """
-
-    @property
-    def output(self) -> asyncio.StreamReader:
-        """stdout and stderr in the order they were written. Ends when the process has ended or is lost, which `wait`
-        tells. A process whose output is not read is held up once the buffers between are full.
-        """
-        ...
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit status (128 + n after signal n); None while it runs, and when it was lost."""
-        ...
-
-    async def write(self, data: bytes) -> None:
-        """Write to its stdin; return when the process's pipe has taken everything.
-
-        Raises:
-            BrokenPipeError: It has ended, or reads no more.
-        """
-        ...
-
-    async def close_stdin(self) -> None:
-        """End its stdin, behind all that was written. Idempotent."""
-        ...
-
-    async def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end and return the exit status. 127 for a program that cannot be run; `output` says why.
-
-        Raises:
-            TimeoutError: It has not ended within `timeout` seconds; it runs on.
-        """
-        ...
-
-    async def kill(self) -> None:
-        """Kill it and everything it started; return when it has ended. Idempotent."""
-        ...
-
-    async def communicate(
-        self, stdin: bytes = b"", *, timeout: float = 600.0, max_output: int = 1_000_000
-    ) -> CommandResult:
-        """Write all of its stdin, read all of its output, wait for it; kill it when the time is over.
-
-        Args:
-            stdin: All that it can still read; its stdin ends behind it.
-            timeout: Seconds from now.
-            max_output: Characters to keep of the output, half of them from the head and half from the tail.
-        """
-        begun = time.monotonic()
-        head = bytearray()
-        kept = Output(8 * max_output, head.extend)
-
-        async def feed() -> None:
-            with contextlib.suppress(BrokenPipeError, SandboxError):  # `wait` tells what happened to it
-                await self.write(stdin)
-                await self.close_stdin()
-
-        async def finish() -> int:
-            while data := await self.output.read(1 << 20):
-                kept.feed(data)
-            return await self.wait()
-
-        feeding = asyncio.ensure_future(feed())
-        code = None
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    code = await finish()
-            if code is None:
-                await self.kill()
-                await finish()
-        finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
-        text, truncated = cut(bytes(head) + kept.rest(), kept.size, kept.chars, max_output)
-        return CommandResult(
-            output=text,
-            exit_code=code,
-            timed_out=code is None,
-            truncated=truncated,
-            output_chars=kept.chars,
-            seconds=time.monotonic() - begun,
-        )
 
 
 class Sandbox(Protocol):

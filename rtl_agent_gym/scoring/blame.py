@@ -15,7 +15,7 @@ from ..errors import HarnessError, ProblemError
 from ..problems.compose import COMPOSE_FILE
 from ..problems.model import Problem
 from ..problems.paths import editable
-from ..sandboxes.protocol import WORK_DIR
+from ..sandboxes import WORK_DIR
 from .grader.messages import Memory, Report, StartFault
 
 LOST = 5.0

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import HarnessError
 from ..problems.model import Problem
-from ..sandboxes.protocol import WORK_DIR, SandboxProvider, SandboxSpec
+from ..sandboxes import WORK_DIR, SandboxProvider, SandboxSpec
 from .blame import MemoryUse, check_report
 from .compose import RUN_DIR, Service
 from .grader.bounds import decode_report
