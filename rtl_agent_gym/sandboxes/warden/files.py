@@ -42,7 +42,7 @@ def _open(name: str, flags: int, fd: int | None = None) -> int:
 
 
 def _open_folder(root: str, parts: Sequence[str], make: bool) -> int:
-    """A descriptor of root/parts. With `make`, what is in the way is replaced by a folder."""
+    """A descriptor of root/parts. With `make`, missing folders are made, and other entries replaced by folders."""
     fd = _open(root, _FOLDER & ~os.O_NOFOLLOW)
     for part in parts:
         try:
@@ -62,30 +62,15 @@ def _open_folder(root: str, parts: Sequence[str], make: bool) -> int:
 
 
 def _remove(name: str, fd: int) -> None:
-    """Remove the entry `name` of an open folder, whatever it is and however deep."""
-    waiting = [name]
-    moved = 0
-    while waiting:
-        name = waiting.pop()
-        try:
-            os.unlink(name, dir_fd=fd)
-            continue
-        except FileNotFoundError:
-            continue
-        except IsADirectoryError:
-            below = _open(name, _FOLDER, fd)
-        try:
-            os.fchmod(below, 0o700)
-            for entry in os.listdir(below):
-                try:
-                    os.unlink(entry, dir_fd=below)
-                except IsADirectoryError:  # up to this level, so that one descriptor will do for any depth
-                    moved += 1
-                    waiting.append(f".{os.getpid()}-{moved}.removed")
-                    os.rename(entry, waiting[-1], src_dir_fd=below, dst_dir_fd=fd)
-        finally:
-            os.close(below)
-        os.rmdir(name, dir_fd=fd)
+    """Remove the entry `name` of an open folder, whatever it is."""
+    try:
+        os.unlink(name, dir_fd=fd)
+    except FileNotFoundError:
+        pass
+    except IsADirectoryError:
+        import shutil  # rarely needed, and its import would delay the start of every sandbox
+
+        shutil.rmtree(name, dir_fd=fd)
 
 
 def write_files(header: Mapping[str, Any], body: bytes) -> None:
