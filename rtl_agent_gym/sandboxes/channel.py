@@ -50,7 +50,7 @@ class Request:
     def fail(self, error: Exception) -> None:
         """There will be no reply."""
         self.reply.set_exception(error)
-        self.reply.exception()  # marks it as retrieved, since nobody may await it
+        self.reply.exception()  # marks it as retrieved, since it may never be awaited
 
 
 class Channel(asyncio.Protocol):
@@ -121,7 +121,7 @@ class Channel(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether every request has had its reply."""
+        """Whether there is no unanswered request."""
         return not self._unanswered
 
     def close(self) -> None:

@@ -29,15 +29,14 @@ START_LIMIT = 4
 OWNER_LABEL = "io.rtl-agent-gym.owner"
 """The label of every container; it names the process that owns it."""
 UIDS = range(0x4000_0000, 0x7000_0000, 2)
-"""User ids of agents; each keeper has the next. To the kernel, containers with the same user id are one user, who has
-only so many epoll watches, inotify instances, pending signals and keys. So each container has a user of its own, drawn
-from so many that no two on a machine are likely to draw the same. The ids are some of those that systemd keeps for
-containers: https://systemd.io/UIDS-GIDS/"""
+"""User ids of agents; each keeper has the next. To the kernel, containers with the same user id are one user, with one
+limit on epoll watches, inotify instances, pending signals and keys. So each container draws an id from a range in which
+two are unlikely to be equal, and which systemd reserves for containers: https://systemd.io/UIDS-GIDS/"""
 MAPPED_UIDS = range(2000, 65_000, 2)
-"""The same where the daemon maps the ids of containers to a range of 65,536, as rootless Docker does."""
+"""The same if the daemon maps the ids of containers to a range of 65,536, as rootless Docker does."""
 MAX_INODES = 32_768
-"""Files and folders in each of the folders in memory. The kernel's own memory for them counts against the container's,
-and is not a part of the folders' sizes."""
+"""Files and folders in each of the folders in memory. The kernel's memory for them counts against the container's, but
+is not part of the folders' sizes."""
 _SHARED_PAGES = (16 << 20) >> 12
 """System V shared memory, which outlives the processes that made it."""
 
@@ -123,7 +122,7 @@ def _sweep(api: Any) -> None:
 
 
 def uid_range(info: Mapping[str, Any]) -> Sequence[int]:
-    """The user ids that a daemon's containers can have, from what it says of itself."""
+    """The user ids that a daemon's containers can have, by its description of itself."""
     mapped = any("name=userns" in option or "name=rootless" in option for option in info.get("SecurityOptions") or [])
     return MAPPED_UIDS if mapped else UIDS
 
@@ -134,7 +133,7 @@ def owner_label() -> str:
 
 
 def owner_lives(label: str) -> bool:
-    """Whether the process that a label names is alive; one of another host is taken to be."""
+    """Whether the process that a label names is alive; assumed for another host's."""
     host, _, pid = label.rpartition(":")
     if host != socket.gethostname() or not pid.isdigit():
         return True
@@ -150,8 +149,8 @@ def owner_lives(label: str) -> bool:
 def host_config(api: Any, spec: SandboxSpec, uid: int) -> Any:
     """The limits of a sandbox's container, in Docker's form.
 
-    All folders that can be written to are in memory. Together they are smaller than the container's memory, so that the
-    warden has room to work in when they are full.
+    All writable folders are in memory. Together they are smaller than the container's memory, so that the warden can
+    still work when they are full.
     """
     agent, keeper = f"uid={uid},gid={uid}", f"uid={uid + 1},gid={uid + 1}"
     scoring = spec.role == "scoring"

@@ -26,7 +26,7 @@ from .evidence import own_doing
 from .image import build_from, find_image
 from .observation import cut
 from .process import WORK_DIR, CommandResult, Process
-from .protocol import MAX_COUNT, FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
+from .protocol import FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
 from .warden import program
 
 _ENVIRONMENT = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
@@ -237,27 +237,25 @@ class DockerSandbox(Sandbox):
         return self._channel is None or self._channel.idle
 
     async def write_files(
-        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
+        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False
     ) -> None:
         contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
         for path in contents:
             if set(path.split("/")) & {"", ".", ".."} or re.search("[\0\ud800-\udfff]", path):
                 raise ValueError(f"{path!r} is no relative file path below {root}")
-        header = {"root": root, "mode": mode, "files": [[path, len(data)] for path, data in contents.items()]}
+        header = {"root": root, "files": [[path, len(data)] for path, data in contents.items()]}
         await self._ask(b"W", header, b"".join(contents.values()), patience=60.0, keeper=keeper)
 
     async def read_files(
         self,
         paths: Sequence[str],
         *,
-        root: str = WORK_DIR,
         first: Sequence[str] = (),
         max_file: int = 16 << 20,
         max_total: int = 64 << 20,
-        max_count: int = MAX_COUNT,
     ) -> FoundFiles:
-        limits = {"max_file": max_file, "max_total": max_total, "max_count": max_count}
-        request = {"root": root, "paths": list(paths), "first": list(first), **limits}
+        limits = {"max_file": max_file, "max_total": max_total}
+        request = {"root": WORK_DIR, "paths": list(paths), "first": list(first), **limits}
         answer, body = await self._ask(b"G", request, patience=60.0)
         contents = io.BytesIO(body)
         found = {path: contents.read(size) for path, size in answer["files"]}

@@ -40,7 +40,7 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None, m
         container: Its id.
         spec: Its limits.
         broken: The warden's report that it could not continue, if any.
-        memory_full: Whether the warden's last report said that the sandbox's memory was full.
+        memory_full: Whether the sandbox's memory was full by the warden's last report.
 
     Raises:
         docker.errors.DockerException: The daemon does not answer; the errors of `requests` likewise.

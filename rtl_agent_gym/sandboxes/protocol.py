@@ -14,11 +14,8 @@ from typing import Literal, Protocol
 
 from .process import WORK_DIR, CommandResult, Process
 
-MAX_COUNT = 5000
-"""Files, and folders on the way to them, that one reading returns."""
-
 OutputSink = Callable[[bytes], None]
-"""Called with raw output as it comes, for live display. Only what the observation will keep is passed on."""
+"""Called with raw output as it arrives, for live display; without the part that the observation omits."""
 
 
 class FoundFiles(dict[str, bytes]):
@@ -26,8 +23,8 @@ class FoundFiles(dict[str, bytes]):
 
     Args:
         files: The files.
-        left_out: Some of those that were not read for a limit, each with the reason.
-        left_out_count: How many were not read.
+        left_out: (path, reason) of the first files that were not read because of a limit.
+        left_out_count: Number of files that were not read.
     """
 
     def __init__(
@@ -51,10 +48,10 @@ class SandboxSpec:
     image: str | None = None
     """Image name or id; None for the package's own simulation image."""
     role: Literal["agent", "scoring"] = "agent"
-    """``agent``: everything runs as one unprivileged user. ``scoring``: files can also be put in by a second user, the
-    keeper, whose files no process of the sandbox can change and whose processes none can signal."""
+    """``agent``: everything runs as one unprivileged user. ``scoring``: a second user, the keeper, can also write
+    files; no process of the sandbox can change them or signal the keeper's processes."""
     memory: int = 2 << 30
-    """Of all processes and the work folder together."""
+    """For all processes and the work folder together."""
     cpus: float = 2.0
     """Processors that may be used at once, on average."""
     pids: int = 512
@@ -66,7 +63,7 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     """Extra environment variables of the shell and of processes."""
     files: Mapping[str, str | bytes] = field(default_factory=dict)
-    """Files that are there from the start, by absolute path; in the scoring role they are the keeper's."""
+    """Files that exist from the start, by absolute path; in the scoring role they are the keeper's."""
     keeper_folders: tuple[str, ...] = ("/src", f"{WORK_DIR}/src")
     """Folders that only the keeper can write to (scoring role)."""
     standby: tuple[str, ...] = ()
@@ -76,8 +73,7 @@ class SandboxSpec:
 class Sandbox(Protocol):
     """One isolated machine. Not safe for two concurrent `run` calls; processes may run beside anything.
 
-    Every method raises `SandboxLost` when the machine is gone, or `SandboxBroken` where the commands that were run in
-    it have ended it, and nothing else on its account.
+    Every method raises `SandboxLost` when the machine is gone, or `SandboxBroken` if its own commands ended it.
     """
 
     @property
@@ -94,7 +90,7 @@ class Sandbox(Protocol):
             command: Any bash text, of any length, several lines and here-documents included.
             timeout: Seconds until the command's processes are killed. The call returns at most one second later.
             max_output: Characters to keep of the output.
-            on_output: Told of output while the command runs.
+            on_output: Called with output while the command runs.
         """
         ...
 
@@ -103,7 +99,7 @@ class Sandbox(Protocol):
 
         Args:
             argv: The program, looked up in PATH, and its arguments.
-            cwd: Where it runs; / where that folder is missing.
+            cwd: Where it runs; / if that folder is missing.
             env: Added to the sandbox's own environment.
         """
         ...
@@ -124,7 +120,7 @@ class Sandbox(Protocol):
 
     @property
     def standby(self) -> Process | None:
-        """The process of `SandboxSpec.standby`, running since the sandbox started; None where the spec names none."""
+        """The process of `SandboxSpec.standby`, running since the sandbox started; None if the spec names none."""
         ...
 
     @property
@@ -133,7 +129,7 @@ class Sandbox(Protocol):
         ...
 
     async def write_files(
-        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
+        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False
     ) -> None:
         """Write files below `root`, making folders as needed. Existing files are replaced, links never followed.
 
@@ -141,7 +137,6 @@ class Sandbox(Protocol):
             files: Relative path to content (str is written as UTF-8).
             root: An absolute folder in the sandbox.
             keeper: Write as the keeper, so that the sandbox's processes can read but not change them (scoring role).
-            mode: Permission bits.
         """
         ...
 
@@ -149,24 +144,20 @@ class Sandbox(Protocol):
         self,
         paths: Sequence[str],
         *,
-        root: str = WORK_DIR,
         first: Sequence[str] = (),
         max_file: int = 16 << 20,
         max_total: int = 64 << 20,
-        max_count: int = MAX_COUNT,
     ) -> FoundFiles:
-        """Regular files at or below `paths`, by their path relative to `root`.
+        """Regular files at or below `paths`, all relative to the work folder; at most 5,000 files and folders.
 
-        Links, devices, sockets and pipes are left out, and so is everything behind a linked folder; what is missing is
-        missing. What is left out for a limit is named in the result.
+        Links, devices, sockets and pipes are omitted, as is everything behind a linked folder. The result names files
+        that a limit excludes.
 
         Args:
-            paths: Files and folders.
-            root: An absolute folder in the sandbox.
+            paths: Files and folders, which need not exist.
             first: Files that are read before all others, in this order; the others follow by size.
-            max_file: Bytes of a file.
-            max_total: Bytes in all.
-            max_count: Files, and folders on the way to them.
+            max_file: Maximum size of a file in bytes.
+            max_total: Maximum size of all files together in bytes.
         """
         ...
 
@@ -191,11 +182,11 @@ class SandboxProvider(Protocol):
         await self.close()
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
-        """Start a sandbox. Raises `DaemonError` or `ImageError` when none can be had."""
+        """Start a sandbox. Raises `DaemonError` or `ImageError` if that fails."""
         ...
 
     async def prepare(self, spec: SandboxSpec) -> None:
-        """Have sandboxes of this spec ready for `create`, where the provider keeps any; return when they are.
+        """If the provider keeps sandboxes ready, start some of this spec; return when they are ready.
 
         Raises:
             SandboxError: None can be started.
@@ -203,15 +194,15 @@ class SandboxProvider(Protocol):
         return None
 
     async def image(self) -> str:
-        """The id of the image of specs that name none. Raises `ImageError` where it has not been built."""
+        """The id of the image of specs that name none. Raises `ImageError` if it has not been built."""
         ...
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
-        """The id of an image built from a folder of files; built once for the same files, by whichever process.
+        """The id of an image built from a folder of files; built once for the same files on this daemon.
 
         Args:
             files: The build context: contents by relative path.
-            dockerfile: Which of them says how to build it.
+            dockerfile: The path of its Dockerfile among them.
 
         Raises:
             ImageError: It cannot be built; the message ends with the last lines of the build.

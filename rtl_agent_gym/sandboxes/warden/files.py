@@ -19,6 +19,8 @@ DEPTH = 64
 LONGEST_PATH = 4096
 MOST_ENTRIES = 100_000
 """Maximum number of folder entries that one reading looks at."""
+MOST_FILES = 5000
+"""Maximum number of files, and of folders on the way to them, that one reading returns."""
 MOST_NAMED = 20
 """Maximum number of unread files that are reported by name."""
 _PIECE = 1 << 20
@@ -83,7 +85,7 @@ def write_files(header: Mapping[str, Any], body: bytes) -> None:
             _remove(name, fd)
             with os.fdopen(os.open(name, _CREATE, 0o600, dir_fd=fd), "wb") as stream:
                 stream.write(body[offset : offset + size])
-                os.fchmod(stream.fileno(), header["mode"])
+                os.fchmod(stream.fileno(), 0o644)
         finally:
             os.close(fd)
         offset += size
@@ -109,8 +111,8 @@ def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict
             reason = f"{size} bytes; at most {header['max_file']} a file are read"
         elif total + size > header["max_total"]:
             reason = f"{size} bytes; at most {header['max_total']} are read in all"
-        elif max(len(sent) + 1, len(needed)) > header["max_count"]:
-            reason = f"at most {header['max_count']} files and folders are read"
+        elif max(len(sent) + 1, len(needed)) > MOST_FILES:
+            reason = f"at most {MOST_FILES} files and folders are read"
         else:
             try:
                 sent.append((path, _send(header["root"], path, size, send)))
@@ -125,7 +127,7 @@ def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict
 
 
 def _send(root: str, path: str, size: int, send: Callable[[bytes], None]) -> int:
-    """Send a file's bytes, at most as many as it had when it was found. Returns how many there were."""
+    """Send a file's bytes, at most its size when it was found. Returns how many there were."""
     *parts, name = path.split("/")
     fd = _open_folder(root, parts, make=False)
     try:

@@ -37,7 +37,7 @@ from .shell import Shell
 from .watcher import Watcher
 
 BROKEN = 70
-"""Exit status of a warden that failed in a way nobody foresaw."""
+"""Exit status of a warden that failed unexpectedly."""
 LONGEST_SLEEP = 3600.0
 
 

@@ -22,16 +22,16 @@ class Output:
     """
 
     def __init__(self, limit: int, send: Callable[[bytes], None]) -> None:
-        self.room, self.keep, self.send = limit - limit // 2, limit // 2, send
+        self.head_left, self.keep, self.send = limit - limit // 2, limit // 2, send
         self.tail, self.size, self.chars = bytearray(), 0, 0
 
     def feed(self, data: bytes) -> None:
         """Add what was written next."""
         self.size += len(data)
         self.chars += len(data.translate(None, CONTINUATION))
-        if self.room:
-            head, data = data[: self.room], data[self.room :]
-            self.room -= len(head)
+        if self.head_left:
+            head, data = data[: self.head_left], data[self.head_left :]
+            self.head_left -= len(head)
             self.send(head)
         if data and self.keep:
             self.tail += data[-self.keep :]

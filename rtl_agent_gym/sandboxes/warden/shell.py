@@ -308,7 +308,7 @@ class Shell:
             self.fail(f"no new one can be started: {error.strerror}")
 
     def fail(self, reason: str) -> None:
-        """There is no bash. The next command tries again; a sandbox that never had one is useless."""
+        """There is no bash. The next command tries again; without a first one, the sandbox ends."""
         if not self.proven:
             os.write(2, f"bash does not start: {self.reason}; {reason}\n".encode())
             os._exit(3)
