@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import docker
 import docker.errors
 
-from ..errors import DaemonError
 from .daemon import connect, docker_errors
 from .process import WORK_DIR
 from .protocol import SandboxSpec
@@ -54,17 +53,13 @@ class DockerClient:
         self._uids: set[int] = set()
 
     def docker(self) -> docker.DockerClient:
-        """docker-py's client."""
+        """docker-py's client, connected at first use."""
         with self._connecting:
             if self._client is None:
                 client = connect(timeout=120)
                 self._client, self._uid_range = client, uid_range(client.api.info())
                 _sweep(client.api)
         return self._client
-
-    def api(self) -> Any:
-        """docker-py's low-level client, connected at first use."""
-        return self.docker().api
 
     async def call(self, work: Callable[[], T], *, ending: bool = False) -> T:
         """Run blocking Docker work in a thread. Creating never waits for ending. Raises `SandboxError`."""
@@ -90,17 +85,6 @@ class DockerClient:
     def return_uid(self, uid: int) -> None:
         """Release the user id of a sandbox that has ended."""
         self._uids.discard(uid)
-
-    def attach(self, container: str) -> socket.socket:
-        """The raw stream of a container that has not been started. Its stdin ends when this one socket is closed."""
-        stream = self.api().attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
-        try:
-            if not isinstance(stream, socket.SocketIO):
-                raise DaemonError("cannot attach to containers at this DOCKER_HOST: use unix:// or tcp:// without TLS")
-            return socket.socket(fileno=os.dup(stream.fileno()))
-        finally:
-            stream._response.close()
-            stream.close()
 
     def close(self) -> None:
         """Close the connections. Idempotent."""

@@ -22,6 +22,7 @@ import docker.errors
 from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
 from .channel import Channel, Reply, Request
 from .client import OWNER_LABEL, DockerClient, host_config, owner_label
+from .daemon import attach
 from .evidence import own_doing
 from .image import build_from, find_image
 from .observation import cut
@@ -89,8 +90,9 @@ class DockerSandbox(Sandbox):
 
     def _start(self) -> socket.socket:
         """Create and start the container; return the stream to its process 1."""
-        api, spec = self._client.api(), self._spec
-        image = self._image or find_image(self._client.docker())
+        client, spec = self._client.docker(), self._spec
+        api: Any = client.api
+        image = self._image or find_image(client)
         self.image_id = api.inspect_image(image)["Id"]
         # A scoring sandbox has two users. Its process 1 starts as root with only the capabilities to change users, and
         # gives them up before its first message.
@@ -109,7 +111,7 @@ class DockerSandbox(Sandbox):
             labels={OWNER_LABEL: owner_label()},
             host_config=host_config(api, spec, self.uid),
         )["Id"]
-        self._socket = self._client.attach(self._container)
+        self._socket = attach(client, self._container)
         api.start(self._container)
         return self._socket
 
@@ -140,7 +142,7 @@ class DockerSandbox(Sandbox):
 
     def _remove(self) -> None:
         try:
-            self._client.api().remove_container(self._container, force=True, v=True)
+            self._client.docker().api.remove_container(self._container, force=True, v=True)
         except docker.errors.APIError as error:
             if error.status_code not in (404, 409):  # gone, or its removal is under way
                 raise
@@ -175,7 +177,7 @@ class DockerSandbox(Sandbox):
         broken, full = self._channel.broken, self._channel.memory_full
         try:
             why = await self._client.call(
-                lambda: own_doing(self._client.api(), self._container, self._spec, broken, full)
+                lambda: own_doing(self._client.docker().api, self._container, self._spec, broken, full)
             )
         except SandboxError:  # the daemon does not answer
             why = ""
@@ -325,4 +327,4 @@ class DockerSandboxes(SandboxProvider):
 
     def client(self) -> Any:
         """docker-py's low-level client, connected at first use."""
-        return self._client.api()
+        return self._client.docker().api

@@ -106,6 +106,18 @@ def connect(host: str | None = None, *, timeout: float = 60.0) -> docker.DockerC
         raise DaemonError(f"what listens at {host} does not answer as a Docker daemon: {cause}") from cause
 
 
+def attach(client: docker.DockerClient, container: str) -> socket.socket:
+    """The raw stream of a container that has not been started. Its stdin ends when this one socket is closed."""
+    stream = client.api.attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+    try:
+        if not isinstance(stream, socket.SocketIO):
+            raise DaemonError("cannot attach to containers at this DOCKER_HOST: use unix:// or tcp:// without TLS")
+        return socket.socket(fileno=os.dup(stream.fileno()))
+    finally:
+        stream._response.close()
+        stream.close()
+
+
 @contextlib.contextmanager
 def docker_errors() -> Iterator[None]:
     """Turn the exceptions of Docker work into those of `rtl_agent_gym.errors`."""

@@ -23,7 +23,7 @@ from docker.utils.socket import frames_iter
 
 from ..errors import ImageError
 from .base_image import ensure_base, image_id
-from .daemon import connect, docker_errors
+from .daemon import attach, connect, docker_errors
 from .host import Progress, exclusive, silent, tail
 
 REPOSITORY = "rtl-agent-gym/sim"
@@ -236,9 +236,7 @@ def _run_once(client: docker.DockerClient, image: str, script: str) -> str:
         pids_limit=256,
     )
     # Before the start, since the container and its log are removed as soon as it ends.
-    stream: Any = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
-    # Closing the stream alone leaves its connection open until it is collected.
-    with closing(stream), closing(stream._response):
+    with attach(client, str(container.id)) as stream:
         container.start()
         return b"".join(data for _, data in frames_iter(stream, tty=False)).decode(errors="replace")
 
