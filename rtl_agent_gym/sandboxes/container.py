@@ -289,9 +289,6 @@ class DockerSandboxes(SandboxProvider):
         self._building = asyncio.Lock()
         self._closed = False
 
-    async def __aenter__(self) -> DockerSandboxes:
-        return self
-
     async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
         if self._closed:
             raise SandboxLost("this provider is closed; make another DockerSandboxes")

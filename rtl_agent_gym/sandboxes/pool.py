@@ -64,9 +64,6 @@ class WaitingSandboxes(SandboxProvider):
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def __aenter__(self) -> WaitingSandboxes:
-        return self
-
     async def image(self) -> str:
         return await self._provider.image()
 

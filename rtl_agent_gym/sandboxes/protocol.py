@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from .process import WORK_DIR, CommandResult, Process
 
@@ -173,7 +173,7 @@ class Sandbox(Protocol):
 class SandboxProvider(Protocol):
     """Makes sandboxes. An async context manager; leaving it closes every sandbox it made."""
 
-    async def __aenter__(self) -> SandboxProvider:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
