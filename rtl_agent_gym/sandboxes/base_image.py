@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -70,7 +69,12 @@ def _bootstrap(client: docker.DockerClient, progress: Progress) -> None:
         progress(f"running debootstrap in {folder}, about half a minute")
         run_program(_debootstrap_command(folder / "root"), error=ImageError)
         progress(f"importing it as {BOOTSTRAPPED_BASE}")
-        _import(client, folder / "root")
+        archive = str(folder / "base.tar")
+        run_program(["tar", "-C", str(folder / "root"), *_EXCLUDED, "-cf", archive, "."], error=ImageError)
+        repository, _, tag = BOOTSTRAPPED_BASE.rpartition(":")
+        reply = client.api.import_image_from_file(archive, repository=repository, tag=tag)
+        if image_id(client, BOOTSTRAPPED_BASE) is None:
+            raise ImageError(f"Docker cannot import the bootstrapped Debian: {_first_line(reply)}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -87,17 +91,3 @@ def _debootstrap_command(root: Path) -> list[str]:
         command += [mirror for mirror in mirrors if mirror.startswith("http") and "security" not in mirror][:1]
     # debootstrap's mounts end with its mount namespace, even if it is killed.
     return [unshare, "--mount", *command] if (unshare := find_program("unshare")) else command
-
-
-def _import(client: docker.DockerClient, root: Path) -> None:
-    with subprocess.Popen(["tar", "-C", str(root), *_EXCLUDED, "-c", "."], stdout=subprocess.PIPE) as tar:
-        assert tar.stdout is not None
-        try:
-            repository, _, tag = BOOTSTRAPPED_BASE.rpartition(":")
-            reply = client.api.import_image_from_stream(tar.stdout, repository=repository, tag=tag)
-        except (DockerException, requests.RequestException) as error:
-            raise ImageError(f"Docker cannot import the bootstrapped Debian: {error}") from error
-        finally:
-            tar.stdout.close()
-    if tar.returncode != 0 or '"error"' in str(reply):
-        raise ImageError(f"importing the bootstrapped Debian failed (tar: {tar.returncode}): {_first_line(reply)}")
