@@ -213,6 +213,9 @@ def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
     # Also containerd's: dockerd waits in vain for a dead one that its parent has not reaped.
     pidfiles = {launch.pidfile: "dockerd", launch.exec_root / "containerd/containerd.pid": "containerd"}
     for pidfile, program in pidfiles.items():
+        deadline = time.monotonic() + 5.0
+        while _running(pidfile, program) is not None and time.monotonic() < deadline:  # it ends with its dockerd
+            time.sleep(0.1)
         if pidfile.exists() and _running(pidfile, program) is None:
             progress(f"removing {pidfile}, left by a {program} that is gone")
             pidfile.unlink(missing_ok=True)
