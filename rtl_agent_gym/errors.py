@@ -70,8 +70,8 @@ class ProblemError(UsageError):
         super().__init__(": ".join([*parts, message]))
 
     def __reduce__(self) -> tuple[object, ...]:
-        place = {"source": self.source, "line": self.line, "field": self.field, "problem_id": self.problem_id}
-        return partial(ProblemError, self.message, **place), ()
+        names = ("source", "line", "field", "problem_id")
+        return partial(ProblemError, self.message, **{name: getattr(self, name) for name in names}), ()
 
 
 class SandboxError(RTLGymError, RuntimeError):
