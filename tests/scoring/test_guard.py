@@ -357,7 +357,7 @@ async def test_the_place_in_a_violation_is_the_real_one(scorer: Scorer) -> None:
     score = await scorer.score(make_problem(), {TARGET: theft})
     assert score.violations == [
         "rtl/adder.sv:3: $fopen opens 'out.xml' for writing, which only the checker may "
-        "(a `line directive stands at rtl/adder.sv:2)"
+        "(there is a `line directive at rtl/adder.sv:2)"
     ]
 
 
