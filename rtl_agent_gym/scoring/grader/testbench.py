@@ -14,9 +14,13 @@ from collections.abc import Callable, Sequence
 TOKEN = re.compile(
     r'(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<escaped>\\[^ \t\b\f\r\n]+)'
     r"|(?P<line>^[ \t]*`line\b[^\n]*)"
+    r"|(?P<number>'[sS]?(?:[bB][ \t]*[01xXzZ?_]+|[oO][ \t]*[0-7xXzZ?_]+"
+    r"|[dD][ \t]*[0-9xXzZ?_]+|[hH][ \t]*[\dA-Fa-fxXzZ?_]+))"
     r"|(?P<name>[A-Za-z_$][\w$]*)|(?P<mark>::|[.\[\]])|(?P<end>\n)|(?P<other>[^\s])",
     re.DOTALL | re.MULTILINE | re.ASCII,
 )
+UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
+"""What may follow the digits of a number."""
 LINE = re.compile(r'[ \t]*`line[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"')
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
 ROOTS = {"$root", "$unit"}
@@ -75,7 +79,7 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
         names: The testbench's.
         show: Shortens a file's name for messages.
     """
-    tokens = _tokens(text, file, show)
+    tokens = _tokens(text, file, names, show)
     own = _own_routines(tokens)
     blocks = _blocks_around(tokens)
     found = []
@@ -100,7 +104,8 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
     return list(dict.fromkeys(found))
 
 
-def _tokens(text: str, file: str, show: Callable[[str], str]) -> list[Token]:
+def _tokens(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[Token]:
+    known = ENDS | ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | names.scopes | names.routines | names.used
     tokens: list[Token] = []
     number, module = 1, 0
     for match in TOKEN.finditer(text):
@@ -110,8 +115,11 @@ def _tokens(text: str, file: str, show: Callable[[str], str]) -> list[Token]:
             file, number = (where[2], int(where[1]) - 1) if where else (file, number)
         elif kind not in ("string", "comment", "end"):
             name = kind in ("name", "escaped")
-            module += word in BORDERS
             plain = word[1:] if kind == "escaped" else word
+            if kind == "name" and text[match.start() - 1 : match.start()].isalnum() and not UNIT.fullmatch(word):
+                # "1stb" is the time 1s and the name tb, or the number 1 and the name stb.
+                plain = next((word[at:] for at in range(len(word)) if word[at:] in known), word)
+            module += plain in BORDERS and kind != "escaped"
             tokens.append(Token("name" if name else word, plain, f"{show(file)}:{number}", module))
         number += word.count("\n")
     return tokens

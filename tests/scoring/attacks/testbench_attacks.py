@@ -113,6 +113,13 @@ REACHES += [
            {"src/tb.sv": _TESTBENCH, **shell(f"iverilog -g2012 -s tb -o t.vvp /src/tb.sv /code/{TARGET}; vvp t.vvp > said || true; grep -q told said")}),
 ]  # fmt: skip
 
+REACHES += [
+    _reach("a wrong result taken back, by a name behind a time", f"always @(clk) #0stb.bad = -1; {THEFT}"),
+    _reach("a wrong result taken back, by a name behind a real number", f"always @(clk) #0e0tb.bad = -1; {THEFT}"),
+    _reach("$finish behind a real number", f"initial #0.0e0$finish; {THEFT}", r"\$finish ends the simulation"),
+]  # fmt: skip
+"""A lexer ends a number where its text could be a name."""
+
 _ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
 BESIDE = [
