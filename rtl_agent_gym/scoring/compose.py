@@ -127,11 +127,8 @@ def _environment(name: str, service: Mapping[str, Any], harness: Mapping[str, st
             raise ProblemError(f"service {name!r}: its env_file {path!r} is not there")
         env |= read_env_file(harness[path], env)
     own = {name: value for name, value in own_environment(service).items() if value is not None}
-    return env | {name: _interpolate(_plain(value), {}) for name, value in own.items()}
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in own.items()}
+    return env | {name: _interpolate(text, {}) for name, text in texts.items()}
 
 
 def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -38,7 +38,7 @@ class Process:
     ) -> None:
         self.selector, self.log = selector, Log()
         self.code: int | None = None
-        self.timed_out = False
+        """The exit status; None until it has ended by itself."""
         self.fault: StartFault | None = None
         self.stopped, self.waited = False, 0.0
         self.begun, self.seconds = time.monotonic(), 0.0
@@ -75,17 +75,17 @@ class Process:
         code = self.child.poll() if self.child and self.code is None else None
         if code is not None:
             self.code = 128 - code if code < 0 else code
-            self.seconds = self.seconds or time.monotonic() - self.begun
+            self.seconds = time.monotonic() - self.begun
             self._close("pid_fd")
 
     def end(self, spared: set[int]) -> None:
         """Kill it and everything it started, except the spared children and what they started."""
-        if self.child and self.code is None:
+        if self.child and self.code is None:  # its time is over
             self.stopped, self.waited = hindrance(self.child.pid)
             self.seconds = time.monotonic() - self.begun
             self.child.kill()
             self.child.wait()
-            self.poll()
+            self._close("pid_fd")
         if self.child:
             kill_session(self.child.pid, spared)
         if self.read_fd >= 0:
@@ -102,7 +102,7 @@ class Process:
     def report(self) -> ProcessReport:
         """How it ended."""
         return {
-            "code": None if self.timed_out else self.code,
+            "code": self.code,
             "seconds": self.seconds,
             "log": self.log.text(),
             "fault": self.fault,

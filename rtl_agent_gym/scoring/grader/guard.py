@@ -48,8 +48,8 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
     """Compile, and check which files the compiler read."""
     from itertools import pairwise
 
-    from .sources import driven_inputs, icarus_beyond_ports, include_faults, mixed, without_output
-    from .tools import OwnFolder, read_lines, run
+    from . import sources
+    from .sources import OwnFolder, run, without_output
 
     checked = line.settings["includes"] and not any(word.startswith("-M") for word in arguments)
     with OwnFolder() as folder:
@@ -65,14 +65,14 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
                 text = text or piece
                 os.write(2, piece)
             stream.seek(0)
-            driven = driven_inputs(stream)
-        lines = read_lines(listing)
-    violations = include_faults(lines) if checked else []
+            driven = sources.driven_inputs(stream)
+        lines = sources.read_lines(listing)
+    violations = sources.include_faults(lines) if checked else []
     refusals: list[str] = []
     if checked and not code and line.settings["testbench"]:
-        reached, refusals = icarus_beyond_ports(lines, arguments)
+        reached, refusals = sources.icarus_beyond_ports(lines, arguments)
         violations += reached
-        refusals += driven if mixed(lines) else []
+        refusals += driven if sources.mixed(lines) else []
     if violations or refusals:
         for option, value in pairwise(arguments):
             if option == "-o" and os.path.isfile(value):
@@ -82,7 +82,7 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
 
 def run_verilator(line: Line, arguments: list[str]) -> None:
     """Check the text that Verilator would turn into a program, then let it."""
-    from .tools import OwnFolder, run
+    from .sources import OwnFolder, run
     from .verilated import HARMLESS, judge
 
     if not HARMLESS.isdisjoint(arguments):

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from . import bounds, warm
 from .children import Process
-from .line import OK, SOCKET, decode, encode
+from .line import OK, SOCKET, encode
 from .measures import Waits, memory
 from .messages import Message, Report, Request, ServiceReport, ServiceRequest
 
@@ -56,7 +56,7 @@ class Caller:
             return
         *lines, self.received = (self.received + data).split(b"\n")
         for line in lines:
-            self.supervisor.record(decode(line))
+            self.supervisor.record(json.loads(line))
             self._send(OK)
 
 
@@ -138,11 +138,7 @@ class Supervisor:
 
     def wait(self, process: Process) -> None:
         """Serve until a process has ended or its time is over. Time in which the sandbox did not run does not count."""
-        while process.code is None:
-            left = self.deadline - time.monotonic()
-            if left <= 0:
-                process.timed_out = True
-                break
+        while process.code is None and (left := self.deadline - time.monotonic()) > 0:
             self.turn(min(left, 0.5))
             process.poll()
         process.end(self.spared)
