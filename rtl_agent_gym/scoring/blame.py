@@ -106,7 +106,7 @@ def machine_fault(report: Report) -> str:
         )
     # A container near its own limit also stands still, while the kernel reclaims its memory.
     if lost >= LOST and not memory["pressed"] and not _hog(memory):
-        return f"the container stood still for {lost:.0f} s: it was paused, or the host had no processor for it"
+        return f"the container did not run for {lost:.0f} s: it was paused, or the host had no processor for it"
     for service in report["services"]:
         if service["code"] is not None:
             continue

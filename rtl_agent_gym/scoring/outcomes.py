@@ -157,7 +157,7 @@ def account(messages: Iterable[Message], *, check_results: bool = True) -> Accou
             # Compare what the checker read after the simulation with the messages during it.
             simulations = total.item(message["item"]).simulations
             if not simulations or not all(outcome in GOOD for outcome in simulations[-1].values()):
-                total.violations.append(f"{message['file']}: says that all tests passed, which nobody saw")
+                total.violations.append(f"{message['file']}: reports that all tests passed, but no witness saw that")
     total.violations = list(dict.fromkeys(total.violations))
     return total
 

@@ -136,15 +136,15 @@ def _omission(problem: Problem, path: str) -> str | None:
     """Why a file is ignored; None if it is graded."""
     fault = path_fault(path) or (None if path.isprintable() else "the name has characters that do not print")
     if fault:
-        return f"{fault}; no such file is put anywhere"
+        return f"{fault}; a file with such a name is not copied"
     if not editable(problem, path):
-        return "no file that may be changed"
+        return "not a file that may be changed"
     if path in problem.context or path in problem.targets:
         return None
     if path.endswith(_PYTHON):  # no open harness runs a program of the candidate's
-        return "no program is put where the tests run"
+        return "Python files are not copied to where the tests run"
     if _LOADED_UNASKED.fullmatch(posixpath.basename(path)):
-        return "a checker would load a file of this name by itself"
+        return "a checker would load a file of this name automatically"
     return None
 
 
@@ -155,7 +155,7 @@ def _size_fault(files: Mapping[str, bytes]) -> str | None:
         if len(content) > MAX_FILE:
             return f"{path} has {len(content)} bytes; at most {MAX_FILE} are graded"
         if (depth := path.count("/")) > MAX_DEPTH:
-            return f"{path[:60]}… lies {depth} folders deep; at most {MAX_DEPTH} are graded"
+            return f"{path[:60]}… is {depth} folders deep; at most {MAX_DEPTH} are graded"
     folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
     if len(folders) > MAX_FOLDERS:
         return f"the files need {len(folders)} folders; at most {MAX_FOLDERS} are graded"

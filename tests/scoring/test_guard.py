@@ -148,7 +148,7 @@ async def test_a_results_file_cannot_be_forged(provider: DockerSandboxes, adder:
         assert not scores[name].passed
         assert scores[name].reward == pytest.approx(0.4)
     assert scores["witness"].violations == [
-        "/code/rundir/sim_build/test_adder.result.xml: says that all tests passed, which nobody saw"
+        "/code/rundir/sim_build/test_adder.result.xml: reports that all tests passed, but no witness saw that"
     ]
     assert scores["simulation"].violations == [
         "rtl/adder.sv:4: $fopen opens '/code/rundir/sim_build/test_adder.result.xml' for writing, which only the "

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from .compiled import READABLE, TOOLS, below, short
 
-APART = "?: the texts of the hidden testbench and of the design cannot be told apart, so nothing is simulated"
+APART = "?: the texts of the hidden testbench and of the design cannot be separated, so nothing is simulated"
 DRIVEN = re.compile(rb"(.+):\d+: warning: input port (\S+) is coerced to inout")
 
 
