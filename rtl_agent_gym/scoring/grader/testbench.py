@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 
 TOKEN = re.compile(
     r'(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<escaped>\\[^ \t\b\f\r\n]+)'
-    r"|(?P<line>^[ \t]*`line\b[^\n]*)"
+    r"|(?P<line>^[ \t]*`line\b[^\n]*)|(?P<directive>`\w+)"
     r"|(?P<number>'[sS]?(?:[bB][ \t]*[01xXzZ?_]+|[oO][ \t]*[0-7xXzZ?_]+"
     r"|[dD][ \t]*[0-9xXzZ?_]+|[hH][ \t]*[\dA-Fa-fxXzZ?_]+))"
-    r"|(?P<name>[A-Za-z_$][\w$]*)|(?P<mark>::|[.\[\]])|(?P<end>\n)|(?P<other>[^\s])",
+    r"|(?P<name>[A-Za-z_$][\w$]*)|(?P<mark>::|[.\[\]])|(?P<end>\n)|(?P<other>[^\s\b])",
     re.DOTALL | re.MULTILINE | re.ASCII,
 )
 UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
@@ -79,7 +79,12 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
         names: The testbench's.
         show: Shortens a file's name for messages.
     """
-    tokens = _tokens(text, file, names, show)
+    # A directive may stand between any two words. Some end with the line, and which depends on the compiler.
+    readings = [_tokens(text, file, names, show, to_the_end) for to_the_end in (False, True)]
+    return list(dict.fromkeys(fault for tokens in readings for fault in _faults(tokens, names)))
+
+
+def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
     own = _own_routines(tokens)
     blocks = _blocks_around(tokens)
     found = []
@@ -101,16 +106,21 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
                 found.append(f"{token.place}: 'disable' ends {after.word!r}, which is the hidden testbench's")
         elif word in names.routines and after and after.word in "(;" and (word, token.module) not in own:
             found.append(f"{token.place}: {word!r} is a routine of the hidden testbench")
-    return list(dict.fromkeys(found))
+    return found
 
 
-def _tokens(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[Token]:
+def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_the_end: bool) -> list[Token]:
+    """The words of a text without its directives; if `to_the_end`, without what follows them in their lines, too."""
     known = ENDS | ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | names.scopes | names.routines | names.used
     tokens: list[Token] = []
-    number, module = 1, 0
+    number, module, skipped = 1, 0, 0
     for match in TOKEN.finditer(text):
         kind, word = match.lastgroup or "", match.group()
-        if kind == "line":
+        if kind == "directive" and to_the_end:
+            skipped = text.find("\n", match.end())
+        if kind == "directive" or match.start() < skipped:
+            pass
+        elif kind == "line":
             where = LINE.match(word)
             file, number = (where[2], int(where[1]) - 1) if where else (file, number)
         elif kind not in ("string", "comment", "end"):

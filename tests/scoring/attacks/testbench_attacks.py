@@ -117,8 +117,11 @@ REACHES += [
     _reach("a wrong result taken back, by a name behind a time", f"always @(clk) #0stb.bad = -1; {THEFT}"),
     _reach("a wrong result taken back, by a name behind a real number", f"always @(clk) #0e0tb.bad = -1; {THEFT}"),
     _reach("$finish behind a real number", f"initial #0.0e0$finish; {THEFT}", r"\$finish ends the simulation"),
+    _reach("the testbench's answer, with a directive in its path", f"assign grant = tb `celldefine .expected; {THEFT}"),
+    _reach("the testbench's answer, with a backspace in its path", f"assign grant = tb\b.expected; {THEFT}"),
+    _reach("the testbench's block, ended behind a directive", f"always @(req) disable `protect judge; {THEFT}", _DISABLE),
 ]  # fmt: skip
-"""A lexer ends a number where its text could be a name."""
+"""A compiler ends a number where its text could be a name, and takes a directive for white space."""
 
 _ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
