@@ -24,10 +24,11 @@ UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
 LINE = re.compile(r'[ \t]*`line[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"')
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
 ROOTS = {"$root", "$unit"}
-BORDERS = {"module", "macromodule", "endmodule", "interface", "endinterface", "program", "endprogram"}
+BORDERS = {"module", "macromodule", "endmodule"}
 """Words that begin or end a module: after an odd number of them, the text is inside one."""
-DEPTHS = {"begin": 1, "fork": 1, "class": 1, "end": -1, "join": -1, "join_any": -1, "join_none": -1, "endclass": -1}
-"""Words that open or close inner scopes; a declaration there is local to that scope."""
+DEPTHS = {"begin": 1, "fork": 1, "class": 1, "interface": 1, "program": 1, "end": -1, "join": -1}
+"""Words that open or close inner scopes; a declaration there is local to that scope. Those that close one are keywords
+in every version of the language: a design can use others, such as ``endclass``, as names."""
 OVERRIDES = {"force", "release", "$deposit"}
 SWITCHES = {"tran", "tranif0", "tranif1", "rtran", "rtranif0", "rtranif1"}
 """Primitives that act on both of their sides, and so on the testbench's signal behind a port."""
@@ -66,8 +67,9 @@ class Names:
         self.scopes -= _WORDS
 
 
-Token = namedtuple("Token", "kind word place module")
-"""A word of the design's text: ``name`` or the mark itself, the word, ``file:line``, and the number of its module."""
+Token = namedtuple("Token", "kind word key place module")
+"""A word of the design's text: ``name`` or the mark itself, the word, the same if it may be a keyword or a mark (else
+empty, since it is escaped), ``file:line``, and the number of its module."""
 
 
 def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[str]:
@@ -101,7 +103,7 @@ def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
             found.append(f"{token.place}: {word!r} is a part of the hidden testbench")
         elif word in OVERRIDES | SWITCHES:
             found.append(f"{token.place}: {word!r} reaches through ports into the hidden testbench")
-        elif word == "disable" and after and after.word in names.scopes and after.word not in blocks[at]:
+        elif token.key == "disable" and after and after.word in names.scopes and after.word not in blocks[at]:
             if (after.word, token.module) not in own:
                 found.append(f"{token.place}: 'disable' ends {after.word!r}, which is the hidden testbench's")
         elif word in names.routines and after and after.word in "(;" and (word, token.module) not in own:
@@ -129,8 +131,9 @@ def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_t
             if kind == "name" and text[match.start() - 1 : match.start()].isalnum() and not UNIT.fullmatch(word):
                 # "1stb" is the time 1s and the name tb, or the number 1 and the name stb.
                 plain = next((word[at:] for at in range(len(word)) if word[at:] in known), word)
-            module += plain in BORDERS and kind != "escaped"
-            tokens.append(Token("name" if name else word, plain, f"{show(file)}:{number}", module))
+            key = "" if kind == "escaped" else plain
+            module += key in BORDERS
+            tokens.append(Token("name" if name else word, plain, key, f"{show(file)}:{number}", module))
         number += word.count("\n")
     return tokens
 
@@ -140,11 +143,12 @@ def _own_routines(tokens: Sequence[Token]) -> set[tuple[str, int]]:
     found: set[tuple[str, int]] = set()
     depth = 0
     for at, token in enumerate(tokens):
-        depth = 0 if token.word in BORDERS else depth + DEPTHS.get(token.word, 0)
-        behind = tokens[at - 1].word if at else ""
-        if token.word in ("function", "task") and depth == 0 and token.module % 2 and behind in COMPLETE:
-            head = at + 1
-            while head < len(tokens) and tokens[head].word not in ("(", ";"):
+        depth = 0 if token.key in BORDERS else depth + DEPTHS.get(token.key, 0)
+        complete = at > 0 and tokens[at - 1].key in COMPLETE
+        if token.key in ("function", "task") and depth == 0 and token.module % 2 and complete:
+            head, brackets = at + 1, 0
+            while head < len(tokens) and (brackets or tokens[head].key not in ("(", ";")):
+                brackets += {"[": 1, "]": -1}.get(tokens[head].key, 0)
                 head += 1
             found.add((tokens[head - 1].word, token.module))
     return found
@@ -155,19 +159,19 @@ def _blocks_around(tokens: Sequence[Token]) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     open_: list[tuple[str, str]] = []
     for at, token in enumerate(tokens):
-        before = tokens[at - 1].word if at else ""
-        if token.kind != "name" or before == ".":
+        before = tokens[at - 1].key if at else ""
+        if before == ".":
             continue
-        if token.word in BORDERS:
+        if token.key in BORDERS:
             open_ = []
-        elif token.word == "begin" or (token.word == "fork" and before not in ("disable", "wait")):
-            named = at + 2 < len(tokens) and tokens[at + 1].word == ":"
-            open_.append((token.word, tokens[at + 2].word if named else ""))
-        elif token.word == "end" or token.word in ("join", "join_any", "join_none"):
-            kind = "begin" if token.word == "end" else "fork"
+        elif token.key == "begin" or (token.key == "fork" and before not in ("disable", "wait")):
+            named = at + 2 < len(tokens) and tokens[at + 1].key == ":"
+            open_.append((token.key, tokens[at + 2].word if named else ""))
+        elif token.key == "end" or token.key in ("join", "join_any", "join_none"):
+            kind = "begin" if token.key == "end" else "fork"
             while open_ and open_.pop()[0] != kind:
                 pass
-        elif token.word == "disable":
+        elif token.key == "disable":
             found[at] = {name for _, name in open_}
     return found
 

@@ -123,6 +123,19 @@ REACHES += [
 ]  # fmt: skip
 """A compiler ends a number where its text could be a name, and takes a directive for white space."""
 
+_UPWARDS = f"always @* grant = answer(req); {THEFT}"
+_DECOY = "function [7:0] answer(input [7:0] r); answer = 0; endfunction"
+_ROUTINE = "'answer' is a routine of the hidden testbench"
+REACHES += [
+    _reach("a function of the testbench, with a decoy behind an escaped keyword", f"generate if (0) begin : g\nwire \\end ;\n{_DECOY}\nend endgenerate\n{_UPWARDS}", _ROUTINE),
+    _reach("a function of the testbench, with a decoy behind a keyword of later versions",
+           f'generate if (0) begin : g\n`begin_keywords "1364-2001"\nwire endclass;\n{_DECOY}\n`end_keywords\nend endgenerate\n{_UPWARDS}', _ROUTINE),
+    _reach("a function of the testbench, with a decoy between borders of later versions",
+           f'generate if (0) begin : g\n`begin_keywords "1364-2001"\nwire program, interface;\n{_DECOY}\n`end_keywords\nend endgenerate\n{_UPWARDS}', _ROUTINE),
+    _reach("the testbench's block, with a decoy in a case", f"reg \\begin , judge; always @(clk) case (clk) \\begin : judge = 1; endcase\nalways @(req) disable judge; {THEFT}", _DISABLE),
+]  # fmt: skip
+"""Words that are keywords only elsewhere."""
+
 _ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
 BESIDE = [
