@@ -133,11 +133,7 @@ def _environment(name: str, service: Mapping[str, Any], harness: Mapping[str, st
 
 def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables of an ``env_file``, as compose reads it: spaces around ``=``, comments, quotes, and ``$NAME`` for
-    earlier variables. This process's own environment is not used.
-
-    Args:
-        text: The file's content.
-        known: Variables of files read before.
+    earlier variables, also of the files read before (`known`). This process's own environment is not used.
     """
     values: dict[str, str] = {}
     for binding in parse_stream(io.StringIO(text)):

@@ -58,14 +58,7 @@ def first_few(texts: Sequence[str]) -> list[str]:
 
 
 def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defences: Defences) -> Grading:
-    """Complete a grading with the run of the harness.
-
-    Args:
-        static: The stages that run nothing, with their complaints as the reason.
-        submission: What was graded.
-        run: The run of the harness.
-        defences: Which defences were active.
-    """
+    """Complete `static`, the stages that run nothing, with the run of the harness."""
     accounts: list[Account] = []
     tests: list[TestOutcome] = []
     earned: list[float] = []

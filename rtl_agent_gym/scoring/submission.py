@@ -95,13 +95,7 @@ class SubmittedFiles:
 
 
 def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool = True) -> SubmittedFiles:
-    """Sort submitted files.
-
-    Args:
-        problem: Determines which files may be changed.
-        files: By path relative to the work folder.
-        defended: False, for tests of this defence, grades all of them.
-    """
+    """Sort submitted files, given by path relative to the work folder. For tests, `defended=False` grades all."""
     kept: dict[str, bytes] = {}
     violations: list[str] = []
     ignored: dict[str, str] = {}

@@ -22,10 +22,7 @@ Child = subprocess.Popen[bytes]
 class Process:
     """A child with its output in a pipe. The kernel's out-of-memory killer prefers it to the supervisor.
 
-    Args:
-        selector: The supervisor's selector.
-        argv, env, cwd: The command, the variables that it adds, and its working folder.
-        release: Called in the child to give up the supervisor's connections.
+    `env` are the variables that it adds. `release` gives up the supervisor's connections in the child.
     """
 
     def __init__(
