@@ -24,6 +24,8 @@ UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
 LINE = re.compile(r'[ \t]*`line[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"')
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
 ROOTS = {"$root", "$unit"}
+UNNAMED = re.compile(r"genblk\d+")
+"""The compilers' names of generate blocks that have none."""
 BORDERS = {"module", "macromodule", "endmodule"}
 """Words that begin or end a module: after an odd number of them, the text is inside one."""
 DEPTHS = {"begin": 1, "fork": 1, "class": 1, "interface": 1, "program": 1, "end": -1, "join": -1}
@@ -97,7 +99,7 @@ def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
         before = tokens[at - 1].word if at else ""
         if word in ENDS:
             found.append(f"{token.place}: {word} ends the simulation, which is for the hidden testbench to do")
-        elif word in ROOTS or (word in names.scopes and _has_member(tokens, at + 1)):
+        elif word in ROOTS or ((word in names.scopes or UNNAMED.fullmatch(word)) and _has_member(tokens, at + 1)):
             found.append(f"{token.place}: {word!r} leads into the hidden testbench")
         elif word in names.used and (before in ("extends", "bind") or (after and (after.kind in ("name", "#")))):
             found.append(f"{token.place}: {word!r} is a part of the hidden testbench")

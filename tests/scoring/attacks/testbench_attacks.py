@@ -123,6 +123,16 @@ REACHES += [
 ]  # fmt: skip
 """A compiler ends a number where its text could be a name, and takes a directive for white space."""
 
+_UNNAMED = (
+    _TESTBENCH.replace(", expected = 0;", ";\n    generate if (1) begin reg [7:0] expected = 0; end endgenerate")
+    .replace("expected = answer", "genblk1.expected = answer")
+    .replace("grant !== expected", "grant !== genblk1.expected")
+)
+REACHES += [
+    Attack("the testbench's answer, from a block without a name", 3, {TARGET: module(f"assign grant = genblk1.expected; {THEFT}")},
+           "leads into the hidden testbench", ("testbench",), harness(_UNNAMED)),
+]  # fmt: skip
+
 _UPWARDS = f"always @* grant = answer(req); {THEFT}"
 _DECOY = "function [7:0] answer(input [7:0] r); answer = 0; endfunction"
 _ROUTINE = "'answer' is a routine of the hidden testbench"
