@@ -132,7 +132,8 @@ def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_t
             plain = word[1:] if kind == "escaped" else word
             if kind == "name" and text[match.start() - 1 : match.start()].isalnum() and not UNIT.fullmatch(word):
                 # "1stb" is the time 1s and the name tb, or the number 1 and the name stb.
-                plain = next((word[at:] for at in range(len(word)) if word[at:] in known), word)
+                ends = [word[at:] for at in range(len(word))]
+                plain = next((end for end in ends if end in known or UNNAMED.fullmatch(end)), word)
             key = "" if kind == "escaped" else plain
             module += key in BORDERS
             tokens.append(Token("name" if name else word, plain, key, f"{show(file)}:{number}", module))
