@@ -141,7 +141,8 @@ async def _make_grader(
     config: EvaluationConfig, provider: SandboxProvider, problems: int, owned: AsyncExitStack
 ) -> Grader:
     weights, function = read_reward(config.reward)
-    waiting = min(config.gradings, config.concurrency, config.samples * problems)
+    gradings = config.samples * problems * (1 + config.episode.harness_feedback)
+    waiting = min(config.gradings, config.concurrency, gradings - 1)  # the first one finds none waiting
     scorer = await owned.enter_async_context(
         Scorer(provider, weights=weights, cache=default_cache_dir() if config.cache else None, waiting=waiting)
     )

@@ -107,10 +107,7 @@ async def run_harness(
     """Run every service of a harness on a submission.
 
     Args:
-        submission: What is graded.
-        services: From `read_services`.
-        provider: Creates the sandboxes.
-        images: Finds or builds their images.
+        submission, services, provider, images: What is graded, and in which sandboxes.
         timeout: Seconds for all services together.
         defences: None for all of them.
         lint: Whether Verilator lints the design meanwhile.

@@ -322,3 +322,19 @@ async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: Dock
 def test_numbers_out_of_range_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} must be at least 1, got 0"):
         EvaluationConfig(**{name: 0})  # type: ignore[arg-type]
+
+
+async def test_no_sandbox_waits_for_a_grading_that_never_comes(tmp_path: Path, provider: DockerSandboxes) -> None:
+    roles: list[str] = []
+
+    class Counted(ProviderAround):
+        """The provider, which records the sandboxes that it creates."""
+
+        async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+            roles.append((spec or SandboxSpec()).role)
+            return await super().create(spec)
+
+    (result,) = await play(tmp_path, problems(1), GoldenPolicy(), Counted(provider), weights=RewardWeights())
+    assert result.score is not None
+    assert result.score.passed
+    assert sorted(roles) == ["agent", "scoring"]

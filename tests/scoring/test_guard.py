@@ -148,7 +148,7 @@ async def test_a_results_file_cannot_be_forged(provider: DockerSandboxes, adder:
         assert not scores[name].passed
         assert scores[name].reward == pytest.approx(0.4)
     assert scores["witness"].violations == [
-        "/code/rundir/sim_build/test_adder.result.xml: says that all tests passed, which nobody saw"
+        "/code/rundir/sim_build/test_adder.result.xml: reports that all tests passed, but no witness saw that"
     ]
     assert scores["simulation"].violations == [
         "rtl/adder.sv:4: $fopen opens '/code/rundir/sim_build/test_adder.result.xml' for writing, which only the "
@@ -357,7 +357,7 @@ async def test_the_place_in_a_violation_is_the_real_one(scorer: Scorer) -> None:
     score = await scorer.score(make_problem(), {TARGET: theft})
     assert score.violations == [
         "rtl/adder.sv:3: $fopen opens 'out.xml' for writing, which only the checker may "
-        "(a `line directive stands at rtl/adder.sv:2)"
+        "(there is a `line directive at rtl/adder.sv:2)"
     ]
 
 
