@@ -146,27 +146,28 @@ class PendingBatch:
     task: asyncio.Task[Batch]
 
 
+@dataclass
 class RolloutProducer:
     """Plays the episodes of the current and the next steps, each step with the newest weights when it begins.
 
     It owns a task for each pending step; `stop` ends them.
-
-    Args:
-        options: The run's options.
-        dataset: Chooses the problems and creates their environments.
-        folder: Where graded episodes are kept until their step is in a checkpoint.
-        progress: Where to show episodes and pauses.
     """
 
-    def __init__(self, options: TrainOptions, dataset: CVDPDataset, folder: Path, progress: Progress) -> None:
-        self._options, self._dataset, self._progress = options, dataset, progress
-        self.store = RolloutStore(folder)
-        self._slots = asyncio.Semaphore(options.max_concurrent)
+    options: TrainOptions
+    dataset: CVDPDataset
+    """Chooses the problems and creates their environments."""
+    folder: Path
+    """Where graded episodes are kept until their step is in a checkpoint."""
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.store = RolloutStore(self.folder)
+        self._slots = asyncio.Semaphore(self.options.max_concurrent)
         self._pending: dict[int, PendingBatch] = {}
 
     def due(self, step: int) -> list[int]:
         """The steps whose episodes may begin together with `step`, and have not begun yet."""
-        ahead = range(step, min(step + self._options.lag + 1, self._options.num_steps))
+        ahead = range(step, min(step + self.options.lag + 1, self.options.num_steps))
         return [one for one in ahead if one not in self._pending]
 
     def start(
@@ -181,7 +182,7 @@ class RolloutProducer:
             weights: See `PendingBatch`.
             problems: The problems that were chosen before an interruption; if empty, they are chosen now.
         """
-        chosen = list(problems) or self._dataset.choose(step)
+        chosen = list(problems) or self.dataset.choose(step)
         task = asyncio.create_task(self._play_step(step, chosen, sampler))
         self._pending[step] = PendingBatch(chosen, version, weights, task)
 
@@ -194,7 +195,7 @@ class RolloutProducer:
             ServiceDown: The service cannot be used any more.
         """
         pending = self._pending[step]
-        self._progress.begin(step, "playing", len(pending.problems) * self._options.group_size)
+        self.progress.begin(step, "playing", len(pending.problems) * self.options.group_size)
         batch = await pending.task
         del self._pending[step]
         batch.lag = step - pending.version
@@ -215,20 +216,27 @@ class RolloutProducer:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _play_step(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
-        begun, faults, dropped = time.monotonic(), list[SandboxError](), 0
+        batch, begun = Batch(), time.monotonic()
         for pause in (*PAUSES, None):
-            batch = await self._play_groups(step, problems, sampler)
-            refused = bool(batch.faults) and all(isinstance(fault, RequestRefused) for fault in batch.faults)
-            faults, dropped = faults + batch.faults, dropped + batch.dropped
+            before = len(batch.faults)
+            async with asyncio.TaskGroup() as tasks:
+                groups = [
+                    tasks.create_task(self._play_group(step, number, problem, sampler, batch.faults))
+                    for number, problem in enumerate(problems)
+                ]
+            batch.groups = [group for task in groups if (group := task.result()) is not None]
+            batch.dropped += len(groups) - len(batch.groups)
             if batch.groups:
-                return Batch(batch.groups, faults, dropped, seconds=time.monotonic() - begun)
-            if refused:
+                batch.seconds = time.monotonic() - begun
+                return batch
+            faults = batch.faults[before:]
+            if faults and all(isinstance(fault, RequestRefused) for fault in faults):
                 text = f"the service refused every episode of step {step + 1}: {faults[-1]}"
                 raise RequestRefused(text) from faults[-1]
             if pause is not None:
                 text = f"step {step + 1}: every episode was lost to faults (see logs.log); retrying in {pause:g} s"
                 logger.warning("%s", text)
-                self._progress.print(text)
+                self.progress.print(text)
                 await asyncio.sleep(pause)
         raise SandboxError(
             f"every group of step {step + 1} was lost to faults of the machine or the service, {len(PAUSES) + 1} times "
@@ -236,23 +244,12 @@ class RolloutProducer:
             "and start the same command again to resume the run"
         )
 
-    async def _play_groups(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
-        """Play the step's groups concurrently. Lost groups are counted."""
-        faults: list[SandboxError] = []
-        async with asyncio.TaskGroup() as tasks:
-            groups = [
-                tasks.create_task(self._play_group(step, number, problem, sampler, faults))
-                for number, problem in enumerate(problems)
-            ]
-        played = [group for task in groups if (group := task.result()) is not None]
-        return Batch(played, faults, dropped=len(groups) - len(played))
-
     async def _play_group(
         self, step: int, number: int, problem: Problem, sampler: Sampler, faults: list[SandboxError]
     ) -> PlayedGroup | None:
         """Play and grade a group; None if too few episodes survived. Adds to `faults`."""
-        o = self._options
-        builder = self._dataset.group(problem, o.group_size)
+        o = self.options
+        builder = self.dataset.group(problem, o.group_size)
 
         async def play(member: int, env: Env) -> tuple[Trajectory, Env] | None:
             name = rollout_name(step, number, member)
@@ -265,7 +262,7 @@ class RolloutProducer:
                     async with self._slots:
                         trajectory = await _roll_out(SeededCompleter(sampler, o, name), env)
                     self.store.put(name, trajectory)
-                    self._progress.episode_done()
+                    self.progress.episode_done()
                     return trajectory, env
                 except ServiceDown:
                     raise

@@ -6,7 +6,7 @@ A teacher scores a complete episode in one call, which returns the log-probabili
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
@@ -14,8 +14,6 @@ import tinker
 
 from ...engines.protocol import Sampler
 from ...errors import UsageError
-from ...renderers import Renderer
-from ...renderers.turns import Kind
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,6 @@ class Judgement:
     """``log p_student − log p_teacher``; 0 where it is unknown or the token was not sampled."""
     covered: list[float]
     """1 where the KL is known, else 0."""
-    weights: list[float] | None = None
-    """Factor for each token's KL; None for 1."""
 
 
 class Teacher(Protocol):
@@ -88,44 +84,3 @@ class SameTokens:
                 kl[place] = own_logprob - found
                 covered[place] = 1.0
         return Judgement(kl, covered)
-
-
-class ByProblem:
-    """Different teachers for different problems.
-
-    Args:
-        chosen: Teachers by problem.
-        default: The teacher of all other problems; None for none.
-    """
-
-    def __init__(self, chosen: Mapping[str, Teacher], default: Teacher | None) -> None:
-        self._chosen, self._default = chosen, default
-
-    async def judge(self, sampled: Sampled) -> Judgement:
-        """See `Teacher.judge`."""
-        teacher = self._chosen.get(sampled.problem, self._default)
-        if teacher is None:
-            return Judgement([0.0] * len(sampled.tokens), [0.0] * len(sampled.tokens))
-        return await teacher.judge(sampled)
-
-
-class WeightedKinds:
-    """Adds weights to a teacher's judgement.
-
-    Args:
-        teacher: The teacher.
-        student: The student's renderer, which knows the kind of each token.
-        weights: Weights by kind; a token without a kind, such as a control token, has weight 1.
-    """
-
-    def __init__(self, teacher: Teacher, student: Renderer, weights: Mapping[Kind, float]) -> None:
-        self._teacher, self._student, self._weights = teacher, student, weights
-
-    async def judge(self, sampled: Sampled) -> Judgement:
-        """See `Teacher.judge`."""
-        judgement = await self._teacher.judge(sampled)
-        weights: list[float] = []
-        for ids, by_student in sampled.runs():
-            kinds = self._student.kinds(ids) if by_student else [None] * len(ids)
-            weights += [1.0 if kind is None else self._weights[kind] for kind in kinds]
-        return replace(judgement, weights=weights)

@@ -13,40 +13,29 @@ from ...renderers import Renderer
 from ..plan import Plan
 from ..published import renderer_for
 from ..services import Engine
-from .base import ByProblem, SameTokens, Teacher, WeightedKinds
+from .base import SameTokens, Teacher
 from .cross import CrossTokens
 
 
-async def make_teacher(plan: Plan, default: str | None, engine: Engine, config: TinkerEnvConfig) -> Teacher | None:
-    """Build a run's teacher; None if it has none.
+async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> dict[str, Teacher]:
+    """The teacher of each problem that has one.
 
     Args:
         plan: The run.
-        default: The model for problems without another one in `TrainOptions.teachers`.
-        engine: Where the teacher runs.
+        engine: Where the teachers run.
         config: The student's environments.
     """
-    o = plan.options
-    if not o.distils:
-        return None
-    made: dict[str, Teacher] = {}
-
-    async def get(option: str, model: str) -> Teacher:
+    o, made, teachers = plan.options, dict[str, Teacher](), dict[str, Teacher]()
+    for problem in plan.problems if o.distils else ():
+        option, model = "teachers", o.teachers.get(problem.id, o.teachers.get(category_name(problem.category)))
+        if model is None:
+            option, model = "teacher_model", plan.teacher
+        if model is None:
+            continue
         if model not in made:
             made[model] = await _make_one(plan, option, model, engine, config)
-        return made[model]
-
-    chosen: dict[str, Teacher] = {}
-    for problem in plan.problems:
-        model = o.teachers.get(problem.id, o.teachers.get(category_name(problem.category)))
-        if model is not None:
-            chosen[problem.id] = await get("teachers", model)
-    other = await get("teacher_model", default) if default is not None else None
-    teacher = ByProblem(chosen, other) if chosen else other
-    if teacher is None or all(weight == 1 for weight in o.kl_weights().values()):
-        return teacher
-    student = await asyncio.to_thread(load_renderer, config)
-    return WeightedKinds(teacher, student, o.kl_weights())
+        teachers[problem.id] = made[model]
+    return teachers
 
 
 async def _make_one(plan: Plan, option: str, model: str, engine: Engine, config: TinkerEnvConfig) -> Teacher:
