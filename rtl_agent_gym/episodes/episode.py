@@ -32,7 +32,7 @@ from .recording import Recording
 from .rules import FOLDERS, EpisodeConfig, Grader
 from .submissions import Submissions
 from .turns import Opening, StopReason, Turn
-from .workspaces import AnswerWorkspace, ShellWorkspace, Workspace
+from .workspaces import AnswerWorkspace, ShellWorkspace
 
 __all__ = ["FOLDERS", "Episode", "EpisodeConfig", "Grader", "Opening", "StopReason", "Turn"]
 
@@ -77,11 +77,15 @@ class Episode:
         self.seed = secrets.randbits(31) if seed is None else seed
         self._grader = grader
         self._submissions = Submissions(problem, grader, self.config, self.seed)
-        self._workspace: Workspace = (
-            AnswerWorkspace(problem, self.renderer)
-            if self.config.workspace == "answer"
-            else ShellWorkspace(problem, self.config, provider, renderer, self._submissions, self.seed, on_output)
-        )
+        self._workspace: ShellWorkspace | AnswerWorkspace
+        if self.config.workspace == "answer":
+            self._workspace = AnswerWorkspace(problem, self.renderer)
+        elif provider is not None:
+            self._workspace = ShellWorkspace(
+                problem, self.config, provider, renderer, self._submissions, self.seed, on_output
+            )
+        else:
+            raise UsageError("an episode in a shell needs a provider of sandboxes, such as DockerSandboxes()")
         self._recording = Recording(problem, self.config)
         self._opening: Opening | None = None
         self._tokens: TokenTranscript | None = None

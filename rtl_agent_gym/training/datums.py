@@ -1,6 +1,6 @@
 """Turns graded episodes into training datums, with the teacher's judgement and the advantages.
 
-The transcripts get them too: each is written during its episode, when the teacher's log-probabilities are not known yet.
+They are also added to the transcripts, which are written before the teacher's log-probabilities are known.
 """
 
 from __future__ import annotations

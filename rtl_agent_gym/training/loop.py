@@ -30,7 +30,7 @@ from .options import TrainOptions
 from .progress import Progress
 from .rollouts import RolloutProducer
 from .run_folder import RunFolder
-from .step import Stepped, step_and_save
+from .step import Stepped
 from .teachers import Teacher
 
 logger = logging.getLogger(__name__)
@@ -104,8 +104,17 @@ class TrainingLoop:
         }
         if self.evaluate.is_due(step):
             metrics |= await self.evaluate(stepped.sampler, step + 1)
-        await self._commit(step, metrics, stepped)
-        self._report(step, metrics)
+        state = {
+            "running": self._running.state(),
+            "pass_rates": self.dataset.pass_rates,
+            "pending": self._producer.pending(),
+        }
+        if await self.checkpointer.commit(step, metrics, stepped, state):
+            self._producer.store.drop_before(step + 1)
+        if self.on_metrics is not None:
+            self.on_metrics(metrics, step)
+        self.progress.step_done(step, metrics)
+        logger.info("step %d: %s", step, {name: round(value, 5) for name, value in metrics.items()})
         return stepped.sampler
 
     async def _start_rollouts(self, step: int, sampler: Sampler) -> None:
@@ -124,25 +133,8 @@ class TrainingLoop:
             self._producer.start(step, sampler, pending["version"], pending["weights"], problems)
 
     async def _optimize(self, step: int, examples: Sequence[Example]) -> Stepped:
-        data, rate = [example.datum for example in examples], self.options.learning_rate_at(step)
-        names = self.checkpointer.names(step)
         async with asyncio.TaskGroup() as tasks:  # the transcripts are written while the engine computes
             if self.options.annotate_transcripts:
                 tasks.create_task(asyncio.to_thread(annotate, examples, self.renderer))
-            training = tasks.create_task(
-                self.checkpointer.apply(step, lambda trainer: step_and_save(trainer, data, rate, self.options, **names))
-            )
+            training = tasks.create_task(self.checkpointer.train(step, [example.datum for example in examples]))
         return training.result()
-
-    async def _commit(self, step: int, metrics: dict[str, Any], stepped: Stepped) -> None:
-        pending = self._producer.pending()
-        state = {"running": self._running.state(), "pass_rates": self.dataset.pass_rates, "pending": pending}
-        needed = sorted({one["weights"] for one in pending})
-        if await self.checkpointer.commit(step, metrics, stepped, state, needed):
-            self._producer.store.drop_before(step + 1)
-
-    def _report(self, step: int, metrics: dict[str, Any]) -> None:
-        if self.on_metrics is not None:
-            self.on_metrics(metrics, step)
-        self.progress.step_done(step, metrics)
-        logger.info("step %d: %s", step, {name: round(value, 5) for name, value in metrics.items()})

@@ -25,17 +25,10 @@ _OTHER_PURPOSE = re.compile(r"Qwen/Qwen3-(?:.*-)?(Base|VL|Omni|Embedding|Reranke
 
 
 def renderer_for(model: str, requested: str | None, engine: str, model_option: str, option: str) -> str:
-    """The dialect of a model: the requested one if it fits, or the preferred one.
-
-    Args:
-        model: The model's name.
-        requested: The dialect that the options name; None for none.
-        engine: ``local`` or ``tinker``.
-        model_option: The option that names the model, for error messages.
-        option: The option that names the dialect, for error messages.
+    """The dialect of a model: the requested one if it fits, or the preferred one if none is requested.
 
     Raises:
-        UsageError: The model is unknown, or the dialect does not fit it.
+        UsageError: The model (of `model_option`) is unknown, or the dialect (of `option`) does not fit it.
     """
     other = _OTHER_PURPOSE.fullmatch(model)
     if other is not None and requested is None:

@@ -42,31 +42,30 @@ PAUSES = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 """Seconds to wait before each retry of a step."""
 
 
+@dataclass
 class SeededCompleter(TokenCompleter):
-    """Samples the turns of one episode.
+    """Samples the turns of one episode."""
 
-    Args:
-        sampler: The weights.
-        options: Limits, temperature and seed.
-        name: The episode's name, for the seeds.
-    """
-
-    def __init__(self, sampler: Sampler, options: TrainOptions, name: str) -> None:
-        self._sampler, self._options, self._name = sampler, options, name
-        self._turn, self._limit = 0, token_limit(sampler, options)
+    sampler: Sampler
+    options: TrainOptions
+    """Limits, temperature and seed."""
+    name: str
+    """The episode's name, for the seeds."""
+    _turn: int = field(default=0, init=False)
 
     async def __call__(
         self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
     ) -> TokensWithLogprobs:
         """Sample the next turn. It is empty, with stop reason "length", if the episode's token limit is reached."""
-        options = self._options
-        limit = min(options.max_tokens, self._limit - model_input.length, max_tokens or options.max_tokens)
+        options = self.options
+        left = token_limit(self.sampler, options) - model_input.length
+        limit = min(options.max_tokens, left, max_tokens or options.max_tokens)
         self._turn += 1
         if limit < 1:
             return TokensWithLogprobs([], [], "length")
-        seed = turn_seed(options.seed, self._name, self._turn)
+        seed = turn_seed(options.seed, self.name, self._turn)
         parameters = tinker.SamplingParams(max_tokens=limit, temperature=options.temperature, stop=stop, seed=seed)
-        sequence = (await self._sampler.sample(model_input, 1, parameters)).sequences[0]
+        sequence = (await self.sampler.sample(model_input, 1, parameters)).sequences[0]
         return TokensWithLogprobs(list(sequence.tokens), list(sequence.logprobs or []), sequence.stop_reason)
 
 
@@ -173,14 +172,9 @@ class RolloutProducer:
     def start(
         self, step: int, sampler: Sampler, version: int, weights: str | None, problems: Sequence[Problem] = ()
     ) -> None:
-        """Begin a step's episodes.
+        """Begin a step's episodes. `version` and `weights` are those of `PendingBatch`.
 
-        Args:
-            step: The step, counted from 0.
-            sampler: The weights.
-            version: Number of steps they were trained for.
-            weights: See `PendingBatch`.
-            problems: The problems that were chosen before an interruption; if empty, they are chosen now.
+        `problems` are those that were chosen before an interruption; if empty, they are chosen now.
         """
         chosen = list(problems) or self.dataset.choose(step)
         task = asyncio.create_task(self._play_step(step, chosen, sampler))
@@ -300,4 +294,4 @@ async def _roll_out(policy: TokenCompleter, env: Env) -> Trajectory:
         if task is not None and task.cancelling():
             raise
         logger.warning("a rollout's work was cancelled", exc_info=True)
-        raise SandboxLost("the rollout's work was cancelled, although the run goes on") from error
+        raise SandboxLost("the rollout's work was cancelled, although the run continues") from error
