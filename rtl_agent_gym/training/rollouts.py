@@ -16,10 +16,10 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tinker
 from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
@@ -38,8 +38,10 @@ from .rollout_store import RolloutStore, rollout_name
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 PAUSES = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
-"""Seconds to wait before each retry of a step."""
+"""Seconds to wait before each retry of a step or an evaluation."""
 
 
 @dataclass
@@ -67,6 +69,27 @@ class SeededCompleter(TokenCompleter):
         parameters = tinker.SamplingParams(max_tokens=limit, temperature=options.temperature, stop=stop, seed=seed)
         sequence = (await self.sampler.sample(model_input, 1, parameters)).sequences[0]
         return TokensWithLogprobs(list(sequence.tokens), list(sequence.logprobs or []), sequence.stop_reason)
+
+
+async def with_retries(play: Callable[[], Awaitable[T]], show: Callable[[str], None]) -> T:
+    """Play episodes, again after each of `PAUSES` if all were lost to faults of the machine or the service.
+
+    Raises:
+        SandboxError: The last attempt failed, too.
+        RequestRefused: The service refused every episode, and would refuse them again.
+        ServiceDown: The service cannot be used any more.
+    """
+    for pause in PAUSES:
+        try:
+            return await play()
+        except (RequestRefused, ServiceDown):
+            raise
+        except SandboxError as error:
+            text = f"{error}; retrying in {pause:g} s"
+        logger.warning("%s", text)
+        show(text)
+        await asyncio.sleep(pause)
+    return await play()
 
 
 def token_limit(sampler: Sampler, options: TrainOptions) -> int:
@@ -211,7 +234,8 @@ class RolloutProducer:
 
     async def _play_step(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
         batch, begun = Batch(), time.monotonic()
-        for pause in (*PAUSES, None):
+
+        async def play() -> Batch:
             before = len(batch.faults)
             async with asyncio.TaskGroup() as tasks:
                 groups = [
@@ -220,23 +244,20 @@ class RolloutProducer:
                 ]
             batch.groups = [group for task in groups if (group := task.result()) is not None]
             batch.dropped += len(groups) - len(batch.groups)
-            if batch.groups:
-                batch.seconds = time.monotonic() - begun
-                return batch
             faults = batch.faults[before:]
+            if batch.groups:
+                return batch
             if faults and all(isinstance(fault, RequestRefused) for fault in faults):
                 text = f"the service refused every episode of step {step + 1}: {faults[-1]}"
                 raise RequestRefused(text) from faults[-1]
-            if pause is not None:
-                text = f"step {step + 1}: every episode was lost to faults (see logs.log); retrying in {pause:g} s"
-                logger.warning("%s", text)
-                self.progress.print(text)
-                await asyncio.sleep(pause)
-        raise SandboxError(
-            f"every group of step {step + 1} was lost to faults of the machine or the service, {len(PAUSES) + 1} times "
-            f"over {sum(PAUSES):g} s; see logs.log, repair the machine (rtl-agent-gym doctor), "
-            "and start the same command again to resume the run"
-        )
+            raise SandboxError(
+                f"step {step + 1}: every episode was lost to faults of the machine or the service; see logs.log, and "
+                "repair the machine (rtl-agent-gym doctor); the same command resumes the run"
+            )
+
+        await with_retries(play, self.progress.print)
+        batch.seconds = time.monotonic() - begun
+        return batch
 
     async def _play_group(
         self, step: int, number: int, problem: Problem, sampler: Sampler, faults: list[SandboxError]

@@ -6,7 +6,7 @@ A teacher scores a complete episode in one call, which returns the log-probabili
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
@@ -52,29 +52,26 @@ class Teacher(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class SameTokens:
-    """A teacher with the student's vocabulary and dialect: it reads the student's exact ids.
+    """A teacher with the student's vocabulary and dialect: it reads the student's exact ids."""
 
-    Args:
-        sampler: The teacher's weights.
-        prompts: If the teacher reads another prompt: for each problem, the ids of the student's prompt, and the ids of
-            the teacher's prompt that replaces it.
-    """
-
-    def __init__(self, sampler: Sampler, prompts: Mapping[str, tuple[list[int], list[int]]] | None = None) -> None:
-        self._sampler, self._prompts = sampler, prompts or {}
+    sampler: Sampler
+    """The teacher's weights."""
+    prompts: Mapping[str, tuple[list[int], list[int]]] = field(default_factory=dict)
+    """For each problem with another prompt: the ids of the student's prompt, and those that replace them."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`."""
         tokens = list(sampled.tokens)
         cut = 0
-        if sampled.problem in self._prompts:
-            own, read = self._prompts[sampled.problem]
+        if sampled.problem in self.prompts:
+            own, read = self.prompts[sampled.problem]
             if tokens[: len(own)] != own:
                 raise UsageError(f"teacher_system_prompt: unexpected prompt of {sampled.problem}")
             cut = len(own) - len(read)
             tokens = [*read, *tokens[len(own) :]]
-        logprobs = await self._sampler.compute_logprobs(tinker.ModelInput.from_ints(tokens))
+        logprobs = await self.sampler.compute_logprobs(tinker.ModelInput.from_ints(tokens))
         kl, covered = [0.0] * len(sampled.tokens), [0.0] * len(sampled.tokens)
         for place, (sampled_here, own_logprob) in enumerate(zip(sampled.mask, sampled.logprobs, strict=True)):
             if not sampled_here:
