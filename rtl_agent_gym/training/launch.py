@@ -149,10 +149,6 @@ async def _make_models(plan: Plan, progress: Progress) -> Plan:
 async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Engine:
     from .services import local_engine, tinker_engine
 
-    with contextlib.suppress(ImportError):  # each save and load of a model would draw its own progress bar
-        from transformers.utils import logging as transformers_logging
-
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if plan.engine == "tinker":
         return await tinker_engine(plan.options.base_url, progress.print, plan.options.service_wait_seconds)
     return local_engine(folder.path / "checkpoints", plan.options.seed)

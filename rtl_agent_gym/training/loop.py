@@ -71,7 +71,8 @@ class TrainingLoop:
         sampler = await self.checkpointer.sampler(None)
         before = await self.evaluate(sampler, 0, "_before") if first == 0 else {}
         try:
-            await self._resume_rollouts(first)
+            for step, pending in enumerate(self.checkpointer.state.get("pending", []), first):
+                self._producer.start(step, await self.checkpointer.sampler(pending["weights"]), pending)
             for step in range(first, total):
                 sampler = await self._step(step, sampler, before)
                 before = {}
@@ -122,15 +123,8 @@ class TrainingLoop:
         due = self._producer.due(step)
         weights = await self.checkpointer.save_sampler(step) if due else None
         for one in due:
-            self._producer.start(one, sampler, step, weights)
-
-    async def _resume_rollouts(self, first: int) -> None:
-        """Begin the episodes that were pending at the last checkpoint, with the same weights as before."""
-        by_id = {problem.id: problem for problem in self.dataset.problems}
-        for step, pending in enumerate(self.checkpointer.state.get("pending", []), first):
-            sampler = await self.checkpointer.sampler(pending["weights"])
-            problems = [by_id[name] for name in pending["problems"]]
-            self._producer.start(step, sampler, pending["version"], pending["weights"], problems)
+            problems = [problem.id for problem in self.dataset.choose(one)]
+            self._producer.start(one, sampler, {"problems": problems, "version": step, "weights": weights})
 
     async def _optimize(self, step: int, examples: Sequence[Example]) -> Stepped:
         async with asyncio.TaskGroup() as tasks:  # the transcripts are written while the engine computes

@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import tinker
 from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
@@ -156,16 +156,15 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / max(1, len(values))
 
 
-@dataclass(frozen=True)
-class PendingBatch:
-    """A step whose episodes have been started."""
+class Pending(TypedDict):
+    """A step whose episodes have been started, as a checkpoint records it."""
 
-    problems: list[Problem]
+    problems: list[str]
+    """Their ids."""
     version: int
     """Number of steps that the sampling weights were trained for."""
     weights: str | None
     """Path of the saved sampling weights; None if no checkpoint is written before the batch is collected."""
-    task: asyncio.Task[Batch]
 
 
 @dataclass
@@ -185,23 +184,18 @@ class RolloutProducer:
     def __post_init__(self) -> None:
         self.store = RolloutStore(self.folder)
         self._slots = asyncio.Semaphore(self.options.max_concurrent)
-        self._pending: dict[int, PendingBatch] = {}
+        self._pending: dict[int, tuple[Pending, asyncio.Task[Batch]]] = {}
 
     def due(self, step: int) -> list[int]:
         """The steps whose episodes may begin together with `step`, and have not begun yet."""
         ahead = range(step, min(step + self.options.lag + 1, self.options.num_steps))
         return [one for one in ahead if one not in self._pending]
 
-    def start(
-        self, step: int, sampler: Sampler, version: int, weights: str | None, problems: Sequence[Problem] = ()
-    ) -> None:
-        """Begin a step's episodes. `version` and `weights` are those of `PendingBatch`.
-
-        `problems` are those that were chosen before an interruption; if empty, they are chosen now.
-        """
-        chosen = list(problems) or self.dataset.choose(step)
-        task = asyncio.create_task(self._play_step(step, chosen, sampler))
-        self._pending[step] = PendingBatch(chosen, version, weights, task)
+    def start(self, step: int, sampler: Sampler, pending: Pending) -> None:
+        """Begin a step's episodes with the weights of `sampler`."""
+        by_id = {problem.id: problem for problem in self.dataset.problems}
+        problems = [by_id[name] for name in pending["problems"]]
+        self._pending[step] = pending, asyncio.create_task(self._play_step(step, problems, sampler))
 
     async def collect(self, step: int) -> Batch:
         """Wait for the episodes of a started step.
@@ -211,23 +205,20 @@ class RolloutProducer:
             RequestRefused: The service refused every episode.
             ServiceDown: The service cannot be used any more.
         """
-        pending = self._pending[step]
-        self.progress.begin(step, "playing", len(pending.problems) * self.options.group_size)
-        batch = await pending.task
+        pending, task = self._pending[step]
+        self.progress.begin(step, "playing", len(pending["problems"]) * self.options.group_size)
+        batch = await task
         del self._pending[step]
-        batch.lag = step - pending.version
+        batch.lag = step - pending["version"]
         return batch
 
-    def pending(self) -> list[dict[str, Any]]:
+    def pending(self) -> list[Pending]:
         """What a resumed run must start again, in the order of the steps; for a checkpoint."""
-        return [
-            {"problems": [problem.id for problem in one.problems], "version": one.version, "weights": one.weights}
-            for one in self._pending.values()
-        ]
+        return [pending for pending, _ in self._pending.values()]
 
     async def stop(self) -> None:
         """Cancel the running episodes. Idempotent."""
-        tasks = [one.task for one in self._pending.values()]
+        tasks = [task for _, task in self._pending.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
