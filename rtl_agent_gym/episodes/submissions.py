@@ -1,16 +1,15 @@
 """Grading before the end: the command ``submit``, its answer to the agent, and its reward.
 
-``submit`` is not a program in the sandbox: the episode handles the command before the shell sees it, so it is called
-like any command in every dialect. The files are graded as at the end, in a fresh sandbox. The agent reads only the
-names of what fails: no message, value, path or parameter of a hidden test, and about an attack only that it was one.
+``submit`` is not a program in the sandbox: the episode handles the command before the shell sees it. The files are
+graded as at the end, in a fresh sandbox. The agent reads only the names of what fails: no message, value, path or
+parameter of a hidden test, and about an attack only that it was one.
 
 A design must not learn the hidden stimuli from timing: answers come 1, 2, 4, 8, … seconds after the command started.
 Nor may one submission help with the next one, or with another episode: each draws new random stimuli from the episode's
-seed, wherever the official run draws random ones. The final grading is independent: it uses the problem's own seed.
+seed, wherever the official run draws random ones. The final grading uses the problem's own seed.
 
 A submission earns ``progress_coef * max(0, fraction - best)``, where ``best`` is the highest fraction of tests that an
-earlier submission passed. Over an episode this adds up to ``progress_coef`` times the best fraction, so breaking a
-design and fixing it again earns nothing.
+earlier submission passed.
 """
 
 from __future__ import annotations

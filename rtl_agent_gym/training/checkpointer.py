@@ -1,9 +1,8 @@
 """Saves a run's steps, resumes a run, and repeats failed steps so that none counts twice.
 
-A failed request to a trainer may or may not have been executed, and so may those sent after it; sending it again could
-add a gradient twice, step twice, or step without a gradient. So a step counts only once its checkpoint is saved. After
-a failure, a new trainer is created from the last checkpoint, as in a resumed run, and the step is repeated with the
-same episodes. If the last checkpoint is older than the step (``resume_every``), the run ends; resuming it is exact.
+A failed request to a trainer may or may not have been executed, and so may those sent after it. So a step counts only
+once its checkpoint is saved. After a failure, a new trainer is created from the last checkpoint, and the step is
+repeated with the same episodes. If that checkpoint is older than the step (``resume_every``), the run ends.
 """
 
 from __future__ import annotations

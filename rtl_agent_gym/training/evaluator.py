@@ -15,7 +15,6 @@ from pathlib import Path
 
 from ..engines.protocol import Sampler
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
-from ..episodes.runtime import acquire
 from ..evaluation.config import EvaluationConfig
 from ..evaluation.evaluate import evaluate
 from ..evaluation.outcome import EpisodeResult
@@ -96,11 +95,5 @@ class Evaluator:
             ),
         )
         observer = Observer(finished=lambda _: self.progress.episode_done())
-        lease = acquire()
-        try:
-            runtime = lease.runtime
-            grader = runtime.scorer(self.config.reward, self.config.score_cache)
-            play = partial(evaluate, config, policy, observer=observer, provider=runtime.provider, grader=grader)
-            return (await with_retries(play, self.progress.print)).results
-        finally:
-            await lease.release()
+        done = await with_retries(partial(evaluate, config, policy, observer=observer), self.progress.print)
+        return done.results

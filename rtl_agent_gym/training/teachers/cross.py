@@ -1,9 +1,8 @@
 """A teacher with another tokenizer and another dialect.
 
-The conversation is translated to the teacher's dialect and scored in one call. The log-probabilities are then mapped to
-the student's tokens: tokens with the same bytes on both sides are aligned in groups (`align`); a group's KL is the
-difference of its sums of log-probabilities, and is spread evenly over its tokens. Tokens of the format are compared
-where they express a decision that both dialects have (`structure`); the others are left out.
+The conversation is translated to the teacher's dialect and scored in one call. Tokens with the same bytes on both sides
+are aligned in groups (`align`), and so are tokens of the format that express the same decision (`structure`). A group's
+KL is the difference of its sums of log-probabilities, spread evenly over its tokens. Other tokens are left out.
 """
 
 from __future__ import annotations
