@@ -135,19 +135,18 @@ class Episode:
         """
         if self._opening is not None or self.over:
             raise UsageError("this episode has been started already; make another Episode")
-        system, user, cut = await asyncio.to_thread(open_prompt, self.problem, self.config, self.renderer)
+        opening = await asyncio.to_thread(open_prompt, self.problem, self.config, self.renderer)
         self._begun = time.monotonic()
         await self._workspace.open()
-        messages = self.renderer.initial_messages(system, user)
-        self._opening = Opening(system, user, messages, "\n\n".join(message["content"] for message in messages), cut)
+        self._opening = opening
         self._recording.begin(
-            self._opening,
+            opening,
             renderer=self.renderer.name,
             seed=self.seed,
             image=getattr(self._workspace.sandbox, "image_id", ""),
             weights=getattr(self._grader, "weights", None),
         )
-        return self._opening
+        return opening
 
     async def step(self, completion: str | Completion) -> Turn:
         """Run what a completion asks for, and grade the files if this was the last turn.

@@ -102,7 +102,8 @@ async def test_the_options_weigh_any_teacher_and_by_default_none(tmp_path: Path,
         config = env_config(plan, RunFolder(tmp_path))
         renderer = load_renderer(config)
         teachers = await make_teachers(plan, engine, config)
-        prompt = renderer.initial_ids(*open_prompt(problem, config.episode, renderer)[:2])
+        opening = open_prompt(problem, config.episode, renderer)
+        prompt = renderer.initial_ids(opening.system, opening.user)
         groups = [played(problem, prompt, turn)]
         [example] = await make_examples(groups, teachers, plan.options, RunningMeans(), renderer)
         assert example.judgement is not None
