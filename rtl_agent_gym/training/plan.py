@@ -57,10 +57,6 @@ class Plan:
     warnings: tuple[str, ...] = ()
     """Where the run will not do what its options suggest."""
 
-    def is_made(self, model: str | None) -> bool:
-        """Whether the recipe makes this model."""
-        return self.recipe is not None and model == self.recipe.name
-
 
 def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe | None = None) -> Plan:
     """Plan a run.

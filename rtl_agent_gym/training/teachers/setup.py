@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from ...engines.protocol import Sampler
 from ...envs.tinker_config import TinkerEnvConfig, load_renderer, load_tokenizer
 from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ...errors import UsageError
@@ -33,20 +34,19 @@ async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> 
         if model is None:
             continue
         if model not in made:
-            made[model] = await _make_one(plan, option, model, engine, config)
+            sampler = await engine.published(option, model)
+            made[model] = await asyncio.to_thread(_make_one, plan, option, model, sampler, config)
         teachers[problem.id] = made[model]
     return teachers
 
 
-async def _make_one(plan: Plan, option: str, model: str, engine: Engine, config: TinkerEnvConfig) -> Teacher:
-    sampler = await engine.published(option, model)
-    student = await asyncio.to_thread(load_renderer, config)
-    own = await asyncio.to_thread(_teacher_config, plan, option, model, config)
-    teacher = await asyncio.to_thread(load_renderer, own)
+def _make_one(plan: Plan, option: str, model: str, sampler: Sampler, config: TinkerEnvConfig) -> Teacher:
+    own = _teacher_config(plan, option, model, config)
+    student, teacher = load_renderer(config), load_renderer(own)
     system_prompt = plan.options.text_of("teacher_system_prompt")
     if system_prompt is not None:
         own = replace(own, episode=replace(own.episode, system_prompt=system_prompt))
-    if await asyncio.to_thread(same_vocabulary, config, own):
+    if same_vocabulary(config, own):
         if system_prompt is None:
             return SameTokens(sampler)
         own = replace(own, renderer_name=config.renderer_name)
@@ -62,7 +62,7 @@ def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig
     """The student's environment with the teacher's model and dialect."""
     requested = plan.options.teacher_renderer_name
     unlimited = replace(config, episode=replace(config.episode, max_trajectory_tokens=None))
-    if option == "teacher_model" and plan.is_made(plan.options.teacher_model):
+    if option == "teacher_model" and model != plan.options.teacher_model:  # built by the recipe
         return replace(unlimited, model_name=model, renderer_name=requested or config.renderer_name)
     if model.startswith("tinker://"):
         return replace(config, renderer_name=requested or config.renderer_name)  # weights of the student's base model
