@@ -173,12 +173,7 @@ def read_completion(completion: Completion, renderer: Renderer) -> Action:
 
 
 def describe(result: CommandResult, timeout: float) -> str:
-    """A command's output as the model reads it, with remarks in brackets below, such as the exit code.
-
-    Args:
-        result: What the command did.
-        timeout: Its time-out in seconds.
-    """
+    """A command's output as the model reads it, with remarks in brackets below, such as the exit code."""
     if result is BROKEN:
         return "[the commands have ended this machine; its files are lost and the episode is over]"
     remarks = []

@@ -53,11 +53,7 @@ def centred_rewards(
     there are none, of the batch's other episodes; if there are none either, 0. A reward is never part of its own
     running baseline.
 
-    Args:
-        rewards_P: The rewards of each group's episodes.
-        problems_P: Each group's problem.
-        baseline: The kind of baseline.
-        running: The means of earlier batches; the baseline ``running`` adds this batch to them.
+    `running` has the means of earlier batches; the baseline ``running`` adds this batch to them.
     """
     everything = [reward for rewards in rewards_P for reward in rewards]
     groups = list(zip(problems_P, rewards_P, strict=True))

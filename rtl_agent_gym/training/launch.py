@@ -202,12 +202,9 @@ def cause_of(error: BaseException) -> BaseException:
 async def clean_up(steps: Mapping[str, Callable[[], Awaitable[None]]], *, failed: bool) -> None:
     """Do every step, even if another one fails.
 
-    Args:
-        steps: The steps by name.
-        failed: Whether the run has failed already. Then the steps' exceptions are only logged.
-
     Raises:
-        Exception: The first of the steps' exceptions, unless `failed`. A `ServiceError` is only logged.
+        Exception: The first of the steps' exceptions. A `ServiceError` is only logged, and so is every exception if the
+            run has `failed` already.
     """
     first: Exception | None = None
     for name, step in steps.items():

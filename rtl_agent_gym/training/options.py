@@ -270,11 +270,7 @@ def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def build_options(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> TrainOptions:
-    """Build the options.
-
-    Args:
-        given: Values by name, as text or with their type.
-        defaults: Replace the general default values.
+    """Build the options from values by name, as text or with their type; `defaults` replace the general ones.
 
     Raises:
         UsageError: An option is unknown or has a wrong value; the message names it.
@@ -298,11 +294,7 @@ def _first(error: ValidationError) -> str:
 
 
 def describe_options(width: int | None = None) -> str:
-    """All options with their defaults and descriptions.
-
-    Args:
-        width: Columns to fill; by default those of the terminal, but at most `MAX_HELP_WIDTH`.
-    """
+    """All options with their defaults and descriptions. `width` is in columns; by default that of the terminal."""
     columns = max(40, min(width or shutil.get_terminal_size().columns, MAX_HELP_WIDTH))
     lines = ["Options, as name=value, with their defaults:", ""]
     for name, field in TrainOptions.model_fields.items():

@@ -83,10 +83,7 @@ def match_turns(
 ) -> tuple[list[Group], list[ImplicitAnswer]]:
     """Align turns: contents where their bytes are equal, and the decisions around them.
 
-    Args:
-        student: The student's complete sequence.
-        teacher: The teacher's complete sequence.
-        turns: The contents of each turn in order; None for one that the teacher's dialect cannot express.
+    `turns` has the contents of each turn in order; None for one that the teacher's dialect cannot express.
     """
     groups: list[Group] = []
     implicit: list[ImplicitAnswer] = []
