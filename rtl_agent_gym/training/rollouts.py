@@ -242,7 +242,7 @@ class RolloutProducer:
                 text = f"the service refused every episode of step {step + 1}: {faults[-1]}"
                 raise RequestRefused(text) from faults[-1]
             raise SandboxError(
-                f"step {step + 1}: every episode was lost to faults of the machine or the service; see logs.log, and "
+                f"step {step + 1}: every group was lost to faults of the machine or the service; see logs.log, and "
                 "repair the machine (rtl-agent-gym doctor); the same command resumes the run"
             )
 
