@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -19,7 +19,7 @@ from rtl_agent_gym.problems.compose import (
 )
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.patches import apply_patch
-from rtl_agent_gym.problems.reading import json_kind
+from rtl_agent_gym.problems.reading import Place, json_kind
 from rtl_agent_gym.problems.row_formats import ROW_ID, AgenticRow, AnyRow, HeavyRow, NonAgenticRow
 
 _HEAVY = "agentic_heavy"
@@ -39,16 +39,6 @@ _EXPECTED = {
 _SHAPE_FAULTS = {"string_type", "dict_type", "list_type", "model_type", "model_attributes_type"}
 
 
-class Place(NamedTuple):
-    """Where a problem is from, for messages."""
-
-    source: str
-    line: int | None = None
-
-    def __str__(self) -> str:
-        return self.source if self.line is None else f"{self.source}:{self.line}"
-
-
 def problem_from_row(row: dict[str, Any], place: Place) -> Problem:
     """Check a row and convert it to a problem.
 
@@ -64,14 +54,12 @@ def problem_from_row(row: dict[str, Any], place: Place) -> Problem:
         parsed = _model_for(fields).model_validate(fields)
     except ValidationError as error:
         field, message = _describe(error, harness_field)
-        raise ProblemError(message, source=place.source, line=place.line, field=field, problem_id=problem_id) from error
+        raise place.error(message, field=field, problem_id=problem_id) from error
     try:
         _check_harness(parsed.harness, harness_field)
         return _build(parsed)
     except ProblemError as error:
-        raise ProblemError(
-            error.message, source=place.source, line=place.line, field=error.field, problem_id=parsed.id
-        ) from error
+        raise place.error(error.message, field=error.field, problem_id=parsed.id) from error
 
 
 def _model_for(row: dict[str, Any]) -> type[AnyRow]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from rtl_agent_gym.errors import UsageError
@@ -16,17 +15,8 @@ BUNDLED = "bundled"
 """The source that is part of the package."""
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """One file of a source."""
-
-    path: Path
-    label: str
-    """The file's name in messages."""
-
-
-def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
-    """The files of a source.
+def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
+    """The files of a source, each with its name for messages.
 
     Raises:
         UsageError: There is no such source.
@@ -34,15 +24,15 @@ def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
     """
     name = os.fspath(source)
     if name == BUNDLED:
-        return [SourceFile(BUNDLED_PROBLEMS, "bundled/problems.jsonl")]
+        return [(BUNDLED_PROBLEMS, "bundled/problems.jsonl")]
     path = Path(name).expanduser()
     if path.is_dir():
         return _in_folder(path)
     if path.exists():
-        return [SourceFile(path, str(path))]
+        return [(path, str(path))]
     if isinstance(source, str) and hub.HUB_SOURCE.fullmatch(name) and not _looks_like_path(name):
         copy = hub.download(name)
-        return [SourceFile(copy, f"{name.partition(':')[0]}:{copy.name}")]
+        return [(copy, f"{name.partition(':')[0]}:{copy.name}")]
     if _looks_like_path(name) or not isinstance(source, str):
         raise UsageError(f"there is no file or folder {path}{_sibling(path)}")
     raise UsageError(
@@ -64,8 +54,8 @@ def _sibling(path: Path) -> str:
     return f"; {near_matches(path.name, names)}" if names else ""
 
 
-def _in_folder(path: Path) -> list[SourceFile]:
+def _in_folder(path: Path) -> list[tuple[Path, str]]:
     found = sorted(entry for entry in path.iterdir() if entry.name.endswith(SUFFIXES) and entry.is_file())
     if not found:
         raise UsageError(f"the folder {path} contains no file that ends in {' or '.join(SUFFIXES)}")
-    return [SourceFile(entry, str(entry)) for entry in found]
+    return [(entry, str(entry)) for entry in found]
