@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from ..errors import ModelError, UsageError
 from ..problems import Problem
@@ -36,16 +36,16 @@ _log = logging.getLogger(__name__)
 _backoff = wait_random_exponential(multiplier=0.5, max=MAX_WAIT)
 
 
-class _Busy(Exception):
-    """The request may succeed later."""
+class _Failed(Exception):
+    """A request was not answered."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.words)
         self.failure = failure
 
 
-class _Overflow(Exception):
-    """The conversation does not fit into the model's context."""
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, _Failed) and error.failure.kind == "busy"
 
 
 def _litellm() -> Any:
@@ -118,29 +118,24 @@ class ChatPolicy:
             ModelError: The service stays busy or unreachable, or refuses this conversation.
             UsageError: The service will never answer: wrong key, unknown model, or it refuses the first request.
         """
-        attempts = self.options.attempts
+        attempts, max_tokens = self.options.attempts, self.options.max_tokens
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_Busy),
+            retry=retry_if_exception(_is_busy),
             stop=stop_after_attempt(attempts),
             wait=_wait,
             before_sleep=self._warn,
             reraise=True,
         )
         try:
-            async for attempt in retrying:
-                with attempt:
-                    response = await self._send(messages, seed, self.options.max_tokens)
-                    self._has_answered = True
-                    return response
-        except _Overflow as error:
+            response = await retrying(self._send, messages, seed, max_tokens)
+        except _Failed as error:
+            if error.failure.kind != "overflow":
+                raise self._translated(error.failure, attempts) from error
             if not self._has_answered:
-                await self._check_max_tokens(messages, seed, str(error))
+                await self._check_max_tokens(messages, seed, error.failure.words)
             return None
-        except _Busy as error:
-            raise ModelError(
-                f"{self.name} did not answer in {attempts} tries: {error.failure.words}", retries=attempts - 1
-            ) from error
-        raise AssertionError("unreachable")
+        self._has_answered = True
+        return response
 
     async def _send(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> Any:
         import openai  # installed with litellm, whose exceptions are subclasses of openai's
@@ -158,22 +153,19 @@ class ChatPolicy:
                 )
                 self._left_out |= named
                 return await self._send(messages, seed, max_tokens)
-            raise self._translated(failure) from error
+            raise _Failed(failure) from error
         if not getattr(response, "choices", None):
-            raise _Busy(Failure("busy", "the response has no choices"))
+            raise _Failed(Failure("busy", "the response has no choices"))
         return response
 
-    def _translated(self, failure: Failure) -> Exception:
+    def _translated(self, failure: Failure, attempts: int) -> ModelError | UsageError:
         if failure.kind == "busy":
-            return _Busy(failure)
-        if failure.kind == "overflow":
-            return _Overflow(failure.words)
+            tries = f" in {attempts} tries" if attempts > 1 else ""
+            return ModelError(f"{self.name} did not answer{tries}: {failure.words}", retries=attempts - 1)
         message = f"{self.name} refused the request: {failure.words}"
-        if failure.kind == "never":
-            return UsageError(message)
         # If nothing was answered before, the request itself is wrong; later, only this conversation.
-        first = failure.kind == "refused" and not self._has_answered
-        return UsageError(message) if first else ModelError(message)
+        wrong = failure.kind == "never" or (failure.kind == "refused" and not self._has_answered)
+        return UsageError(message) if wrong else ModelError(message)
 
     async def _check_max_tokens(self, messages: Sequence[dict[str, Any]], seed: int | None, words: str) -> None:
         """Raise `UsageError` if the prompt fits, but not together with ``max_tokens`` of answer."""
@@ -182,10 +174,10 @@ class ChatPolicy:
             return
         try:
             await self._send(messages, seed, PROBE_TOKENS)
-        except _Overflow:
-            return
-        except _Busy as error:
-            raise ModelError(f"{self.name} did not answer: {error.failure.words}") from error
+        except _Failed as error:
+            if error.failure.kind == "overflow":
+                return
+            raise self._translated(error.failure, attempts=1) from error
         raise UsageError(
             f"{self.name}: the prompt and an answer of --max-tokens {max_tokens} do not both fit into the model's "
             f"context; choose a smaller value ({words})"
@@ -307,6 +299,6 @@ def _tool_messages(calls: Sequence[ToolCall], outputs: Sequence[str]) -> list[di
 def _wait(state: RetryCallState) -> float:
     """Seconds to wait: what the service requests, otherwise exponential backoff."""
     error = state.outcome.exception() if state.outcome is not None else None
-    if isinstance(error, _Busy) and error.failure.retry_after is not None:
+    if isinstance(error, _Failed) and error.failure.retry_after is not None:
         return min(error.failure.retry_after, MAX_REQUESTED_WAIT)
     return _backoff(state)
