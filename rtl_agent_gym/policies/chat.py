@@ -184,7 +184,7 @@ class ChatPolicy:
         )
 
     def _warn(self, state: RetryCallState) -> None:
-        """Log a retry. One warning stands for all conversations that wait at the same time."""
+        """Log a retry. Conversations that wait at the same time share one warning."""
         now = time.monotonic()
         if now - self._last_warning < QUIET:
             self._unreported += 1

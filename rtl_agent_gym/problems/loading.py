@@ -90,9 +90,9 @@ _Located = tuple[Problem | ProblemError, Place]
 
 
 def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
-    files = find_files(source)
+    source_files = find_files(source)
     empty = True
-    for path, label in files:
+    for path, label in source_files:
         try:
             for place, row in read_rows(path, label):
                 empty = False
@@ -101,7 +101,7 @@ def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
             empty = False
             yield error, Place(label)
     if empty:
-        place = Place(files[0][1])
+        place = Place(source_files[0][1])
         yield place.error("the source contains no problem"), place
 
 

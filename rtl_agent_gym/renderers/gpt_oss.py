@@ -11,23 +11,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers import harmony_text
-from rtl_agent_gym.renderers.actions import read_call
-from rtl_agent_gym.renderers.codec import Codec, HarmonyCodec, Piece
-from rtl_agent_gym.renderers.harmony_text import (
-    BODY,
-    CALL,
-    CHANNEL,
-    CONSTRAIN,
-    END,
-    MARKS,
-    RECIPIENT,
-    RETURN,
-    START,
-    STOPS,
-)
-from rtl_agent_gym.renderers.protocol import (
+from ..errors import UsageError
+from . import harmony_text
+from .actions import read_call
+from .codec import Codec, HarmonyCodec, Piece
+from .harmony_text import BODY, CALL, CHANNEL, CONSTRAIN, END, MARKS, RECIPIENT, RETURN, START, STOPS
+from .protocol import (
     ARGUMENT_DESCRIPTION,
     TOOL_ARGUMENT,
     TOOL_DESCRIPTION,
@@ -37,9 +26,9 @@ from rtl_agent_gym.renderers.protocol import (
     ModelTurn,
     ToolCall,
 )
-from rtl_agent_gym.renderers.renderer import Renderer, each_output
-from rtl_agent_gym.renderers.turns import Part, Phrase, TurnWriter, between
-from rtl_agent_gym.renderers.vocabularies import harmony_encoding
+from .renderer import Renderer, each_output
+from .turns import Part, Phrase, TurnWriter, between
+from .vocabularies import harmony_encoding
 
 EFFORTS = {
     "gpt_oss": "medium",
@@ -126,7 +115,7 @@ class GptOssRenderer(Renderer):
         return written
 
     def turn_text(self, turn: ModelTurn) -> str:
-        """See `Renderer.turn_text`. A turn holds one call, so several commands become one of several lines."""
+        """See `Renderer.turn_text`. A turn has one call, so several commands become the lines of one."""
         commands = [read_call(call).command for call in turn.calls]
         if len(commands) > 1 and None not in commands:
             turn = replace(turn, calls=(ToolCall.of("\n".join(map(str, commands))),))

@@ -11,12 +11,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.actions import Call, TurnRules, with_text
-from rtl_agent_gym.renderers.calls import CallError
-from rtl_agent_gym.renderers.codec import Control, Piece
-from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL_NAME, Action
-from rtl_agent_gym.renderers.turns import Kind, Part
+from . import calls
+from .actions import Call, TurnRules, with_text
+from .calls import CallError
+from .codec import Control, Piece
+from .protocol import MAX_CALLS_READ, TOOL_NAME, Action
+from .turns import Kind, Part
 
 START, CHANNEL, CONSTRAIN, BODY = (
     Control(mark) for mark in ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>")
@@ -112,7 +112,7 @@ def _read_messages(pieces: Sequence[Piece], messages: list[HarmonyMessage]) -> C
             if mark != START:
                 raise _HeaderError(f"after {END} a new message must start with {START}assistant")
             if len(messages) == MAX_MESSAGES:
-                raise _HeaderError(f"it holds more than {MAX_MESSAGES} messages")
+                raise _HeaderError(f"it has more than {MAX_MESSAGES} messages")
             header, begun = [], place
         elif mark == BODY:
             role = None if messages else "assistant"

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers import qwen_text
-from rtl_agent_gym.renderers.codec import Control, Piece, written_out
-from rtl_agent_gym.renderers.protocol import TOOL, Action, Message, ModelTurn
-from rtl_agent_gym.renderers.qwen_text import CALL_CLOSE, CALL_OPEN, THINK_CLOSE, THINK_OPEN
-from rtl_agent_gym.renderers.renderer import Renderer
-from rtl_agent_gym.renderers.turns import Part, Phrase, TurnWriter, between
+from ..errors import UsageError
+from . import qwen_text
+from .codec import Control, Piece, written_out
+from .protocol import TOOL, Action, Message, ModelTurn
+from .qwen_text import CALL_CLOSE, CALL_OPEN, THINK_CLOSE, THINK_OPEN
+from .renderer import Renderer
+from .turns import Part, Phrase, TurnWriter, between
 
 START, END = Control("<|im_start|>"), Control("<|im_end|>")
 RESPONSE_OPEN, RESPONSE_CLOSE = Control("<tool_response>"), Control("</tool_response>")

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 
-from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.actions import Call, TurnRules, with_text
-from rtl_agent_gym.renderers.calls import CallError
-from rtl_agent_gym.renderers.codec import Control
-from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL_NAME, Action
-from rtl_agent_gym.renderers.turns import Kind, Part
+from . import calls
+from .actions import Call, TurnRules, with_text
+from .calls import CallError
+from .codec import Control
+from .protocol import MAX_CALLS_READ, TOOL_NAME, Action
+from .turns import Kind, Part
 
 THINK_OPEN, THINK_CLOSE = Control("<think>"), Control("</think>")
 CALL_OPEN, CALL_CLOSE = Control("<tool_call>"), Control("</tool_call>")

@@ -16,11 +16,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, Self
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers.calls import printable
-from rtl_agent_gym.renderers.codec import Codec, Control, Piece, written_out
-from rtl_agent_gym.renderers.protocol import Action, Message, ModelTurn
-from rtl_agent_gym.renderers.turns import Kind, Part, Phrase, TurnWriter, byte_offsets, kinds_of, phrases_of
+from ..errors import UsageError
+from .calls import printable
+from .codec import Codec, Control, Piece, written_out
+from .protocol import Action, Message, ModelTurn
+from .turns import Kind, Part, Phrase, TurnWriter, byte_offsets, kinds_of, phrases_of
 
 
 class Renderer(ABC):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from rtl_agent_gym.renderers.codec import Codec, Piece
-from rtl_agent_gym.renderers.protocol import Action, Message
-from rtl_agent_gym.renderers.renderer import Renderer
-from rtl_agent_gym.renderers.turns import Phrase, TurnWriter
+from .codec import Codec, Piece
+from .protocol import Action, Message
+from .renderer import Renderer
+from .turns import Phrase, TurnWriter
 
 
 class ToollessRenderer(Renderer):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-from rtl_agent_gym.renderers.codec import Control, Piece
-from rtl_agent_gym.renderers.protocol import TOOL_NAME, ModelTurn
+from .codec import Control, Piece
+from .protocol import TOOL_NAME, ModelTurn
 
 Kind = Literal["thinking", "text", "call"]
 

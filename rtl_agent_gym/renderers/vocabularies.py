@@ -20,8 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers.codec import char_bytes
+from ..errors import UsageError
+from .codec import char_bytes
 
 QWEN3_SHA256 = "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4"
 """SHA-256 of Qwen3's ``tokenizer.json``, which is the same for all sizes."""
