@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -24,15 +24,6 @@ METADATA = "engine.json"
 OPTIMIZER = "optimizer.pt"
 MASTERS = "masters.safetensors"
 """The float32 copies of weights that the model holds in half precision."""
-
-
-class TrainableModel(NamedTuple):
-    """A model in training."""
-
-    base: Base
-    rank: int
-    """LoRA rank; 0 if all weights are trained."""
-    module: Any
 
 
 @contextmanager
@@ -48,23 +39,16 @@ def new_folder(folder: Path) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def save_weights(folder: Path, model: TrainableModel) -> None:
-    """Write the weights, and from which base model they come."""
+def save_weights(folder: Path, base: Base, rank: int, module: Any) -> None:
+    """Write the weights, and from which base model they come; `rank` is the LoRA rank, 0 if all are trained."""
     with without_progress_bars():
-        if model.rank:
-            model.module.save_pretrained(folder, save_embedding_layers=False)
+        if rank:
+            module.save_pretrained(folder, save_embedding_layers=False)
         else:
-            model.module.save_pretrained(folder)
-            model.base.tokenizer.save_pretrained(folder)
-    metadata = {"base_model": model.base.path, "lora": {"rank": model.rank}}
+            module.save_pretrained(folder)
+            base.tokenizer.save_pretrained(folder)
+    metadata = {"base_model": base.path, "lora": {"rank": rank}}
     (folder / METADATA).write_text(json.dumps(metadata, indent=1) + "\n")
-
-
-def save_optimizer(folder: Path, optimizer: torch.optim.Optimizer, masters: Mapping[str, torch.Tensor]) -> None:
-    """Write the optimizer's state and, if there are any, the float32 master copies that it updates."""
-    torch.save(optimizer.state_dict(), folder / OPTIMIZER)
-    if masters:
-        save_file({name: one.detach().contiguous().cpu() for name, one in masters.items()}, folder / MASTERS)
 
 
 def is_checkpoint(path: str) -> bool:
@@ -74,26 +58,32 @@ def is_checkpoint(path: str) -> bool:
     return (Path(path) / METADATA).is_file()
 
 
-def load(models: ModelStore, path: str) -> TrainableModel:
-    """Load saved weights for further training. Raises `UsageError` if the folder is not a checkpoint."""
+def load_weights(models: ModelStore, path: str) -> tuple[Base, int, Any]:
+    """The base model, the LoRA rank and the module saved in a checkpoint. Raises `UsageError` if it is none."""
     if not is_checkpoint(path):
         raise UsageError(f"{path!r} is not a checkpoint of a trainer; give the path that save_state returned")
     metadata = json.loads((Path(path) / METADATA).read_text())
     base, rank = models.base(metadata["base_model"]), int(metadata["lora"]["rank"])
-    module = with_saved_adapters(base, Path(path)) if rank else models.load(path).requires_grad_(True).eval()
-    return TrainableModel(base, rank, module)
+    return base, rank, with_saved_adapters(base, Path(path)) if rank else models.load(path).requires_grad_(True).eval()
 
 
-def read_masters(path: str) -> dict[str, torch.Tensor]:
-    """The saved master copies by parameter name; empty if the checkpoint has none."""
-    file = Path(path) / MASTERS
-    return dict(load_file(file)) if file.is_file() else {}
+def save_optimizer(folder: Path, optimizer: torch.optim.Optimizer, masters: Mapping[str, torch.Tensor]) -> None:
+    """Write the optimizer's state and, if there are any, the float32 master copies that it updates."""
+    torch.save(optimizer.state_dict(), folder / OPTIMIZER)
+    if masters:
+        save_file({name: one.detach().contiguous().cpu() for name, one in masters.items()}, folder / MASTERS)
 
 
-def read_optimizer(path: str) -> dict[str, Any]:
-    """The saved state of the optimizer. Raises `UsageError` if only weights were saved."""
-    file = Path(path) / OPTIMIZER
-    if not file.is_file():
-        raise UsageError(f"the checkpoint at {path!r} has weights only; save_state also saves the optimizer")
-    found: dict[str, Any] = torch.load(file, weights_only=True)
-    return found
+def restore_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
+    """Restore the optimizer's state. Raises `UsageError` if only weights were saved."""
+    if not (folder / OPTIMIZER).is_file():
+        raise UsageError(f"the checkpoint at '{folder}' has weights only; save_state also saves the optimizer")
+    optimizer.load_state_dict(torch.load(folder / OPTIMIZER, weights_only=True))
+
+
+def restore_masters(folder: Path, masters: Mapping[str, torch.Tensor]) -> None:
+    """Restore the master copies, if the checkpoint has any."""
+    saved = load_file(folder / MASTERS) if (folder / MASTERS).is_file() else {}
+    with torch.no_grad():
+        for name in saved.keys() & masters.keys():
+            masters[name].copy_(saved[name])

@@ -240,12 +240,11 @@ class LocalServiceClient:
         def create() -> LocalSamplingClient:
             if model_path is None or not checkpoints.is_checkpoint(path):
                 return LocalSamplingClient(self._engine, self._engine.models.base(path).weights)
-            base, _, module = checkpoints.load(self._engine.models, path)
+            base, _, module = checkpoints.load_weights(self._engine.models, path)
             return LocalSamplingClient(self._engine, Weights(base, module.requires_grad_(False)))
 
         return self._submit(create)
 
     def _restored(self, path: str, *, optimizer: bool) -> LocalTrainingClient:
-        training = Training(checkpoints.load(self._engine.models, path), self._engine.config.batch_tokens)
-        training.restore(path, optimizer)
+        training = Training.restored(self._engine.models, path, optimizer, self._engine.config.batch_tokens)
         return LocalTrainingClient(self._engine, training)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import tinker
 import torch
@@ -12,9 +13,8 @@ from torch import Tensor
 
 from ..errors import UsageError
 from . import checkpoints
-from .checkpoints import TrainableModel
 from .losses import batches, loss_of, read_data, read_options, target_logprobs
-from .models import Base, Weights, copy_sharing_frozen, with_adapters
+from .models import Base, ModelStore, Weights, copy_sharing_frozen, with_adapters
 
 
 class Training:
@@ -24,13 +24,14 @@ class Training:
     no number between 0.02 and 0.0201, so that smaller updates would all be rounded away.
 
     Args:
-        model: The parameters that require a gradient are trained.
+        base: The published model that it comes from.
+        rank: LoRA rank; 0 if all weights are trained.
+        module: The parameters that require a gradient are trained.
         batch_tokens: Maximum number of tokens, including padding, in one forward pass.
     """
 
-    def __init__(self, model: TrainableModel, batch_tokens: int) -> None:
-        self.base, self.rank, self.module = model
-        self._batch_tokens = batch_tokens
+    def __init__(self, base: Base, rank: int, module: Any, batch_tokens: int) -> None:
+        self.base, self.rank, self.module, self._batch_tokens = base, rank, module, batch_tokens
         self._named = {name: one for name, one in self.module.named_parameters() if one.requires_grad}
         self._masters = {
             name: one.detach().float().requires_grad_(True) if _is_half(one) else one
@@ -45,7 +46,16 @@ class Training:
         if rank < 0:
             raise UsageError(f"a LoRA rank must be at least 1, or 0 to train all weights; got {rank}")
         module = with_adapters(base, rank, seed) if rank else copy.deepcopy(base.module).requires_grad_(True)
-        return cls(TrainableModel(base, rank, module), batch_tokens)
+        return cls(base, rank, module, batch_tokens)
+
+    @classmethod
+    def restored(cls, models: ModelStore, path: str, optimizer: bool, batch_tokens: int) -> Training:
+        """Continue from a checkpoint, if requested with its optimizer."""
+        training = cls(*checkpoints.load_weights(models, path), batch_tokens)
+        checkpoints.restore_masters(Path(path), training._copies())
+        if optimizer:
+            checkpoints.restore_optimizer(Path(path), training._optimizer)
+        return training
 
     def forward(
         self, data: Sequence[tinker.Datum], loss_fn: str, config: Mapping[str, float | str] | None, backward: bool
@@ -95,19 +105,10 @@ class Training:
     def save(self, folder: Path, optimizer: bool) -> str:
         """Write a checkpoint, with or without the optimizer. Returns its path."""
         with checkpoints.new_folder(folder) as scratch:
-            checkpoints.save_weights(scratch, TrainableModel(self.base, self.rank, self.module))
+            checkpoints.save_weights(scratch, self.base, self.rank, self.module)
             if optimizer:
                 checkpoints.save_optimizer(scratch, self._optimizer, self._copies())
         return str(folder)
-
-    def restore(self, path: str, optimizer: bool) -> None:
-        """Restore the master copies and, if requested, the optimizer; the model has the saved weights already."""
-        saved, copies = checkpoints.read_masters(path), self._copies()
-        with torch.no_grad():
-            for name in saved.keys() & copies.keys():
-                copies[name].copy_(saved[name])
-        if optimizer:
-            self._optimizer.load_state_dict(checkpoints.read_optimizer(path))
 
     def _copies(self) -> dict[str, Tensor]:
         """The master copies, by parameter name."""
