@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Self
@@ -20,7 +21,7 @@ from ..errors import UsageError
 from .calls import printable
 from .codec import Codec, Control, Piece, written_out
 from .protocol import Action, Message, ModelTurn
-from .turns import Kind, Part, Phrase, TurnWriter, byte_offsets, kinds_of, phrases_of
+from .turns import Frame, Kind, Part, Phrase, byte_offsets, kinds_of, phrases_of
 
 
 class Renderer(ABC):
@@ -74,22 +75,19 @@ class Renderer(ABC):
         """
         raise UsageError(f"renderer {self._name!r} has no opening without a tool")
 
-    def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
-        """A turn of the assistant with these parts, up to its stop token.
+    def frame(self, phrase: Phrase, *, last: bool) -> Frame | None:
+        """How to write a part of a turn; None leaves it out. This default writes only text.
 
-        This default writes only text: no thinking.
+        Args:
+            phrase: The part.
+            last: Whether it is the last of its turn, which then ends after it.
 
         Raises:
-            UsageError: There are calls, and the family does not define `write`.
+            UsageError: It is a call, and the family does not define `frame`.
         """
-        written = TurnWriter()
-        for phrase in phrases:
-            if phrase.kind == "call":
-                raise UsageError(f"renderer {self._name!r} reads calls and does not write them: define `write`")
-            if phrase.kind == "text":
-                written.add_part("text", phrase.text, None)
-        written.end(self.END, stops=True)
-        return written
+        if phrase.kind == "call":
+            raise UsageError(f"renderer {self._name!r} reads calls and does not write them: define `frame`")
+        return Frame(after=[self.END] if last else []) if phrase.kind == "text" else None
 
     def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
         """The parts of a sampled turn, with offsets in characters.
@@ -155,7 +153,7 @@ class Renderer(ABC):
 
     def turn_text(self, turn: ModelTurn) -> str:
         """`turn` as a completion, as a model of this dialect would write it."""
-        return written_out(self.write(phrases_of(turn)).pieces).removesuffix(self.END)
+        return written_out(self._write(phrases_of(turn))[0]).removesuffix(self.END)
 
     def read_observation(self, observation: str, count: int) -> list[str]:
         """The outputs in a text from `observation_text` or `correction_text`.
@@ -228,9 +226,30 @@ class Renderer(ABC):
         """
         kinds: list[Kind] = ["text" if part.kind == "thinking" and not self.thinks else part.kind for part in contents]
         bodies = [printable(part.body) for part in contents]
-        written = self.write(list(map(Phrase, kinds, bodies)))
-        parts = zip(contents, written.parts_in_bytes(self.codec.encoded_bytes), strict=True)
-        return self.codec.encode(written.pieces), [part if content.readable else None for content, part in parts]
+        pieces, parts = self._write(list(map(Phrase, kinds, bodies)))
+        encoded = [self.codec.encoded_bytes(piece) for piece in pieces]
+        offset = list(accumulate(map(len, encoded), initial=0)).__getitem__
+        framed = [
+            replace(part.at(offset), body=encoded[part.place].decode("utf-8", "surrogateescape"))
+            if content.readable
+            else None
+            for content, part in zip(contents, parts, strict=True)
+        ]
+        return self.codec.encode(pieces), framed
+
+    def _write(self, phrases: Sequence[Phrase]) -> tuple[list[Piece], list[Part]]:
+        """A turn of the assistant, and its parts with offsets that count pieces."""
+        pieces: list[Piece] = []
+        parts: list[Part] = []
+        for number, phrase in enumerate(phrases, 1):
+            frame = self.frame(phrase, last=number == len(phrases))
+            if frame is not None:
+                begin, place = len(pieces), len(pieces) + len(frame.before)
+                opens = None if frame.opens is None else (begin + frame.opens[0], begin + frame.opens[1])
+                ends = place + 1 + frame.ends if frame.ends else None
+                parts.append(Part(phrase.kind, phrase.text, place, opens, ends, frame.stops))
+                pieces += [*frame.before, phrase.text, *frame.after]
+        return pieces or [self.END], parts
 
     def outputs(self, ids: Sequence[int]) -> list[str]:
         """The texts sent back to the model in appended ids."""

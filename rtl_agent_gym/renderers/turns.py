@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
@@ -95,39 +95,18 @@ def phrases_of(turn: ModelTurn) -> list[Phrase]:
     return [*(phrase for phrase in prose if phrase.text), *calls]
 
 
-@dataclass
-class TurnWriter:
-    """Collects the pieces of a turn, and which of them belong to which part."""
+@dataclass(frozen=True)
+class Frame:
+    """The pieces that a dialect writes around a part's body."""
 
-    pieces: list[Piece] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
-    """With offsets that count pieces."""
-
-    def add(self, *pieces: Piece) -> tuple[int, int]:
-        """Add framing and return its begin and end."""
-        begin = len(self.pieces)
-        self.pieces += pieces
-        return begin, len(self.pieces)
-
-    def add_part(self, kind: Kind, text: str, opens: tuple[int, int] | None) -> None:
-        """Add a part's body."""
-        self.parts.append(Part(kind, text, self.add(text)[0], opens))
-
-    def end(self, mark: Control, *, stops: bool = False) -> None:
-        """Add the control token that ends the last part, and if `stops` also the turn.
-
-        Thinking has a framing of its own that ends it, so a token that ends the turn does not change it.
-        """
-        end = self.add(mark)[1]
-        if self.parts and not (stops and self.parts[-1].kind == "thinking"):
-            self.parts[-1] = replace(self.parts[-1], ends=end, stops=stops)
-
-    def parts_in_bytes(self, to_bytes: Callable[[Piece], bytes]) -> Iterator[Part]:
-        """The parts as a vocabulary encodes them, with offsets in bytes."""
-        encoded = [to_bytes(piece) for piece in self.pieces]
-        offsets = list(accumulate(map(len, encoded), initial=0))
-        for part in self.parts:
-            yield replace(part.at(offsets.__getitem__), body=encoded[part.place].decode("utf-8", "surrogateescape"))
+    before: Sequence[Piece] = ()
+    after: Sequence[Piece] = ()
+    opens: tuple[int, int] | None = None
+    """Begin and end in `before` of what determines the kind; see `Part.opens`."""
+    ends: int = 0
+    """How many pieces of `after` end the part; 0 if only the next part ends it."""
+    stops: bool = False
+    """Whether these also end the turn."""
 
 
 def kinds_of(parts: Iterable[Part], starts: Sequence[int]) -> list[Kind | None]:
