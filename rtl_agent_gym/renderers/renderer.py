@@ -11,6 +11,7 @@ whose `Action.correction` tells the model what was wrong and shows the right for
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from ..errors import UsageError
 from .calls import printable
 from .codec import Codec, Control, Piece, written_out
 from .protocol import Action, Message, ModelTurn
-from .turns import Frame, Kind, Part, Phrase, byte_offsets, kinds_of, phrases_of
+from .turns import Frame, Kind, Part, Phrase, phrases_of
 
 
 class Renderer(ABC):
@@ -216,7 +217,12 @@ class Renderer(ABC):
     def kinds(self, ids: Sequence[int]) -> list[Kind | None]:
         """The kind of each token of a sampled turn; None for control tokens and headers."""
         sizes = (len(self.codec.token_bytes(id_)) for id_ in ids)
-        return kinds_of(self._in_bytes(ids, trimmed=False), list(accumulate(sizes, initial=0))[:-1])
+        starts = list(accumulate(sizes, initial=0))[:-1]
+        found: list[Kind | None] = [None] * len(starts)
+        for part in self._in_bytes(ids, trimmed=False):
+            first, end = bisect_left(starts, part.place), bisect_left(starts, part.place + len(part.data))
+            found[first:end] = [part.kind] * (end - first)
+        return found
 
     def framed(self, contents: Sequence[Part]) -> tuple[list[int], list[Part | None]]:
         """The ids of a turn with these contents, and the parts of that turn, with offsets in bytes.
@@ -256,7 +262,8 @@ class Renderer(ABC):
         return [printable(text) for text in self.results(self.codec.pieces(ids))]
 
     def _in_bytes(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
-        offset = byte_offsets(self.codec.decode(ids))
+        sizes = (len(char.encode("utf-8", "surrogateescape")) for char in self.codec.decode(ids))
+        offset = list(accumulate(sizes, initial=0)).__getitem__
         return [part.at(offset) for part in self.read_parts(ids, trimmed=trimmed)]
 
 

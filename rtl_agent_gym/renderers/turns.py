@@ -7,10 +7,8 @@ and compared with it token by token.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from .codec import Control, Piece
@@ -68,17 +66,6 @@ class Part:
         return replace(self, place=offset(self.place), opens=opens, ends=ends)
 
 
-def byte_offsets(text: str) -> Callable[[int], int]:
-    """A function from character offsets in `text` to byte offsets in UTF-8 with ``surrogateescape``."""
-    if text.isascii():
-        return lambda offset: offset
-    return list(accumulate(map(_width, text), initial=0)).__getitem__
-
-
-def _width(char: str) -> int:
-    return 1 if char < "\x80" or "\udc80" <= char <= "\udcff" else len(char.encode())
-
-
 class Phrase(NamedTuple):
     """A part to be written."""
 
@@ -107,15 +94,6 @@ class Frame:
     """How many pieces of `after` end the part; 0 if only the next part ends it."""
     stops: bool = False
     """Whether these also end the turn."""
-
-
-def kinds_of(parts: Iterable[Part], starts: Sequence[int]) -> list[Kind | None]:
-    """The kind of each token, given the byte offsets at which tokens start; None outside the parts."""
-    found: list[Kind | None] = [None] * len(starts)
-    for part in parts:
-        first, end = (bisect_left(starts, offset) for offset in (part.place, part.place + len(part.data)))
-        found[first:end] = [part.kind] * (end - first)
-    return found
 
 
 def between(pieces: Iterable[Piece], begin: Control, ends: Sequence[Control]) -> list[str]:
