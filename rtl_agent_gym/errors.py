@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 
@@ -69,13 +70,8 @@ class ProblemError(UsageError):
         super().__init__(": ".join([*parts, message]))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_problem_error, (self.message, self.source, self.line, self.field, self.problem_id)
-
-
-def _rebuild_problem_error(
-    message: str, source: str | None, line: int | None, field: str | None, problem_id: str | None
-) -> ProblemError:
-    return ProblemError(message, source=source, line=line, field=field, problem_id=problem_id)
+        where = {"source": self.source, "line": self.line, "field": self.field, "problem_id": self.problem_id}
+        return partial(type(self), **where), (self.message,)
 
 
 class SandboxError(RTLGymError, RuntimeError):

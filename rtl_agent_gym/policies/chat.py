@@ -101,7 +101,6 @@ class ChatPolicy:
         return model
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ChatPlayer:
-        """A player for one episode."""
         return ChatPlayer(self, renderer, seed)
 
     async def close(self) -> None:
@@ -235,12 +234,10 @@ class ChatPlayer:
         self._calls: tuple[ToolCall, ...] = ()
 
     def opened(self, system: str, user: str) -> None:
-        """The episode begins."""
         self._history = [{"role": "system", "content": system}] if system else []
         self._history.append({"role": "user", "content": user})
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
-        """Record the reply to the last completion."""
         replies = list(outputs) if action.kind == "command" else with_notes([action.correction or ""], action.notes)
         if self._calls:
             self._history += _tool_messages(self._calls, replies)
@@ -248,7 +245,6 @@ class ChatPlayer:
             self._history.append({"role": "user", "content": "\n".join(replies)})
 
     async def act(self, messages: Sequence[Message]) -> Completion | None:
-        """Request the next turn."""
         native = self._policy.options.tools
         response = await self._policy.request(self._history if native else messages, self._seed)
         if response is None:

@@ -39,7 +39,6 @@ class HumanPolicy:
         self._read = read
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HumanPlayer:
-        """A player for one episode."""
         if isinstance(renderer, ToollessRenderer):
             raise UsageError("the human policy works in a shell, and a single-turn episode has none")
         if self._read is None and not sys.stdin.isatty():
