@@ -1,8 +1,8 @@
 """A model dialect: how one family of models reads a prompt and writes its turns.
 
 A dialect's format is control tokens and text. A family defines its prompts and replies as pieces, and inherits two
-sides: a text side, which needs only the standard library, and a token side, which appends and never re-renders. The ids
-that the model sampled stay in the next prompt unchanged.
+sides: a text side, which needs no vocabulary, and a token side, which appends and never re-renders. The ids that the
+model sampled stay in the next prompt unchanged.
 
 Nothing that a model wrote raises an exception. A completion that cannot be run is an `Action` of kind ``malformed``
 whose `Action.correction` tells the model what was wrong and shows the right form.
