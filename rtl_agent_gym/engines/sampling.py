@@ -172,7 +172,9 @@ class Scheduler:
                 one.stop_reason = "stop"
             elif len(one.tokens) >= one.request.limit:
                 one.stop_reason = "length"
-            one.request.answer_if_complete()
+            if one.stop_reason is not None:
+                one.release()
+                one.request.answer_if_complete()
 
     def _table(self, weights: Weights) -> SlotTable:
         path = weights.base.path
