@@ -96,17 +96,20 @@ class Frame:
     """Whether these also end the turn."""
 
 
+def text_until(pieces: Iterator[Piece], ends: Sequence[Control]) -> tuple[str, Control | None]:
+    """Consume the pieces up to the next control token of `ends`. Returns their text, and that token if there is one."""
+    text: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, Control) and piece in ends:
+            return "".join(text), piece
+        text.append(piece)
+    return "".join(text), None
+
+
 def between(pieces: Iterable[Piece], begin: Control, ends: Sequence[Control]) -> list[str]:
     """The texts between each `begin` token and the next token of `ends`."""
-    found: list[str] = []
-    run: list[str] | None = None
-    for piece in pieces:
-        mark = piece if isinstance(piece, Control) else None
-        if run is None:
-            run = [] if mark == begin else None
-        elif mark in ends:
-            found.append("".join(run))
-            run = None
-        else:
-            run.append(piece)
+    rest, found = iter(pieces), []
+    while text_until(rest, [begin])[1] is not None:
+        text, end = text_until(rest, ends)
+        found += [text] if end is not None else []
     return found
