@@ -30,7 +30,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 
@@ -70,8 +69,13 @@ class ProblemError(UsageError):
         super().__init__(": ".join([*parts, message]))
 
     def __reduce__(self) -> tuple[object, ...]:
-        where = {"source": self.source, "line": self.line, "field": self.field, "problem_id": self.problem_id}
-        return partial(type(self), **where), (self.message,)
+        return _rebuild_problem_error, (self.message, self.source, self.line, self.field, self.problem_id)
+
+
+def _rebuild_problem_error(
+    message: str, source: str | None, line: int | None, field: str | None, problem_id: str | None
+) -> ProblemError:
+    return ProblemError(message, source=source, line=line, field=field, problem_id=problem_id)
 
 
 class SandboxError(RTLGymError, RuntimeError):
