@@ -98,7 +98,7 @@ def _read_messages(pieces: Sequence[Piece], messages: list[HarmonyMessage]) -> C
     rest, place = iter(pieces), 0
     while True:
         header, mark = text_until(rest, [BODY, *STOPS])
-        if mark != BODY:
+        if mark is None or mark != BODY:
             if not pieces:
                 return None
             raise _HeaderError(f"a message has no {BODY} between its header and its body")

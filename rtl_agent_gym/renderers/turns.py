@@ -108,7 +108,8 @@ def text_until(pieces: Iterator[Piece], ends: Sequence[Control]) -> tuple[str, C
 
 def between(pieces: Iterable[Piece], begin: Control, ends: Sequence[Control]) -> list[str]:
     """The texts between each `begin` token and the next token of `ends`."""
-    rest, found = iter(pieces), []
+    rest = iter(pieces)
+    found: list[str] = []
     while text_until(rest, [begin])[1] is not None:
         text, end = text_until(rest, ends)
         found += [text] if end is not None else []
