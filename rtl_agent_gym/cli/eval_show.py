@@ -16,6 +16,7 @@ from ..evaluation import EpisodeResult, Observer, Summary
 from ..evaluation.summary import Rates
 from ..problems import Problem
 from ..visible import visible
+from .options import plural
 from .show import EpisodePrinter
 
 
@@ -50,8 +51,7 @@ class EvaluationProgress:
         minutes = max(time.monotonic() - self._begun, 1e-3) / 60
         rate = self._new / minutes
         left = _clock(60 * (self._total - self._done) / rate) if rate else "?:??"
-        faults = f"{self._faults} machine fault{'' if self._faults == 1 else 's'}"
-        return f"{self._passed} passed · {faults} · {rate:.1f}/min · {left} left"
+        return f"{self._passed} passed · {plural(self._faults, 'machine fault')} · {rate:.1f}/min · {left} left"
 
     def print_how_to_continue(self) -> None:
         """After Ctrl-C, print what is saved and how to continue."""

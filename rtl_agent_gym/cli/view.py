@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from ..errors import UsageError
 from ..evaluation.viewer import each_readable, print_episode, print_list, serving, transcript_files, write_page
-from .options import OpenOption
+from .options import OpenOption, plural
 from .show import print_left_out, refuse_source, stderr_console
 
 SourceArgument = Annotated[
@@ -69,7 +69,7 @@ def _write(source: Path, out: Path) -> None:
 
         write_page(files, out, title=source.name, progress=show_progress, unreadable=unreadable)
     print_left_out(unreadable)
-    console.print(f"{len(files) - len(unreadable)} episodes in {out}", markup=False, soft_wrap=True)
+    console.print(f"{plural(len(files) - len(unreadable), 'episode')} in {out}", markup=False, soft_wrap=True)
     if len(files) == len(unreadable):
         raise typer.Exit(1)
 

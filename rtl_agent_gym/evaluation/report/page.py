@@ -14,9 +14,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from ... import __version__
 from ...errors import TranscriptError, cannot_write
 from ...transcripts import Transcript
-from ..viewer.model import short_name
+from ..viewer.model import read_episode, short_name
 from ..viewer.page import write_page
-from ..viewer.sources import read_episode
 from .figures import Failure, changes, compare_runs, configuration, evaluations, parts, side_by_side, telling_failures
 from .plots import pass_curves, training_curves
 from .runs import Run, read_run

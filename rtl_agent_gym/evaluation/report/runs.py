@@ -14,7 +14,7 @@ from ...errors import UsageError
 from ..outcome import EpisodeResult
 from ..results import read_results
 from ..summary import Summary, summarise
-from ..viewer.sources import each_readable, transcript_files
+from ..viewer.model import each_readable, transcript_files
 
 
 @dataclass
