@@ -26,6 +26,9 @@ class Estimate:
     problems: int
     """Number of problems."""
 
+    def __str__(self) -> str:
+        return f"{self.value:.1%} ({self.low:.1%} – {self.high:.1%})"
+
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
     """The probability that at least one of `k` episodes passes, drawn without replacement from `samples`.
@@ -53,6 +56,13 @@ class Paired:
     p_value: float
     """Probability of at least this difference if both runs were equally good on each problem."""
     problems: int
+
+    def __str__(self) -> str:
+        shared = f"{self.problems} shared problem{'' if self.problems == 1 else 's'}"
+        return (
+            f"{100 * self.difference:+.1f} points of pass rate over {shared} (95 % interval {100 * self.low:+.1f} to "
+            f"{100 * self.high:+.1f}; paired permutation test: p = {self.p_value:.3g})"
+        )
 
 
 def wilson(passed: float, total: int) -> tuple[float, float]:

@@ -85,9 +85,6 @@ def summarise(results: Sequence[EpisodeResult], *, episodes: int | None = None) 
         episodes: The number of requested episodes; None for the number of results.
     """
     scored = sorted((result for result in results if result.score is not None), key=lambda result: result.key)
-    verdicts: dict[str, list[bool]] = defaultdict(list)
-    for result in scored:
-        verdicts[result.problem_id].append(result.passed)
     causes = Counter(result.cause for result in results if result.cause is not None)
     return Summary(
         episodes=len(results) if episodes is None else episodes,
@@ -95,13 +92,22 @@ def summarise(results: Sequence[EpisodeResult], *, episodes: int | None = None) 
         passed=sum(result.passed for result in scored),
         faults=len(results) - len(scored),
         retries=sum(result.retries + (result.score.retries if result.score else 0) for result in results),
-        pass_at=pass_curve(verdicts),
+        pass_at=pass_curve(verdicts(scored)),
         overall=_rates(scored) if scored else None,
         by_category=_by(scored, lambda result: f"cid{result.category:03d}"),
         by_difficulty=_by(scored, lambda result: result.difficulty, DIFFICULTIES),
         causes={str(cause): count for cause, count in causes.most_common()},
         cost=_cost(scored) if scored else None,
     )
+
+
+def verdicts(results: Iterable[EpisodeResult]) -> dict[str, list[bool]]:
+    """For each problem: whether its episodes passed, of those with a verdict."""
+    found: dict[str, list[bool]] = defaultdict(list)
+    for result in results:
+        if result.score is not None:
+            found[result.problem_id].append(result.passed)
+    return found
 
 
 def _by(

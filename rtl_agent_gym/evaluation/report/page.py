@@ -16,7 +16,7 @@ from ...errors import TranscriptError, cannot_write
 from ...transcripts import Transcript
 from ..viewer.model import read_episode, short_name
 from ..viewer.page import write_page
-from .figures import Failure, changes, compare_runs, configuration, evaluations, parts, side_by_side, telling_failures
+from .figures import Failure, changes, compare_runs, configuration, parts, side_by_side, telling_failures
 from .plots import pass_curves, training_curves
 from .runs import Run, read_run
 
@@ -83,7 +83,7 @@ def _make_names_unique(runs: list[Run]) -> None:
 
 def _write(runs: list[Run], page: Path) -> None:
     page.parent.mkdir(parents=True, exist_ok=True)
-    drawn = {"curves": training_curves(runs), "passes": pass_curves(evaluations(runs))}
+    drawn = {"curves": training_curves(runs), "passes": pass_curves(runs)}
     plots = {name: svg for name, svg in drawn.items() if svg is not None}
     failures = [failure for run in runs for failure in telling_failures(run)]
     links = _write_episodes(failures, page)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from pydantic_core import to_jsonable_python
 
 from ...errors import TranscriptError, UsageError, cannot_write
 from ...transcripts import Transcript
@@ -134,16 +134,8 @@ def json_block(data: object) -> Markup:
     try:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     except ValueError:  # NaN or infinity, which browsers cannot parse
-        text = json.dumps(_finite(data), separators=(",", ":"))
+        text = json.dumps(to_jsonable_python(data, inf_nan_mode="null"), separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
-
-
-def _finite(data: object) -> object:
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def content_policy(script: str, style: str) -> str:

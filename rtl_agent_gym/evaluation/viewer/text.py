@@ -91,12 +91,8 @@ def print_episode(
         if heat and token_kl(turn) is not None:
             console.print(_heat(turn))
         elif action.thinking:
-            shown = (
-                first_lines(action.thinking, lines)
-                if thinking
-                else Text(f"thinking, {len(action.thinking):,} characters")
-            )
-            console.print(first_lines(action.thinking, lines) if thinking else length, style="dim italic")
+            thought = action.thinking if thinking else f"thinking, {len(action.thinking):,} characters"
+            console.print(first_lines(thought, lines), style="dim italic")
         if action.text:
             console.print(first_lines(action.text, lines), style="blue")
         for part in _results(turn, renderer, lines):
