@@ -16,7 +16,7 @@ from ..episodes.episode import Opening, Turn
 from ..episodes.recording import command_record
 from ..errors import UsageError
 from ..evaluation import Observer
-from ..evaluation.summary import STAGES
+from ..evaluation.outcome import STAGES
 from ..evaluation.viewer import command_status, first_lines
 from ..policies import Completion
 from ..scoring import RewardWeights

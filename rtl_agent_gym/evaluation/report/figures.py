@@ -11,9 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from ..outcome import EpisodeResult
+from ..outcome import STAGES, EpisodeResult, verdicts
 from ..statistics import Paired, compare
-from ..summary import STAGES, verdicts
 from .runs import Run
 
 BEFORE = ("test_before/", "before/", "eval_before/")

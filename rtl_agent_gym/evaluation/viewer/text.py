@@ -16,7 +16,7 @@ from rich.text import Text
 from ...renderers import Renderer
 from ...transcripts import CommandRecord, Transcript, TurnRecord
 from ...visible import visible as safe
-from ..summary import STAGES
+from ..outcome import STAGES
 from .model import (
     changed_paths,
     file_states,
