@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,7 +47,6 @@ def write_page(
     out: Path,
     *,
     title: str = "episodes",
-    progress: Callable[[int], None] | None = None,
     unreadable: list[str] | None = None,
 ) -> Path:
     """Write episodes as one HTML page. Transcripts are read one at a time, so thousands need little memory.
@@ -56,7 +55,6 @@ def write_page(
         transcripts: The episodes, as files or transcripts; the page names files that cannot be read.
         out: The page. Missing folders are created.
         title: The page's title.
-        progress: Called after each episode with the number done.
         unreadable: Receives an error message for each file that cannot be read.
 
     Raises:
@@ -66,7 +64,7 @@ def write_page(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("w", encoding="utf-8", errors="replace") as page:
-            page.writelines(render_page(transcripts, title=title, progress=progress, unreadable=unreadable))
+            page.writelines(render_page(transcripts, title=title, unreadable=unreadable))
     except OSError as error:
         raise cannot_write("the page", out, error) from error
     return out
@@ -76,7 +74,6 @@ def render_page(
     transcripts: Iterable[Path | Transcript],
     *,
     title: str = "episodes",
-    progress: Callable[[int], None] | None = None,
     cache: PageCache | None = None,
     unreadable: list[str] | None = None,
 ) -> Iterator[str]:
@@ -85,7 +82,7 @@ def render_page(
     unreadable = [] if unreadable is None else unreadable
 
     def episodes() -> Iterator[Markup]:
-        for number, source in enumerate(transcripts, 1):
+        for source in transcripts:
             try:
                 row, block = _row_and_block(source, cache)
             except TranscriptError as error:
@@ -93,8 +90,6 @@ def render_page(
             else:
                 rows.append(row)
                 yield block
-            if progress is not None:
-                progress(number)
 
     style, script = asset("page.css"), "\n".join(["'use strict';", *(asset(name) for name in SCRIPTS)])
     template = _environment().from_string(asset("page.html.j2"))
