@@ -15,8 +15,7 @@ from rich.text import Text
 from ..errors import SandboxError
 from ..evaluation import EpisodeResult, Observer, Summary
 from ..problems import Problem
-from ..visible import visible
-from .options import plural
+from ..visible import plural, visible
 from .show import EpisodePrinter
 
 _SHARES = ("format", "syntax", "interface", "tests", "passed")

@@ -13,7 +13,7 @@ import typer
 from ..errors import cannot_write
 from ..evaluation.export import ExportConfig, export_rows
 from ..evaluation.viewer import each_readable, transcript_files
-from .options import plural
+from ..visible import plural
 from .show import print_left_out, refuse_source, stderr_console
 
 

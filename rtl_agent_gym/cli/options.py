@@ -39,11 +39,6 @@ JsonOption = Annotated[
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 
 
-def plural(number: int, noun: str) -> str:
-    """A count with its noun: ``1 turn``, ``2 turns``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def one_problem(source: str, problem_id: str | None) -> Problem:
     """The problem with this id, or without an id the only problem of the source.
 

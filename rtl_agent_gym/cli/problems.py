@@ -21,8 +21,8 @@ from ..problems import (
     scan_problems,
     validate_problem,
 )
-from ..visible import visible
-from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption, ProblemsOption, plural
+from ..visible import plural, visible
+from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption, ProblemsOption
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show and check problems.")
 

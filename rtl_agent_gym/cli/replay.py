@@ -21,7 +21,8 @@ from ..problems import Problem, load_problems
 from ..sandboxes import DockerSandboxes
 from ..scoring import Scorer
 from ..transcripts import Transcript, read_transcript
-from .options import JsonOption, ProblemsOption, plural
+from ..visible import plural
+from .options import JsonOption, ProblemsOption
 from .shell import attach_terminal, require_terminal
 
 _STATE = "/tmp/.replayed-shell"

@@ -15,8 +15,9 @@ from ..errors import SandboxError
 from ..evaluation import EvaluationConfig, evaluate
 from ..scoring import RewardWeights
 from ..scoring.scorable import require_scorable
+from ..visible import plural
 from .episode_options import with_options
-from .options import JsonOption, ProblemOption, one_problem, plural, writable_folder
+from .options import JsonOption, ProblemOption, one_problem, writable_folder
 from .show import EpisodePrinter, print_score
 
 

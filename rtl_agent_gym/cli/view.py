@@ -13,7 +13,8 @@ from rich.progress import track
 
 from ..errors import UsageError
 from ..evaluation.viewer import each_readable, print_episode, print_list, serving, transcript_files, write_page
-from .options import OpenOption, plural
+from ..visible import plural
+from .options import OpenOption
 from .show import print_left_out, refuse_source, stderr_console
 
 SourceArgument = Annotated[

@@ -10,6 +10,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from ..visible import plural
+
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 
@@ -58,7 +60,7 @@ class Paired:
     problems: int
 
     def __str__(self) -> str:
-        shared = f"{self.problems} shared problem{'' if self.problems == 1 else 's'}"
+        shared = plural(self.problems, "shared problem")
         return (
             f"{100 * self.difference:+.1f} points of pass rate over {shared} (95 % interval {100 * self.low:+.1f} to "
             f"{100 * self.high:+.1f}; paired permutation test: p = {self.p_value:.3g})"

@@ -14,6 +14,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from ... import __version__
 from ...errors import TranscriptError, cannot_write
 from ...transcripts import Transcript
+from ...visible import plural
 from ..viewer.model import read_episode, short_name
 from ..viewer.page import write_page
 from .figures import Failure, changes, compare_runs, configuration, parts, side_by_side, telling_failures
@@ -140,7 +141,7 @@ def _template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"md": _markdown, "short": short_name, "seconds": _duration}
+    environment.filters |= {"md": _markdown, "short": short_name, "seconds": _duration, "count_of": plural}
     return environment.get_template(name)
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ...renderers import Renderer
 from ...transcripts import CommandRecord, Transcript, TurnRecord
+from ...visible import plural
 from ...visible import visible as safe
 from ..outcome import STAGES
 from .model import (
@@ -38,7 +39,7 @@ def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
     """Print a table of episodes."""
     rows = [summary(transcript) for transcript in transcripts]
     table = Table(
-        title=f"{len(transcripts)} episode{'' if len(transcripts) == 1 else 's'}",
+        title=plural(len(transcripts), "episode"),
         title_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
