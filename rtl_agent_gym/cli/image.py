@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -45,25 +46,24 @@ def build_command(
 def show_command(as_json: JsonOption = False) -> None:
     """Show the image's name, id, age and size."""
     facts = image.inspect()
-    if as_json:
-        typer.echo(json.dumps(facts))
-        return
-    table = Table(show_header=False)
-    for name, value in {**facts, "size": f"{facts['size'] / 1e9:.2f} GB"}.items():
-        table.add_row(name, str(value))
-    Console().print(table)
+    _print(facts, facts | {"size": f"{facts['size'] / 1e9:.2f} GB"}, as_json)
 
 
 @image_app.command("verify")
 def verify_command(as_json: JsonOption = False) -> None:
     """Run every tool of the image in a container and show the versions."""
     versions = image.verify()
+    _print(versions, versions, as_json)
+
+
+def _print(facts: Mapping[str, object], shown: Mapping[str, object], as_json: bool) -> None:
+    """Print `facts` as one line of JSON, or as `shown` to a person."""
     if as_json:
-        typer.echo(json.dumps(versions))
+        typer.echo(json.dumps(facts))
         return
-    table = Table("tool", "version")
-    for name, version in versions.items():
-        table.add_row(name, version)
+    table = Table(show_header=False)
+    for name, value in shown.items():
+        table.add_row(name, str(value))
     Console().print(table)
 
 

@@ -81,7 +81,9 @@ class Recording:
                 logprobs=list(completion.logprobs) if completion.logprobs is not None else None,
                 cut_off=completion.cut_off,
                 action=turn.action.kind,
-                commands=[_command(*ran) for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True)],
+                commands=[
+                    command_record(*ran) for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True)
+                ],
                 observation=turn.observation,
                 files=files,
                 left_out=left_out,
@@ -149,7 +151,8 @@ def _recorded_files(context: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _command(command: str, result: CommandResult, output: str) -> CommandRecord:
+def command_record(command: str, result: CommandResult, output: str) -> CommandRecord:
+    """A command and its result in the form of a transcript."""
     submission = result.submission if isinstance(result, Submitted) else None
     return CommandRecord(
         command=command,

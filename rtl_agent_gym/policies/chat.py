@@ -126,7 +126,7 @@ class ChatPolicy:
             reraise=True,
         )
         try:
-            response = await retrying(self._send, messages, seed, max_tokens)
+            response: Any = await retrying(self._send, messages, seed, max_tokens)
         except _Failed as error:
             if error.failure.kind != "overflow":
                 raise self._translated(error.failure, attempts) from error

@@ -80,7 +80,7 @@ class QwenRenderer(Renderer):
         return qwen_text.split_completion(text).parts
 
     def frame(self, phrase: Phrase, *, last: bool) -> Frame:
-        end = [END] if last else []
+        end: list[Piece] = [END] if last else []
         if phrase.kind == "thinking":
             return Frame([THINK_OPEN, "\n"], ["\n", THINK_CLOSE, "\n\n", *end], opens=(0, 1), ends=2)
         if phrase.kind == "text":

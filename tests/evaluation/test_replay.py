@@ -287,7 +287,7 @@ async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: D
     report = await again(rewrite(path, other_score), provider, static)
     assert report.divergence is not None
     parts: Any = {"provider": provider, "grader": static, "renderer": renderer}
-    with pytest.raises(UsageError, match="no shell to hand over"):
+    with pytest.raises(UsageError, match="no shell to open"):
         async with replayed_to(read_transcript(path), ARBITER, 1, **parts):
             pass
 

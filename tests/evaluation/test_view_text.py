@@ -71,7 +71,7 @@ def test_a_submission_is_shown_with_what_it_came_to(tmp_path: Path) -> None:
     path = record(tmp_path, [submitted, final_turn(2, "Done.")], graded=score(True))
     text = printed(path)
     assert "- test_1" in text
-    assert "submission 1, 2 left: tests 1/4, reward +0.125" in text
+    assert "submission 1, 2 left: 1/4 tests, reward +0.125" in text
     shown = episode(read_transcript(path))["turns"][0]["commands"][0]["submission"]
     assert (shown["number"], shown["score"]["tests_passed"]) == (1, 1)
 
