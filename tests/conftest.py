@@ -84,6 +84,24 @@ def no_waiting_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scorer, "__init__", without)
 
 
+@pytest.fixture(scope="session")
+def gradings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run's gradings that all workers share. It begins empty, so each verdict is computed once."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "gradings"
+
+
+@pytest.fixture
+def shared_gradings(monkeypatch: pytest.MonkeyPatch, gradings: Path) -> None:
+    """Scorers without a cache use `gradings`: for tests that need the score of a design, not a grading."""
+    made = Scorer.__init__
+
+    def with_cache(self: Scorer, *arguments: Any, **options: Any) -> None:
+        made(self, *arguments, **options | {"cache": options.get("cache") or gradings})
+
+    monkeypatch.setattr(Scorer, "__init__", with_cache)
+
+
 @pytest.fixture
 async def provider() -> AsyncIterator[DockerSandboxes]:
     """A maker of real containers. Without a daemon and an image this fails: ./scripts/test sets both up."""
