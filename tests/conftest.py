@@ -34,20 +34,27 @@ settings.load_profile("default")
 
 LONGEST = (
     "tests/demo/test_tiny",
-    "tests/scoring/attacks/test_attacks",
-    "tests/training/test_loop",
-    "tests/problems/test_bundled_scores",
+    "tests/training/test_learning",
+    "tests/scoring/attacks/test_walls",
     "tests/scoring/test_scorer",
-    "tests/training/test_service",
-    "tests/evaluation/test_replay",
     "tests/scoring/test_guard",
+    "tests/scoring/attacks/test_attacks",
+    "tests/episodes/test_submissions",
+    "tests/envs/test_tinker_env",
+    "tests/cli/test_eval",
+    "tests/evaluation/test_replay",
+    "tests/problems/test_bundled_scores",
     "tests/envs/test_gym_env",
+    "tests/training/test_loop",
+    "tests/docs/test_site",
     "tests/scoring",
     "tests/training",
+    "tests/sandboxes",
     "tests/examples",
     "tests/envs",
     "tests/episodes",
-    "tests/sandboxes",
+    "tests/evaluation",
+    "tests/cli",
 )
 """Files and folders that take longest, in this order: workers that begin with them end at about the same time."""
 
