@@ -32,8 +32,8 @@ ARBITER = next(problem for problem in PROBLEMS.values() if "arbiter" in problem.
 
 
 @pytest.fixture
-async def scorer(provider: DockerSandboxes, tmp_path: Path) -> AsyncIterator[Scorer]:
-    async with Scorer(provider, cache=tmp_path / "cache") as made:
+async def scorer(provider: DockerSandboxes, gradings: Path) -> AsyncIterator[Scorer]:
+    async with Scorer(provider, cache=gradings) as made:
         yield made
 
 
@@ -302,8 +302,8 @@ async def test_submissions_are_graded_again_and_compared(tmp_path: Path, provide
     script = tmp_path / "script.yaml"
     script.write_text(json.dumps([*turns, {"run": "submit"}, {"run": "submit; date"}]))
     rules: dict[str, Any] = {"harness_feedback": 2, "progress_coef": 0.25}
-    async with Scorer(provider) as scorer:  # no cache: both are graded for themselves
-        path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, scorer, **rules)
+    async with Scorer(provider) as recording, Scorer(provider, cache=tmp_path / "cache") as scorer:
+        path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, recording, **rules)
         transcript = read_transcript(path)
         assert {name: transcript.header.options[name] for name in rules} == rules
         report = await again(path, provider, scorer)

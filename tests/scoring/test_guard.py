@@ -284,8 +284,14 @@ OUTSIDE = {
 }
 
 
+QUICK = {"$c", "DPI", "$fopen", "include"}
+"""One construct of each kind. The others are slow: they are found in the same text in the same way."""
+
+
 @pytest.mark.docker
-@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in OUTSIDE]
+)
 async def test_under_verilator_nothing_reaches_out(scorer: Scorer, name: str) -> None:
     body, expected = OUTSIDE[name]
     problem = make_problem(harness=VERILATOR | {"src/answer.svh": "// the answer\n"})

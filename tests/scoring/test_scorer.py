@@ -77,8 +77,9 @@ async def test_wrong_designs_get_a_score_with_a_reason(
     "body",
     [
         "reg x; initial forever x = ~x;",
-        'initial forever $display("5 passed");',
-        "int n; always_comb begin n = a; while (1) n = n + 1; end",
+        # Slow: the same clock ends them, and each takes a processor for all of its time.
+        pytest.param('initial forever $display("5 passed");', marks=pytest.mark.slow),
+        pytest.param("int n; always_comb begin n = a; while (1) n = n + 1; end", marks=pytest.mark.slow),
     ],
 )
 async def test_an_endless_simulation_ends_with_its_time(scorer: Scorer, adder: Problem, body: str) -> None:
