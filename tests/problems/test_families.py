@@ -25,7 +25,7 @@ from rtl_agent_gym.problems.families import FAMILIES, SPECIFICATION, SPLITS, TAR
 from rtl_agent_gym.problems.families.family import is_held_out
 from rtl_agent_gym.problems.families.names import HELD_OUT_STEMS, STEMS, suffixes
 from rtl_agent_gym.problems.families.source import draw_members
-from rtl_agent_gym.problems.row_formats import ROW_ID
+from rtl_agent_gym.problems.rows import ROW_ID
 from rtl_agent_gym.problems.writing import problem_row
 
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
