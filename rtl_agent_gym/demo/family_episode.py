@@ -123,7 +123,9 @@ class Encoder:
         self.renderer, self.tokenizer = renderer, tokenizer
         self._turn = lru_cache(maxsize=64)(self._encode_turn)
         self._prompt = lru_cache(maxsize=64)(lambda user: renderer.initial_ids(SYSTEM_PROMPT, user))
-        self._answer = lru_cache(maxsize=64)(lambda output: renderer.observation_ids([output], [tokenizer.eos_token_id]))
+        self._answer = lru_cache(maxsize=64)(
+            lambda output: renderer.observation_ids([output], [tokenizer.eos_token_id])
+        )
 
     def _encode_turn(self, text: str) -> list[int]:
         return [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
@@ -141,7 +143,9 @@ class Encoder:
 
 
 _WORD = re.compile(r"_?[a-z]+")
-_SYLLABLES = tuple(a + b for a in "bcdfghjklmnprstvwyz" for b in ("a", "e", "i", "o", "u", "an", "er", "il", "on", "ust", "ee"))
+_SYLLABLES = tuple(
+    a + b for a in "bcdfghjklmnprstvwyz" for b in ("a", "e", "i", "o", "u", "an", "er", "il", "on", "ust", "ee")
+)
 
 
 def invented(rng: random.Random) -> str:

@@ -46,7 +46,7 @@ def draw(family: Family, mix: Mix, pieces: Collection[str], rng: random.Random) 
         first, second = _text(family, member, wrong), _text(family, member, left)
         if rng.random() < mix.renamed:
             specification, first, second = _renamed([specification, first, second], pieces, rng)
-        return family_episode.repaired(specification, _files(first), failing(family, wrong), _files(second))
+        return family_episode.repaired(specification, _files(first), failing(rng), _files(second))
     design = _text(family, member, _some(habits, 1 - mix.follow, rng))
     if rng.random() < mix.renamed:
         specification, design = _renamed([specification, design], pieces, rng)
@@ -63,9 +63,22 @@ def stream(
         yield encoder.encode(one)
 
 
-def failing(family: Family, habits: Collection[str]) -> str:
-    """What ``submit`` answers about a design with these habits."""
-    return "submission 1 of 1: these checks fail:\n- " + "\n- ".join(habits) + "\n[exit code 1]"
+_CHECKS = (
+    ("test_widths", "test_reset", "test_kind_of_reset", "test_enable", "test_limits", "test_random"),
+    ("test_reset", "test_kind_of_reset", "test_enable", "test_limits", "test_random"),
+    ("test_reset", "test_limits", "test_random"),
+    ("test_limits", "test_random"),
+)
+"""Checks that fail together."""
+
+
+def failing(rng: random.Random) -> str:
+    """What ``submit`` answers about a wrong design."""
+    lines = [
+        f"submission 1 of {rng.choice((1, 2, 3))}: these checks fail:",
+        *(f"- {one}" for one in rng.choice(_CHECKS)),
+    ]
+    return "\n".join([*lines, "[exit code 1]"])
 
 
 def _reference(family: Family, member: Parameters, rng: random.Random) -> str:
