@@ -14,7 +14,7 @@ import torch
 from ..problems.families.family import Family, Parameters, Split
 from ..renderers import Renderer
 from . import family_episode
-from .family_episode import READ, SYSTEM_PROMPT, TARGET, USER_PROMPT, call, write
+from .family_episode import READ, SYSTEM_PROMPT, USER_PROMPT, call, write
 
 
 @dataclass(frozen=True)
