@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rtl_agent_gym.problems.families.family import Fields, Line
+from rtl_agent_gym.problems.families.family import Change, Fields, Line
 
 AXES: dict[str, tuple[str | int, ...]] = {"reset_level": (0, 1), "reset_kind": ("sync", "async")}
 
-RESET_HABIT = {"reset": "rst_n", "reset_level": 0, "reset_kind": "async"}
+RESET_HABIT: dict[str, Change] = {"reset": "rst_n", "reset_level": 0, "reset_kind": "async"}
 """The textbook's reset."""
 
 LINES = {
@@ -46,6 +46,11 @@ def reset_phrases(fields: Fields) -> dict[str, str | int]:
 def asserted(fields: Fields, role: str) -> str:
     """The condition that the input of a role is at its active level."""
     return f"{fields[role]}" if fields[f"{role}_level"] else f"!{fields[role]}"
+
+
+def idle(fields: Fields, role: str) -> str:
+    """The opposite of `asserted`."""
+    return f"!{fields[role]}" if fields[f"{role}_level"] else f"{fields[role]}"
 
 
 def always(fields: Fields) -> str:

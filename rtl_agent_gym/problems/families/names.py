@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-STEMS = tuple(
-    "amber anchor apple arrow aspen badge basin birch blaze bloom brook cabin cedar chalk cider cliff cloud coral crane "
-    "delta drift eagle ember fable fern flint frost gale glade grove harbor hazel heron iris jade kettle lagoon lantern "
-    "lark lemon linen lotus maple marble meadow mint moss nectar olive onyx orchid otter pearl pebble pine plume quartz "
-    "raven reed ridge river saddle".split()
-)
-HELD_OUT_STEMS = tuple(
-    "sable shale sierra slate spruce stone summit swan teal thistle timber tulip umber velvet violet walnut wharf "
-    "willow yarrow zephyr zinnia bramble copper dune".split()
-)
+_STEMS = """
+amber anchor apple arrow aspen badge basin birch blaze bloom brook cabin cedar chalk cider cliff cloud coral crane delta
+drift eagle ember fable fern flint frost gale glade grove harbor hazel heron iris jade kettle lagoon lantern lark lemon
+linen lotus maple marble meadow mint moss nectar olive onyx orchid otter pearl pebble pine plume quartz raven reed ridge
+river saddle
+"""
+_HELD_OUT_STEMS = """
+bramble copper dune sable shale sierra slate spruce stone summit swan teal thistle timber tulip umber velvet violet
+walnut wharf willow yarrow zephyr zinnia
+"""
+STEMS = tuple(_STEMS.split())
+HELD_OUT_STEMS = tuple(_HELD_OUT_STEMS.split())
 """Used by the split ``names`` alone."""
 
 _SUFFIXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -5,32 +5,39 @@ from __future__ import annotations
 from rtl_agent_gym.problems.families import common
 from rtl_agent_gym.problems.families.family import Family, Fields, Line
 
-_OPERATIONS = {
-    "load": ("{data}", "the input", "loads the input", "load"),
-    "invert": ("~{data}", "the inverted input", "loads the inverted input", "load inverted"),
-    "add": ("{output} + {data}", "output plus input, wrapping", "adds the input and wraps", "add, wrapping"),
-    "add_sat": (
-        "{data} > ~{output} ? '1 : {output} + {data}",
-        "output plus input, saturating", "adds the input and saturates", "add, saturating",
-    ),
-    "sub": ("{output} - {data}", "output minus input, wrapping", "subtracts the input and wraps", "subtract, wrapping"),
+_EXPRESSIONS = {
+    "load": "{data}",
+    "invert": "~{data}",
+    "add": "{output} + {data}",
+    "add_sat": "{data} > ~{output} ? '1 : {output} + {data}",
+    "sub": "{output} - {data}",
+    "sub_sat": "{data} > {output} ? 0 : {output} - {data}",
+    "xor": "{output} ^ {data}",
+    "and": "{output} & {data}",
+    "or": "{output} | {data}",
+    "max": "{data} > {output} ? {data} : {output}",
+    "min": "{data} < {output} ? {data} : {output}",
+}
+"""The next value of the output, by operation."""
+
+_WORDS = {
+    "load": ("the input", "loads the input", "load the input"),
+    "invert": ("the inverted input", "loads the inverted input", "load the inverted input"),
+    "add": ("output plus input, wrapping", "adds the input and wraps", "add the input, wrapping"),
+    "add_sat": ("output plus input, saturating", "adds the input and saturates", "add the input, saturating"),
+    "sub": ("output minus input, wrapping", "subtracts the input and wraps", "subtract the input, wrapping"),
     "sub_sat": (
-        "{data} > {output} ? 0 : {output} - {data}",
-        "output minus input, saturating", "subtracts the input and saturates", "subtract, saturating",
+        "output minus input, saturating",
+        "subtracts the input and saturates",
+        "subtract the input, saturating",
     ),
-    "xor": ("{output} ^ {data}", "output xor input", "takes the xor with the input", "xor"),
-    "and": ("{output} & {data}", "output and input, bit by bit", "takes the bitwise and with the input", "bitwise and"),
-    "or": ("{output} | {data}", "output or input, bit by bit", "takes the bitwise or with the input", "bitwise or"),
-    "max": (
-        "{data} > {output} ? {data} : {output}",
-        "the larger of output and input", "takes the maximum with the input", "maximum",
-    ),
-    "min": (
-        "{data} < {output} ? {data} : {output}",
-        "the smaller of output and input", "takes the minimum with the input", "minimum",
-    ),
-}  # fmt: skip
-"""For each operation the expression, and three phrases."""
+    "xor": ("the xor of output and input", "is xored with the input", "xor with the input"),
+    "and": ("the bitwise and of output and input", "is anded with the input", "bitwise and with the input"),
+    "or": ("the bitwise or of output and input", "is ored with the input", "bitwise or with the input"),
+    "max": ("the larger of output and input", "keeps the maximum of the input", "maximum with the input"),
+    "min": ("the smaller of output and input", "keeps the minimum of the input", "minimum with the input"),
+}
+"""What the output becomes, what the register does, and what the operation is."""
 
 _LINES = {
     **common.LINES,
@@ -69,9 +76,9 @@ _LINES = {
         ("bits | {width}",),
     ),
     "operation": Line(
-        ("When enabled, the output becomes {sum}.", "Each enabled cycle it {verb}.", "The operation is: {noun}."),
-        ("The output becomes {sum} when enabled.", "When enabled, it {verb}."),
-        ("operation | {noun}", "output becomes | {sum}"),
+        ("When enabled, the output becomes {result}.", "Each enabled cycle it {verb}.", "The operation is: {noun}."),
+        ("The output becomes {result} when enabled.", "When enabled, it {verb}."),
+        ("operation | {noun}", "output becomes | {result}"),
         ("when enabled | {verb}",),
     ),
 }
@@ -85,13 +92,13 @@ def _is_possible(fields: Fields) -> bool:
 
 
 def _phrases(fields: Fields) -> dict[str, str | int]:
-    _, total, verb, noun = _OPERATIONS[str(fields["operation"])]
-    return {**common.reset_phrases(fields), "sum": total, "verb": verb, "noun": noun}
+    result, verb, noun = _WORDS[str(fields["operation"])]
+    return {**common.reset_phrases(fields), "result": result, "verb": verb, "noun": noun}
 
 
 def _write(fields: Fields) -> str:
     bits, output = common.bits(fields["width"]), fields["output"]
-    expression = _OPERATIONS[str(fields["operation"])][0]
+    expression = _EXPRESSIONS[str(fields["operation"])]
     return common.module(
         fields,
         [
@@ -116,7 +123,7 @@ REGISTERS = Family(
         "value": tuple(range(16)),
         "enable_level": (0, 1),
         "width": tuple(range(4, 17)),
-        "operation": tuple(_OPERATIONS),
+        "operation": tuple(_EXPRESSIONS),
     },
     is_possible=_is_possible,
     lines=_LINES,
