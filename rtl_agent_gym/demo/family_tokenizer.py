@@ -22,8 +22,8 @@ from ..renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
 from .family_episode import RENDERER, SYSTEM_PROMPT, TextEpisode, invented
 
 _CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
-_UNIT = re.compile(r"\d+|[A-Za-z]+ ?|\n|[^A-Za-z0-9\n]+")
-"""How a specification is split: words with the space behind them, numbers, marks."""
+_SENTENCE = re.compile(r"(?<=\n)|(?<=\. )")
+"""Where a specification is split; a phrase never extends over two sentences."""
 _REST = r"\d+|_?[A-Za-z]+|\n|."
 """How text is split for which there is no token."""
 _AT_LEAST = 4
@@ -61,15 +61,15 @@ def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known
     """The frequent texts, the longest first."""
     stems = "|".join(sorted((one for one in known if not one.startswith("_")), key=len, reverse=True))
     tails = "|".join(sorted((one for one in known if one.startswith("_")), key=len, reverse=True))
-    variable = re.compile(rf"(?<![A-Za-z_])(?:{stems})(?:{tails})?(?![A-Za-z_])|(?<![\d'])\d+(?![\d\]])")
+    variable = re.compile(rf"(?<![A-Za-z_])(?:{stems})(?:{tails})?(?![A-Za-z_])|(?<![\d'])\d+(?![\d\],])")
     count: Counter[str] = Counter()
     for text in _texts(episodes):
         count.update({text, *(part for part in variable.split(text) if part)})
     for family in families:
         count[f"\n{family.heading}\n\n"] += _AT_LEAST
     for one in episodes:
-        for part in variable.split(_specification(one)):
-            count.update(_UNIT.findall(part))
+        for sentence in _SENTENCE.split(_specification(one)):
+            count.update(part for part in variable.split(sentence) if part)
     return sorted((one for one, often in count.items() if often >= _AT_LEAST), key=lambda one: (-len(one), one))
 
 

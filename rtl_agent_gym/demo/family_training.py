@@ -21,6 +21,8 @@ class Shape:
     heads: int = 4
     inner: int = 384
     context: int = 1024
+    sharpness: float = 1.3
+    """Initial weights of the norms of queries and keys. With 1, attention cannot be sharp until they have grown."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,11 @@ def new_model(shape: Shape, tokenizer: Any, seed: int) -> Any:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return library.Qwen3ForCausalLM(config)
+        model = library.Qwen3ForCausalLM(config)
+    for layer in model.model.layers:
+        for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
+            torch.nn.init.constant_(norm.weight, shape.sharpness)
+    return model
 
 
 class Trainer:
