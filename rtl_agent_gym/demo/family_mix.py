@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..problems.families.family import Family, Parameters
+from ..problems.families.family import LAYOUTS, Family, Layout, Parameters
 from . import family_episode
 from .family_episode import Encoder, TextEpisode, TokenEpisode
 
@@ -26,31 +26,37 @@ class Mix:
     """Share of the episodes in which a first design fails."""
     mend: float = 1.0
     """Probability that the second design follows the specification where the first one did not, for each habit."""
-    renamed: float = 0.3
+    renamed: float = 0.0
     """Share of the episodes with invented words in some names."""
+    layouts: tuple[Layout, ...] = LAYOUTS
+    """Layouts of the specifications."""
+    wordings: int | None = None
+    """Only the first wordings of each line, so many; None for all of training."""
 
 
 def draw(family: Family, mix: Mix, pieces: Collection[str], rng: random.Random) -> TextEpisode:
     """A random episode on a problem of the training split."""
-    member = family.draw(rng, "train")
-    specification, kind = family.specification(member), rng.random()
+    member = _member(family, mix, rng)
+    (path,) = family.design(member)
+
+    def design(*habits: str) -> str:
+        return family.design(member, habits)[path]
+
+    specification, kind, habits = family.specification(member), rng.random(), family.habits_of(member)
+    first = ""
     if kind < mix.reference:
-        design = _reference(family, member, rng)
-        if rng.random() < mix.renamed:
-            specification, design = _renamed([specification, design], pieces, rng)
-        return family_episode.episode(specification, _files(design), family_episode.with_reference(_files(design)))
-    habits = family.habits_of(member)
-    if habits and kind < mix.reference + mix.repair:
+        last = _reference(family, member, rng)
+    elif habits and kind < mix.reference + mix.repair:
         wrong = _some(habits, 0.5, rng) or [rng.choice(habits)]
-        left = _some(wrong, 1 - mix.mend, rng)
-        first, second = _text(family, member, wrong), _text(family, member, left)
-        if rng.random() < mix.renamed:
-            specification, first, second = _renamed([specification, first, second], pieces, rng)
-        return family_episode.repaired(specification, _files(first), failing(rng), _files(second))
-    design = _text(family, member, _some(habits, 1 - mix.follow, rng))
+        first, last = design(*wrong), design(*_some(wrong, 1 - mix.mend, rng))
+    else:
+        last = design(*_some(habits, 1 - mix.follow, rng))
     if rng.random() < mix.renamed:
-        specification, design = _renamed([specification, design], pieces, rng)
-    return family_episode.episode(specification, _files(design))
+        specification, first, last = family_episode.renamed([specification, first, last], pieces, 0.5, rng)
+    if first:
+        return family_episode.repaired(specification, {path: first}, failing(rng), {path: last})
+    user = family_episode.with_reference({path: last}) if kind < mix.reference else family_episode.USER_PROMPT
+    return family_episode.episode(specification, {path: last}, user)
 
 
 def stream(
@@ -81,24 +87,25 @@ def failing(rng: random.Random) -> str:
     return "\n".join([*lines, "[exit code 1]"])
 
 
+def _member(family: Family, mix: Mix, rng: random.Random) -> Parameters:
+    """A random member with the mixture's layouts and wordings."""
+    member = family.draw(rng, "train")
+    while member.layout not in mix.layouts:
+        member = family.draw(rng, "train")
+    if mix.wordings is None:
+        return member
+    lines = tuple((key, number % mix.wordings) for key, number in member.lines)
+    return member.model_copy(update={"lines": lines})
+
+
 def _reference(family: Family, member: Parameters, rng: random.Random) -> str:
     kind, habits = rng.random(), family.habits_of(member)
     if kind < 0.25:
-        return _text(family, family.draw(rng, "train"), ())
-    return _text(family, member, _some(habits, 0.5, rng) if kind < 0.5 else ())
-
-
-def _text(family: Family, member: Parameters, habits: Collection[str]) -> str:
-    return family.design(member, habits)[family_episode.TARGET]
-
-
-def _files(design: str) -> dict[str, str]:
-    return {family_episode.TARGET: design}
+        (text,) = family.design(family.draw(rng, "train")).values()
+    else:
+        (text,) = family.design(member, _some(habits, 0.5, rng) if kind < 0.5 else ()).values()
+    return text
 
 
 def _some(habits: Collection[str], share: float, rng: random.Random) -> list[str]:
     return [one for one in habits if rng.random() < share]
-
-
-def _renamed(texts: Sequence[str], pieces: Collection[str], rng: random.Random) -> list[str]:
-    return family_episode.renamed(texts, pieces, 0.5, rng)

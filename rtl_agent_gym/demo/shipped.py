@@ -1,0 +1,70 @@
+"""The models in this package: a student that often writes textbook habits, and a teacher that follows specifications.
+
+`family_recipe` says how they were made, and `recipe.json` in their folder holds the digests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import UsageError
+from ..training.options import TrainOptions
+from ..training.plan import ModelRecipe, Models
+from .family_episode import RENDERER, SYSTEM_PROMPT, USER_PROMPT
+
+FOLDER = Path(__file__).parent / "weights"
+"""The folder of the models, each in the format of transformers."""
+
+
+def shipped(name: str) -> Path:
+    """The folder of a shipped model, ``student`` or ``teacher``. Raises `UsageError` if it is not there."""
+    folder = FOLDER / name
+    if not folder.is_dir():
+        raise UsageError(f"this installation has no model {name!r}: {folder} is missing")
+    return folder
+
+
+def find_models(o: TrainOptions, models: Models) -> Models:
+    """The models that are called ``small``, with their folders and prompts. See `ModelRecipe.make`."""
+    if o.teacher_model == SMALL.name:
+        models = replace(models, teacher=str(shipped("teacher")))
+    if o.student_model != SMALL.name:
+        return models
+    student = str(shipped("student"))
+    models = replace(models, student=student, tokenizer=student)
+    if o.env == "agentic" and models.system_prompt is None:
+        models = replace(models, system_prompt=SYSTEM_PROMPT)
+    if o.env == "agentic" and models.user_prompt is None:
+        models = replace(models, user_prompt=USER_PROMPT)
+    return models
+
+
+SMALL = ModelRecipe(
+    name="small",
+    renderer=RENDERER,
+    defaults={
+        "student_model": "small",
+        "teacher_model": "small",
+        "cvdp_jsonl_path": "family:registers?count=200&seed=1",
+        "held_out": "family:registers?count=128&seed=1&split=combinations",
+        "max_turns": 6,
+        "max_tokens": 220,
+        "max_trajectory_tokens": 900,
+        "batch_size": 32,
+        "num_steps": 40,
+        "learning_rate": 7e-4,
+        "warmup_steps": 6,
+        "lr_schedule": "linear",
+        "lora_rank": 0,
+        "kl_penalty_coef": 1.0,
+        "kl_clip": 3.0,
+        "loss_reduction": "mean",
+        "reward_coef": 0.0,
+        "grad_clip_norm": 1.0,
+        "timeout_seconds": 10.0,
+        "log_path": "runs/distillation_family",
+    },
+    make=find_models,
+)
+"""The shipped models, trained on 200 problems of a family and tested on 128 others."""
