@@ -13,8 +13,8 @@ import argparse
 import time
 from pathlib import Path
 
-from rtl_agent_gym.demo.family_recipe import make
-from rtl_agent_gym.demo.family_shipped import RECIPE
+from rtl_agent_gym.demo.family_making import make
+from rtl_agent_gym.demo.family_recipe import RECIPE
 
 
 def main() -> None:

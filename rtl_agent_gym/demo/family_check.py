@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..problems.families.family import Family, Parameters, Split
+from ..problems.families.family import LAYOUTS, Family, Layout, Parameters, Split
 from ..renderers import Renderer
 from . import family_episode
 from .family_episode import READ, SYSTEM_PROMPT, USER_PROMPT, call, write
@@ -47,6 +47,7 @@ def check(
     *,
     reference: str = "",
     temperature: float = 1.0,
+    layouts: Collection[Layout] = LAYOUTS,
 ) -> Check:
     """Sample a design for each of some members, and compare it.
 
@@ -60,9 +61,11 @@ def check(
         seed: For the members and for sampling.
         reference: ``""``, or what the prompt has: ``own`` reference solutions, or those of ``another`` problem.
         temperature: For sampling.
+        layouts: Layouts of the specifications.
     """
     rng = random.Random(f"{seed} {split} check")
-    drawn = [family.draw(rng, split) for _ in range(members)]
+    endless = (family.draw(rng, split) for _ in itertools.count())
+    drawn = list(itertools.islice((one for one in endless if one.layout in layouts), members))
     prompts = []
     for number, one in enumerate(drawn):
         shown = drawn[number - 1] if reference == "another" else one

@@ -1,4 +1,4 @@
-"""The episodes that the shipped models are trained on, as text: read the specification, write the design, compile, done.
+"""The shipped models' episodes, as text: read the specification, write the design, compile, done.
 
 Nothing is run while models are made. The outputs here are what the real shell prints, and a test compares them.
 """
