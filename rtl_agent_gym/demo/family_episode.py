@@ -38,6 +38,16 @@ COMPILED = "OK\n"
 
 
 @dataclass(frozen=True)
+class Start:
+    """How an episode begins."""
+
+    user: str = USER_PROMPT
+    """Replaces the problem's user prompt."""
+    read: str = READ
+    """The command that reads the specification."""
+
+
+@dataclass(frozen=True)
 class Turn:
     """One turn of the model, and the output of its command."""
 
@@ -76,35 +86,34 @@ def write(files: dict[str, str]) -> str:
     return "\n".join(f"cat > {path} <<'EOF'\n{text}EOF" for path, text in files.items())
 
 
-def with_reference(files: dict[str, str]) -> str:
+def with_reference(files: dict[str, str], user: str = USER_PROMPT) -> str:
     """The user prompt of a teacher that reads a reference solution."""
-    return USER_PROMPT + REFERENCE + "".join(files.values())
+    return user + REFERENCE + "".join(files.values())
 
 
-def episode(specification: str, files: dict[str, str], user: str = USER_PROMPT) -> TextEpisode:
+def episode(specification: str, files: dict[str, str], start: Start = Start()) -> TextEpisode:
     """The episode that writes a design that compiles."""
-    return TextEpisode(user, (*_opening(specification), Turn(call(write(files)), NO_OUTPUT), *_closing()))
+    reading = Turn(call(start.read), specification)
+    return TextEpisode(start.user, (reading, Turn(call(write(files)), NO_OUTPUT), *_closing()))
 
 
-def repaired(specification: str, first: dict[str, str], failing: str, files: dict[str, str]) -> TextEpisode:
+def repaired(
+    specification: str, first: dict[str, str], failing: str, files: dict[str, str], start: Start = Start()
+) -> TextEpisode:
     """The episode in which a first design is submitted and fails, and a second one replaces it.
 
     Only the second one is learned.
     """
     return TextEpisode(
-        USER_PROMPT,
+        start.user,
         (
-            *_opening(specification),
+            Turn(call(start.read), specification),
             Turn(call(write(first)), NO_OUTPUT, learned=False),
             Turn(call(SUBMIT), failing),
             Turn(call(write(files)), NO_OUTPUT),
             *_closing(),
         ),
     )
-
-
-def _opening(specification: str) -> tuple[Turn, ...]:
-    return (Turn(call(READ), specification),)
 
 
 def _closing() -> tuple[Turn, ...]:

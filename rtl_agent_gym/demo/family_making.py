@@ -15,14 +15,18 @@ from typing import Any
 import torch
 
 from ..engines.models import without_progress_bars
-from ..problems.families import FAMILIES
+from ..problems.families import FAMILIES as GENERATED
 from ..renderers import get_renderer
 from . import family_mix, family_tokenizer
 from .family_check import check
 from .family_episode import RENDERER, Encoder
 from .family_mix import Mix
 from .family_recipe import FamilyRecipe, Part
+from .founding import FOUNDING
 from .family_training import Trainer, new_model
+
+
+FAMILIES = {**GENERATED, FOUNDING.name: FOUNDING}
 
 
 def make(recipe: FamilyRecipe, folder: Path, log: Callable[[str], None], members: int = 0) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..problems.families.family import LAYOUTS, Family, Layout, Parameters
 from . import family_episode
-from .family_episode import Encoder, TextEpisode, TokenEpisode
+from .family_episode import Encoder, Start, TextEpisode, TokenEpisode
+from .founding import START, Founding
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,12 @@ def draw(family: Family, mix: Mix, pieces: Collection[str], rng: random.Random) 
         last = design(*_some(habits, 1 - mix.follow, rng))
     if rng.random() < mix.renamed:
         specification, first, last = family_episode.renamed([specification, first, last], pieces, 0.5, rng)
+    start = START if isinstance(family, Founding) else Start()
     if first:
-        return family_episode.repaired(specification, {path: first}, failing(rng), {path: last})
-    user = family_episode.with_reference({path: last}) if kind < mix.reference else family_episode.USER_PROMPT
-    return family_episode.episode(specification, {path: last}, user)
+        return family_episode.repaired(specification, {path: first}, failing(rng), {path: last}, start)
+    if kind < mix.reference:
+        start = replace(start, user=family_episode.with_reference({path: last}, start.user))
+    return family_episode.episode(specification, {path: last}, start)
 
 
 def stream(

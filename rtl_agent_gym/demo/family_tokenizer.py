@@ -20,6 +20,7 @@ from ..renderers import get_renderer
 from ..renderers.codec import char_bytes
 from ..renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
 from .family_episode import RENDERER, SYSTEM_PROMPT, TextEpisode, invented
+from .founding import FOUNDING, START
 
 _CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
 _SENTENCE = re.compile(r"(?<=\n)|(?<=\. )")
@@ -53,42 +54,49 @@ def make_tokenizer(families: Sequence[Family], episodes: Sequence[TextEpisode], 
     fixed = _frequent(families, episodes, known)
     rng = random.Random(seed)
     words = known * 20 + [invented(rng) for _ in range(4000)]
-    numbers = sorted({int(one) for part in _texts(episodes) for one in re.findall(r"\d{1,5}", part)})
+    numbers = sorted({int(one) for episode in episodes for part in _texts(episode) for one in re.findall(r"\d{1,5}", part)})
     return _build(fixed, known, words, numbers, merges)
 
 
 def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known: Sequence[str]) -> list[str]:
     """The frequent texts, the longest first."""
-    stems = "|".join(sorted((one for one in known if not one.startswith("_")), key=len, reverse=True))
-    tails = "|".join(sorted((one for one in known if one.startswith("_")), key=len, reverse=True))
-    variable = re.compile(rf"(?<![A-Za-z_])(?:{stems})(?:{tails})?(?![A-Za-z_])|(?<![\d'])\d+(?![\d\],])")
-    count: Counter[str] = Counter()
-    for text in _texts(episodes):
-        count.update({text, *(part for part in variable.split(text) if part)})
+    count: Counter[str] = Counter(FOUNDING.words * _AT_LEAST if FOUNDING in families else ())
     for family in families:
         count[f"\n{family.heading}\n\n"] += _AT_LEAST
+    stems = [one for one in known if not one.startswith("_")]
+    tails = [one for one in known if one.startswith("_")]
+    generated = _variable(rf"(?:{'|'.join(stems)})(?:{'|'.join(tails)})?")
+    founding = _variable("|".join(FOUNDING.words))
     for one in episodes:
+        variable = founding if one.user.startswith(START.user) else generated
+        for text in _texts(one):
+            parts = [part for part in variable.split(text) if part]
+            count.update(parts)
+            if not re.search(r"module|`", text):  # without names: a text that is the same in all episodes
+                count[text] += 1
         for sentence in _SENTENCE.split(_specification(one)):
             count.update(part for part in variable.split(sentence) if part)
     return sorted((one for one, often in count.items() if often >= _AT_LEAST), key=lambda one: (-len(one), one))
+
+
+def _variable(names: str) -> re.Pattern[str]:
+    """A pattern for names and for numbers that differ between episodes."""
+    return re.compile(rf"(?<![A-Za-z_])(?:{names})(?![A-Za-z_])|(?<![\d'])\d+(?![\d\],])")
 
 
 def _specification(one: TextEpisode) -> str:
     return (one.turns[0].output or "").split("\n\n", 2)[-1]
 
 
-def _texts(episodes: Sequence[TextEpisode]) -> Iterator[str]:
-    """The texts between control tokens, without the specifications."""
+def _texts(one: TextEpisode) -> Iterator[str]:
+    """The texts between control tokens, without the specification."""
     renderer = get_renderer(RENDERER)
-    between = renderer.turn_pieces(["|"])
-    constant = [text for piece in between if piece != "|" for text in _CONTROLS.split(piece) if text]
-    for one in episodes:
-        parts = [renderer.initial_text(SYSTEM_PROMPT, one.user), *constant]
-        for number, turn in enumerate(one.turns):
-            parts.append(turn.text)
-            if number and turn.output is not None:
-                parts.append(f"\n{turn.output}\n")
-        yield from (text for part in parts for text in _CONTROLS.split(part) if text)
+    parts = [renderer.initial_text(SYSTEM_PROMPT, one.user), *renderer.turn_pieces(["|"])]
+    for number, turn in enumerate(one.turns):
+        parts.append(turn.text)
+        if number and turn.output is not None:
+            parts.append(f"\n{turn.output}\n")
+    return (text for part in parts for text in _CONTROLS.split(part) if text)
 
 
 def _build(fixed: Sequence[str], known: Sequence[str], words: list[str], numbers: Sequence[int], merges: int) -> Any:
