@@ -65,7 +65,7 @@ class FamilyRecipe:
     shape: Shape = field(default_factory=Shape)
     seed: int = 0
     """For the initial weights."""
-    tokenizer_families: tuple[str, ...] = ("registers", "arbiters", "timers")
+    tokenizer_families: tuple[str, ...] = ("registers", "arbiters", "timers", "founding")
     tokenizer_episodes: int = 9000
     merges: int = 600
 
@@ -75,26 +75,28 @@ class FamilyRecipe:
         return tuple(sorted({name for part in (*self.teacher, *self.student) for name in part.families}))
 
 
-_FAMILIES = ("registers", "registers", "registers", "arbiters", "arbiters")
+_TABLES = Mix(reference=0, repair=0, layouts=("table",))
+_ALL = (*["registers"] * 6, *["arbiters"] * 4, "founding")
 
 RECIPE = FamilyRecipe(
     teacher=(
-        Part(0, Mix(reference=0, repair=0, layouts=("table",)), Phase(150, 0.02, 0.02, batch=16)),
-        Part(1, Mix(repair=0.08, renamed=0.05), Phase(250, 0.02, 0.01), _FAMILIES),
-        Part(2, Mix(repair=0.1, renamed=0.08), Phase(400, 0.01, 0.0003, batch=32), _FAMILIES),
+        Part(0, _TABLES, Phase(150, 0.02, 0.02, batch=16)),
+        Part(10, _TABLES, Phase(100, 0.02, 0.02, batch=16)),
+        Part(1, Mix(reference=0.25, repair=0.08, renamed=0.05), Phase(250, 0.02, 0.01), _ALL),
+        Part(2, Mix(reference=0.25, repair=0.1, renamed=0.08), Phase(400, 0.01, 0.0003, batch=32), _ALL),
     ),
     student=(
         Part(
             3,
-            Mix(follow=0.6, mend=0.5, repair=0.15),
+            Mix(follow=0.6, reference=0.25, repair=0.15, mend=0.5),
             Phase(250, 0.003, 0.0002),
-            _FAMILIES,
+            _ALL,
             keep_optimizer=False,
         ),
     ),
 )
 """The recipe of the models in this package.
 
-Part 0 makes copying emerge, on tables of one family, in less than a minute; with all layouts at once it takes many times
-as long. The others teach the rest at a falling rate.
+The first two parts make copying emerge, on tables of one family, in about a minute; with all layouts at once it takes
+many times as long. The others teach the rest at a falling rate.
 """

@@ -54,7 +54,9 @@ def make_tokenizer(families: Sequence[Family], episodes: Sequence[TextEpisode], 
     fixed = _frequent(families, episodes, known)
     rng = random.Random(seed)
     words = known * 20 + [invented(rng) for _ in range(4000)]
-    numbers = sorted({int(one) for episode in episodes for part in _texts(episode) for one in re.findall(r"\d{1,5}", part)})
+    numbers = sorted(
+        {int(one) for episode in episodes for part in _texts(episode) for one in re.findall(r"\d{1,5}", part)}
+    )
     return _build(fixed, known, words, numbers, merges)
 
 
