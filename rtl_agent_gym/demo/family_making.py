@@ -22,9 +22,8 @@ from .family_check import check
 from .family_episode import RENDERER, Encoder
 from .family_mix import Mix
 from .family_recipe import FamilyRecipe, Part
-from .founding import FOUNDING
 from .family_training import Trainer, new_model
-
+from .founding import FOUNDING
 
 FAMILIES = {**GENERATED, FOUNDING.name: FOUNDING}
 
@@ -86,7 +85,7 @@ def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], 
 
     def note(step: int, loss: float, seconds: float) -> None:
         losses.append(loss)
-        if (step + 1) % 25 == 0 or step + 1 == part.phase.steps:
+        if (step + 1) % 25 == 0:
             log(f"step {step + 1}, {sum(losses) / len(losses):.4f} nats a token, {seconds:.0f} CPU seconds")
             losses.clear()
 

@@ -32,6 +32,7 @@ class Phase:
     """A phase of training. The rates rise over `warmup` steps, then fall linearly from `rate` to `rate_end`."""
 
     steps: int
+    """Steps of the schedule."""
     rate: float
     """Muon's learning rate."""
     rate_end: float
@@ -39,6 +40,8 @@ class Phase:
     """Adam's learning rate, in parts of Muon's."""
     batch: int = 24
     warmup: int = 5
+    stop: int | None = None
+    """Only this many steps are done; None for all."""
     bfloat16: bool = True
     """Whether matrices are multiplied in bfloat16, which takes a third less time."""
 
@@ -83,7 +86,13 @@ RECIPE = FamilyRecipe(
         Part(0, _TABLES, Phase(150, 0.02, 0.02, batch=16)),
         Part(10, _TABLES, Phase(100, 0.02, 0.02, batch=16)),
         Part(1, Mix(reference=0.25, repair=0.08, renamed=0.05), Phase(250, 0.02, 0.01), _ALL),
-        Part(2, Mix(reference=0.25, repair=0.1, renamed=0.08), Phase(400, 0.01, 0.0003, batch=32), _ALL),
+        Part(2, Mix(reference=0.25, repair=0.1, renamed=0.08), Phase(400, 0.01, 0.0003, batch=32, stop=300), _ALL),
+        Part(
+            4,
+            Mix(reference=0.2, repair=0.1),
+            Phase(450, 0.01, 0.0002, batch=32),
+            (*["registers"] * 7, *["arbiters"] * 4, "founding"),
+        ),
     ),
     student=(
         Part(
