@@ -56,15 +56,20 @@ def make(recipe: FamilyRecipe, folder: Path, log: Callable[[str], None], members
                 )
                 log(f"{name}: {family}, combinations: {found}")
             save(trainer.model, tokenizer, folder / name)
-        record = asdict(recipe) | {
-            "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
-            "families": families_digest(recipe.trained_families),
-            "files": digests(folder),
-        }
-        (folder / "recipe.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(recipe, folder)
     finally:
         torch.set_num_threads(threads)
         torch.set_flush_denormal(False)
+
+
+def write_record(recipe: FamilyRecipe, folder: Path) -> None:
+    """Write ``recipe.json`` beside the models."""
+    record = asdict(recipe) | {
+        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+        "families": families_digest(recipe.trained_families),
+        "files": digests(folder),
+    }
+    (folder / "recipe.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def new_tokenizer(recipe: FamilyRecipe) -> Any:
