@@ -49,7 +49,7 @@ def make(recipe: FamilyRecipe, folder: Path, log: Callable[[str], None], members
         encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
         for name, parts in (("teacher", recipe.teacher), ("student", recipe.student)):
             for number, part in enumerate(parts):
-                trainer = _train(trainer, part, encoder, lambda line, what=f"{name} {number}": log(f"{what}: {line}"))
+                trainer = _train(trainer, part, encoder, log, f"{name} {number}")
             for family in sorted({family for part in parts for family in part.families}) if members else ():
                 found = check(
                     trainer.model, tokenizer, encoder.renderer, FAMILIES[family], "combinations", members, recipe.seed
@@ -81,7 +81,7 @@ def new_tokenizer(recipe: FamilyRecipe) -> Any:
     return family_tokenizer.make_tokenizer(families, episodes, recipe.merges, 0)
 
 
-def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], None]) -> Trainer:
+def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], None], name: str) -> Trainer:
     if not part.keep_optimizer:
         trainer = Trainer(trainer.model)
     families = [FAMILIES[name] for name in part.families]
@@ -91,7 +91,7 @@ def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], 
     def note(step: int, loss: float, seconds: float) -> None:
         losses.append(loss)
         if (step + 1) % 25 == 0:
-            log(f"step {step + 1}, {sum(losses) / len(losses):.4f} nats a token, {seconds:.0f} CPU seconds")
+            log(f"{name}: step {step + 1}, {sum(losses) / len(losses):.4f} nats a token, {seconds:.0f} CPU seconds")
             losses.clear()
 
     trainer.run(part.phase, family_mix.stream(families, part.mix, pieces, encoder, part.seed + 1000), note)

@@ -80,10 +80,10 @@ class Trainer:
         total = 0.0
         for begin in range(0, len(rows), 8):
             loss = summed_loss(self.model, rows[begin : begin + 8]) / count
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.muon.step()
+        self.muon.step()  # type: ignore[no-untyped-call]
         self.adam.step()
         return total
 
