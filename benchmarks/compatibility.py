@@ -94,9 +94,7 @@ def seen(run: HarnessRun, what: str) -> str:
     if "Bad `period`" in "".join(service["log"] for service in run.services):
         return "judged; an odd clock period stops the harness unless the RTL begins with `` `timescale 1ns/1ps ``"
     late = any(service["code"] is None for service in run.services)
-    if any(
-        simulation.planned for heard in accounts for item in heard.items.values() for simulation in item.simulations
-    ):
+    if any(simulation for heard in accounts for item in heard.items.values() for simulation in item.simulations):
         return f"judged, no right design written; the hidden tests run and fail {what}{' (cut off)' if late else ''}"
     if said := next((heard.compiler for heard in accounts if heard.compiler), ""):
         line = next((line for line in said.splitlines() if "error" in line.lower()), said.splitlines()[0])

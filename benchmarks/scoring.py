@@ -30,7 +30,7 @@ from pathlib import Path
 
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.sandboxes.image import find_image
+from rtl_agent_gym.sandboxes.image import inspect
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import RUN_DIR, SIM_IMAGES, read_services
 
@@ -162,7 +162,7 @@ async def measure(problem: Problem, count: int, rounds: int) -> dict[str, float]
     rates: dict[str, list[float]] = {}
     single: list[float] = []
     alone: list[float] = []
-    image, compose = find_image(), has_compose()
+    image, compose = inspect()["id"], has_compose()
 
     def note(name: str, rate: float) -> None:
         rates.setdefault(name, []).append(rate)

@@ -75,10 +75,10 @@ def measure_env(runs: int) -> tuple[dict[str, list[float]], float]:
 
 def measure_others(runs: int) -> dict[str, list[float]]:
     """The ways of other systems, in a container of the same image."""
-    from rtl_agent_gym.sandboxes.image import find_image
+    from rtl_agent_gym.sandboxes.image import inspect
 
     client: Any = docker.from_env()
-    container = client.containers.run(find_image(), ["sleep", "600"], detach=True, network_mode="none", init=True)
+    container = client.containers.run(inspect()["id"], ["sleep", "600"], detach=True, network_mode="none", init=True)
     try:
         command = ["docker", "exec", container.id, "bash", "-c", "echo hi"]
         found = {

@@ -107,15 +107,15 @@ def main() -> None:
         tokens = TokenTranscript(renderer.initial_ids(system.removesuffix(TEACHING).rstrip(), user))
         for completion in completions:
             observation, reward, terminated, _, info = env.step(completion)
-            said = [*tokenizer.encode(completion).ids, *renderer.stop]
-            tokens.add_action(said)
+            sampled = [*tokenizer.encode(completion).ids, *renderer.stop]
+            tokens.add_action(sampled)
             answer = observation.splitlines() or ["(the files are scored)"]
             shown = answer[0] if info["action"] == "malformed" else answer[-1]
             print(f"turn {info['turn']}, {info['action']}: {completion.splitlines()[0]} → {shown}")
             if info["action"] == "malformed":
-                tokens.append(renderer.correction_ids(observation, said))
+                tokens.append(renderer.correction_ids(observation, sampled))
             elif not terminated:
-                tokens.append(renderer.observation_ids([observation], said))
+                tokens.append(renderer.observation_ids([observation], sampled))
         tail = tokenizer.decode(tokens.tokens[-72:], skip_special_tokens=False)
         print(f"\nthe end of the {len(tokens)} tokens, of which {sum(tokens.mask)} were sampled:\n{tail}")
         print(f"reward {reward:g}: {info['score']['tests_passed']} of {info['score']['tests_total']} hidden tests pass")

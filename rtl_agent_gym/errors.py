@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 
@@ -69,13 +70,8 @@ class ProblemError(UsageError):
         super().__init__(": ".join([*parts, message]))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_problem_error, (self.message, self.source, self.line, self.field, self.problem_id)
-
-
-def _rebuild_problem_error(
-    message: str, source: str | None, line: int | None, field: str | None, problem_id: str | None
-) -> ProblemError:
-    return ProblemError(message, source=source, line=line, field=field, problem_id=problem_id)
+        names = ("source", "line", "field", "problem_id")
+        return partial(ProblemError, self.message, **{name: getattr(self, name) for name in names}), ()
 
 
 class SandboxError(RTLGymError, RuntimeError):
@@ -153,13 +149,8 @@ def most_telling(error: BaseException) -> RTLGymError | None:
     ours = [part for part in parts if isinstance(part, RTLGymError)]
     if not ours or len(ours) < len(parts):
         return None
-    kinds = (UsageError, DaemonError, ImageError, ModelError, HarnessError)
-
-    def rank(part: RTLGymError) -> int:
-        other = len(kinds) + isinstance(part, SandboxError)
-        return next((place for place, kind in enumerate(kinds) if isinstance(part, kind)), other)
-
-    return min(ours, key=rank)
+    kinds = (UsageError, DaemonError, ImageError, ModelError, HarnessError, TranscriptError, SandboxBroken, RTLGymError)
+    return min(ours, key=lambda part: next(rank for rank, kind in enumerate(kinds) if isinstance(part, kind)))
 
 
 _WRONG_PATH = {

@@ -1,4 +1,4 @@
-"""Make untrusted text safe to print in a terminal.
+"""Text for people: untrusted text made safe to print in a terminal, and counts.
 
 Text from models, shells, services and files may contain characters that control a terminal (colours, titles, the
 clipboard), reorder the text, or are invisible. Each is replaced by its code, such as ``⟨U+001B⟩``. Line feeds and tabs
@@ -29,6 +29,11 @@ def visible(text: str) -> str:
     'a⟨U+001B⟩]0;title⟨U+0007⟩b⟨U+200B⟩'
     """
     return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+
+
+def plural(number: int, noun: str) -> str:
+    """A count with its noun: ``1 turn``, ``2 turns``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class VisibleStream:

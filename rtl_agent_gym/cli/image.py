@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..sandboxes import image
-from ..sandboxes.daemon import connect, ensure_daemon
+from ..sandboxes.daemon import ensure_daemon
 from .options import JsonOption
 
 image_app = typer.Typer(help="The Docker image with the simulators, for agents and hidden tests.")
@@ -38,38 +38,32 @@ def build_command(
     if start_daemon:
         daemon = ensure_daemon(report)
         console.print(f"Docker {escape(daemon.version)} at {escape(daemon.host)}", highlight=False)
-    if no_cache:
-        with closing(connect()) as client:
-            image.build(client.api, report, use_cache=False)
-    else:
-        image.ensure_image(report)
+    image.ensure_image(report, rebuild=no_cache)
     console.print(f"image {image.image_tag()} is ready", highlight=False)
 
 
 @image_app.command("show")
 def show_command(as_json: JsonOption = False) -> None:
     """Show the image's name, id, age and size."""
-    found = image.inspect()
-    facts = {"tag": found.tag, "id": found.id, "created": found.created, "size": found.size}
-    if as_json:
-        typer.echo(json.dumps(facts))
-        return
-    table = Table(show_header=False)
-    for name, value in {**facts, "size": f"{found.size / 1e9:.2f} GB"}.items():
-        table.add_row(name, str(value))
-    Console().print(table)
+    facts = image.inspect()
+    _print(facts, facts | {"size": f"{facts['size'] / 1e9:.2f} GB"}, as_json)
 
 
 @image_app.command("verify")
 def verify_command(as_json: JsonOption = False) -> None:
     """Run every tool of the image in a container and show the versions."""
     versions = image.verify()
+    _print(versions, versions, as_json)
+
+
+def _print(facts: Mapping[str, object], shown: Mapping[str, object], as_json: bool) -> None:
+    """Print `facts` as one line of JSON, or as `shown` to a person."""
     if as_json:
-        typer.echo(json.dumps(versions))
+        typer.echo(json.dumps(facts))
         return
-    table = Table("tool", "version")
-    for name, version in versions.items():
-        table.add_row(name, version)
+    table = Table(show_header=False)
+    for name, value in shown.items():
+        table.add_row(name, str(value))
     Console().print(table)
 
 

@@ -16,8 +16,8 @@ ProblemsOption = Annotated[
     typer.Option(
         "--problems",
         metavar="SOURCE",
-        help="Source of the problems: bundled, a .jsonl file or a folder of them, or owner/name[:file] on the Hugging "
-        "Face Hub.",
+        help="Source of the problems: bundled, a .jsonl file or a folder of them, owner/name[:file] on the Hugging "
+        "Face Hub, or family:NAME (generated problems).",
     ),
 ]
 ProblemOption = Annotated[

@@ -18,12 +18,12 @@ from rich.text import Text
 from ..errors import UsageError
 from ..evaluation.replay import Replay, recorded_weights, replay, replayed_to
 from ..problems import Problem, load_problems
-from ..renderers import Renderer, get_renderer
 from ..sandboxes import DockerSandboxes
 from ..scoring import Scorer
 from ..transcripts import Transcript, read_transcript
+from ..visible import plural
 from .options import JsonOption, ProblemsOption
-from .terminal import attach_terminal, require_terminal
+from .shell import attach_terminal, require_terminal
 
 _STATE = "/tmp/.replayed-shell"
 _SAVE_STATE = rf"""
@@ -55,54 +55,47 @@ def replay_command(
     if not os.path.lexists(file):
         raise UsageError(f"{file}: no such file; give a transcript")
     transcript = read_transcript(file)
-    problem = _recorded_problem(transcript, problems)
-    renderer = get_renderer(transcript.header.renderer)
+    name, known = transcript.header.problem_id, {problem.id: problem for problem in load_problems(problems)}
+    if name not in known:
+        raise UsageError(
+            f"{file} is an episode of {name}, which is not among the {len(known)} problems of {problems}; "
+            "choose another source with --problems"
+        )
     console = Console(stderr=json_)
     if to_turn is not None:
         require_terminal("--shell")
-        asyncio.run(_open_shell(transcript, problem, renderer, to_turn, console))
+        asyncio.run(_open_shell(transcript, known[name], to_turn, console))
         return
-    with console.status(f"replaying {len(transcript.turns)} turns"):
-        report = asyncio.run(_replay(transcript, problem, renderer))
+    with console.status(f"replaying {plural(len(transcript.turns), 'turn')}"):
+        report = asyncio.run(_replay(transcript, known[name]))
     _print_differences(report, console)
     if report.identical:
         score = " and the score" if report.score_compared else ", no score recorded"
-        console.print(f"[bold green]identical[/] ({report.compared_turns} turns{score})")
+        console.print(f"[bold green]identical[/] ({plural(report.compared_turns, 'turn')}{score})")
     if json_:
         print(json.dumps(asdict(report) | {"path": str(report.path), "identical": report.identical}))
     raise typer.Exit(0 if report.identical else 1)
 
 
-def _recorded_problem(transcript: Transcript, source: str) -> Problem:
-    name = transcript.header.problem_id
-    found = {problem.id: problem for problem in load_problems(source)}
-    if name not in found:
-        raise UsageError(
-            f"{transcript.path} is an episode of {name}, which is not among the {len(found)} problems of {source}; "
-            "choose another source with --problems"
-        )
-    return found[name]
-
-
-async def _replay(transcript: Transcript, problem: Problem, renderer: Renderer) -> Replay:
+async def _replay(transcript: Transcript, problem: Problem) -> Replay:
     async with DockerSandboxes() as provider, Scorer(provider, weights=recorded_weights(transcript)) as scorer:
-        return await replay(transcript, problem, provider=provider, grader=scorer, renderer=renderer)
+        return await replay(transcript, problem, provider=provider, grader=scorer)
 
 
-async def _open_shell(
-    transcript: Transcript, problem: Problem, renderer: Renderer, turn: int, console: Console
-) -> None:
-    async with DockerSandboxes() as provider, Scorer(provider) as scorer:
-        parts = {"provider": provider, "grader": scorer, "renderer": renderer}
-        async with replayed_to(transcript, problem, turn, **parts) as (report, sandbox):  # type: ignore[arg-type]
-            _print_differences(report, console)
-            # A shell that was started without a terminal cannot get one, so a second shell loads the state of the first
-            # one, whose background jobs continue.
-            await sandbox.run(_SAVE_STATE)
-            console.rule(Text(f"before turn {turn}"))
-            console.print("leave with exit or Ctrl-D", style="dim")
-            second_shell = ["bash", "-c", f"exec bash --rcfile {shlex.quote(_STATE)} -i"]
-            await asyncio.to_thread(attach_terminal, sandbox.id, second_shell)
+async def _open_shell(transcript: Transcript, problem: Problem, turn: int, console: Console) -> None:
+    async with (
+        DockerSandboxes() as provider,
+        Scorer(provider) as scorer,
+        replayed_to(transcript, problem, turn, provider=provider, grader=scorer) as (report, sandbox),
+    ):
+        _print_differences(report, console)
+        # A shell that was started without a terminal cannot get one, so a second shell loads the state of the first
+        # one, whose background jobs continue.
+        await sandbox.run(_SAVE_STATE)
+        console.rule(Text(f"before turn {turn}"))
+        console.print("leave with exit or Ctrl-D", style="dim")
+        second_shell = "bash", "-c", f"exec bash --rcfile {shlex.quote(_STATE)} -i"
+        await asyncio.to_thread(attach_terminal, sandbox.id, *second_shell)
 
 
 def _print_differences(report: Replay, console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +12,18 @@ import typer
 from rich.console import Console
 
 from ..errors import SandboxError
-from ..evaluation import EpisodeResult, evaluate
-from ..scoring import RewardWeights, Score
+from ..evaluation import EvaluationConfig, evaluate
+from ..scoring import RewardWeights
 from ..scoring.scorable import require_scorable
-from .episode_options import EpisodeOptions, with_options
+from ..visible import plural
+from .episode_options import with_options
 from .options import JsonOption, ProblemOption, one_problem, writable_folder
 from .show import EpisodePrinter, print_score
 
 
-@with_options
+@with_options()
 def run_command(
-    options: EpisodeOptions,
+    config: EvaluationConfig,
     problem: ProblemOption = None,
     transcript_dir: Annotated[Path, typer.Option(help="Folder for the transcript.")] = Path("runs/transcripts"),
     json_: JsonOption = False,
@@ -30,12 +32,11 @@ def run_command(
 
     Exits 0 when the design passed, 1 when it did not.
     """
-    chosen = require_scorable(one_problem(options.problems, problem))
-    weights = RewardWeights.preset(options.weights)
-    config = options.evaluation(
-        problems=[chosen], keep=False, transcript_dir=transcript_dir, attempts=1, concurrency=1, cache=False
-    )
+    chosen = require_scorable(one_problem(str(config.problems), problem))
+    weights = RewardWeights.preset(str(config.reward))
     writable_folder(transcript_dir, "--transcript-dir")
+    rules = replace(config.episode, transcript_dir=transcript_dir)
+    config = replace(config, problems=[chosen], episode=rules, keep=False, attempts=1, concurrency=1, cache=False)
     console = Console(stderr=json_)
     faults: list[SandboxError] = []
     observer = EpisodePrinter(console).observer
@@ -44,19 +45,9 @@ def run_command(
     if result.score is None:
         raise faults[-1]
     print_score(console, result.score, weights)
-    console.print(f"ended: {result.stop_reason} after {result.turns} turns", style="dim")
+    console.print(f"ended: {result.stop_reason} after {plural(result.turns, 'turn')}", style="dim")
     console.print(f"transcript: {result.transcript}", style="dim", soft_wrap=True, markup=False)
     if json_:
-        print(json.dumps(_summary(result, result.score, options.policy)))
+        shown = result.model_dump(mode="json", include={"problem_id", "score", "stop_reason", "turns", "transcript"})
+        print(json.dumps(shown | {"policy": config.policy}))
     raise typer.Exit(0 if result.passed else 1)
-
-
-def _summary(result: EpisodeResult, score: Score, policy: str) -> dict[str, object]:
-    return {
-        "problem_id": result.problem_id,
-        "policy": policy,
-        "score": score.model_dump(mode="json"),
-        "stop_reason": result.stop_reason,
-        "turns": result.turns,
-        "transcript": result.transcript,
-    }

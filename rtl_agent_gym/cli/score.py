@@ -7,7 +7,6 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -28,12 +27,8 @@ from .show import print_score
 _MOST = 64 << 20
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """Files to grade, and their problem."""
-
-    problem: Problem
-    files: dict[str, str | bytes]
+Candidate = tuple[Problem, dict[str, str | bytes]]
+"""Files to grade, after their problem."""
 
 
 def score_command(
@@ -66,9 +61,9 @@ def score_command(
         raise UsageError("choose what to grade: either --files DIR with --problem ID, or --candidates FILE")
     if math.isnan(timeout):
         raise UsageError("--timeout: give a number of seconds")
-    wanted = RewardWeights.preset(weights)
+    wanted, batch = RewardWeights.preset(weights), list[Candidate]()
     if files is not None:
-        batch = [Candidate(one_problem(problems, problem), dict(read_folder(files)))]
+        batch = [(one_problem(problems, problem), dict(read_folder(files)))]
     else:
         assert candidates is not None
         batch = list(read_candidates(candidates, load_problems(problems), problem))
@@ -76,14 +71,16 @@ def score_command(
             raise UsageError(f"--candidates {candidates}: holds no candidate; each is a line of JSON")
     console = Console(stderr=json_ or candidates is not None)
     scores = asyncio.run(_grade(batch, wanted, timeout, workers, ScoreCache() if cache else None, console))
-    if candidates is not None:
-        for number, (candidate, score) in enumerate(zip(batch, scores, strict=True)):
-            typer.echo(_line(candidate, score, number) if json_ else _text(candidate, score))
-        return
-    print_score(console, scores[0], wanted)
-    if json_:
-        typer.echo(_line(batch[0], scores[0]))
-    raise typer.Exit(0 if scores[0].passed else 1)
+    for number, ((graded, _), score) in enumerate(zip(batch, scores, strict=True)):
+        if candidates is None:
+            print_score(console, score, wanted)
+        elif not json_:
+            verdict = "passed" if score.passed else "failed"
+            typer.echo(f"{graded.id}\t{verdict}\t{score.reward:.3f}\t{score.reason}")
+        if json_:
+            place = {} if candidates is None else {"candidate": number}
+            typer.echo(json.dumps({"problem_id": graded.id, **place, "score": score.model_dump(mode="json")}))
+    raise typer.Exit(0 if candidates is not None or scores[0].passed else 1)
 
 
 async def _grade(
@@ -106,7 +103,7 @@ async def _grade(
 
             async def one(candidate: Candidate) -> Score:
                 async with turn:
-                    score = await scorer.score(candidate.problem, candidate.files, timeout)
+                    score = await scorer.score(*candidate, timeout)
                 progress.advance(task)
                 return score
 
@@ -179,16 +176,6 @@ def read_candidates(path: Path, problems: list[Problem], only: str | None) -> It
         if not isinstance(name, str):
             raise UsageError(f"{path}:{number}: the id of the problem is missing")
         try:
-            yield Candidate(find_problem(problems, name), files)
+            yield find_problem(problems, name), files
         except UsageError as error:
             raise UsageError(f"{path}:{number}: {error}") from error
-
-
-def _line(candidate: Candidate, score: Score, number: int | None = None) -> str:
-    place = {} if number is None else {"candidate": number}
-    return json.dumps({"problem_id": candidate.problem.id, **place, "score": score.model_dump(mode="json")})
-
-
-def _text(candidate: Candidate, score: Score) -> str:
-    verdict = "passed" if score.passed else "failed"
-    return f"{candidate.problem.id}\t{verdict}\t{score.reward:.3f}\t{score.reason}"

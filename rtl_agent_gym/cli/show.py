@@ -13,15 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ..episodes.episode import Opening, Turn
+from ..episodes.recording import command_record
 from ..errors import UsageError
 from ..evaluation import Observer
+from ..evaluation.outcome import STAGES
+from ..evaluation.viewer import command_status, first_lines
 from ..policies import Completion
 from ..scoring import RewardWeights
 from ..scoring.score import Score
 from ..visible import VisibleStream, visible
 
 SHOWN_COMMAND_LINES = 30
-PARTS = ("format", "syntax", "interface", "compile", "tests")
 
 
 class EpisodePrinter:
@@ -44,7 +46,7 @@ class EpisodePrinter:
         """Print the model's turn."""
         self.console.rule(f"turn {number}", style="dim")
         text = completion.text if completion.native is None else str(completion.native)
-        self.console.print(Text(visible(_head(text))), style="blue")
+        self.console.print(first_lines(text.replace("\\n", "\n"), SHOWN_COMMAND_LINES), style="blue")
 
     def output(self, data: bytes) -> None:
         """Print output of a command."""
@@ -53,42 +55,26 @@ class EpisodePrinter:
 
     def turn(self, turn: Turn) -> None:
         """Print the results of a turn's commands."""
-        for result in turn.results:
-            state = "timed out" if result.timed_out else f"exit code {result.exit_code}"
-            cut = ", output cut" if result.truncated else ""
-            self.console.print(f"({state}, {result.seconds:.2f} s{cut})", style="dim")
-        for submission in turn.submissions:
-            self.console.print(Text(visible(f"({submission})")), style="cyan")
+        for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True):
+            self.console.print(command_status(command_record(*ran)))
         if turn.action.kind == "malformed":
             self.console.print(Text(visible(turn.observation)), style="yellow")
 
 
-def _head(text: str) -> str:
-    lines = text.replace("\\n", "\n").split("\n")  # splitlines would drop other line separators
-    if len(lines) <= SHOWN_COMMAND_LINES:
-        return "\n".join(lines)
-    return "\n".join([*lines[:SHOWN_COMMAND_LINES], f"… {len(lines) - SHOWN_COMMAND_LINES} more lines"])
-
-
-def score_table(score: Score, weights: RewardWeights) -> Table:
-    """The parts of a score and their weights."""
+def print_score(console: Console, score: Score, weights: RewardWeights) -> None:
+    """Print a score: its parts and their weights, the reason, violations, and the files that did not count."""
     table = Table(title="score", title_justify="left")
     table.add_column("part")
     table.add_column("measured", justify="right")
     table.add_column("weight", justify="right")
-    for name in PARTS:
+    for name in (*STAGES, "tests"):
         weight = getattr(weights, name)
         measured = f"{score.tests_passed}/{score.tests_total}" if name == "tests" else f"{getattr(score, name):.2f}"
         table.add_row(name, measured, f"{weight:g}" if weight else "–")
     table.add_section()
     table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{weights.most:g}")
     table.add_row("verdict", "[green]passed[/]" if score.passed else "[red]failed[/]", "")
-    return table
-
-
-def print_score(console: Console, score: Score, weights: RewardWeights) -> None:
-    """Print a score: its table, reason, violations and the files that did not count."""
-    console.print(score_table(score, weights))
+    console.print(table)
     if score.reason:
         console.print(Text(visible(score.reason)))
     for violation in score.violations:

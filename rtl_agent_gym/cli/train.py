@@ -9,8 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from ..demo.recipe import train
-from ..training.options import split_arguments
-from ..training.options_help import describe_options
+from ..training.options import describe_options, split_arguments
 from .options import JsonOption
 
 

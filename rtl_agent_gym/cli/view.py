@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 
 from ..errors import UsageError
 from ..evaluation.viewer import each_readable, print_episode, print_list, serving, transcript_files, write_page
+from ..visible import plural
 from .options import OpenOption
 from .show import print_left_out, refuse_source, stderr_console
 
@@ -61,15 +62,10 @@ def _print(source: Path, lines: int, thinking: bool, heat: bool) -> None:
 def _write(source: Path, out: Path) -> None:
     console, files, unreadable = stderr_console(), transcript_files(source), list[str]()
     refuse_source(out, files)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("reading episodes", total=len(files))
-
-        def show_progress(done: int) -> None:
-            progress.update(task, completed=done)
-
-        write_page(files, out, title=source.name, progress=show_progress, unreadable=unreadable)
+    shown = track(files, "reading episodes", console=console, transient=True, disable=not console.is_terminal)
+    write_page(shown, out, title=source.name, unreadable=unreadable)
     print_left_out(unreadable)
-    console.print(f"{len(files) - len(unreadable)} episodes in {out}", markup=False, soft_wrap=True)
+    console.print(f"{plural(len(files) - len(unreadable), 'episode')} in {out}", markup=False, soft_wrap=True)
     if len(files) == len(unreadable):
         raise typer.Exit(1)
 

@@ -7,24 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 from ..training import launch
-from ..training.options import TrainOptions
-from ..training.plan import ModelRecipe, Models
+from ..training.plan import ModelRecipe, Plan
 from . import tiny, tiny_episode
 
 
-def make_models(o: TrainOptions, models: Models) -> Models:
+def make_models(plan: Plan) -> Plan:
     """Build those of the models that are called ``tiny``, or take them from the cache. See `ModelRecipe.make`."""
-    made = tiny.make_tiny(o.seed)
-    if o.teacher_model == TINY.name:
-        models = replace(models, teacher=str(made.teacher_path))
-    if o.student_model != TINY.name:
-        return models
-    models = replace(models, student=str(made.student_path), tokenizer=str(made.tokenizer_path))
-    if o.env == "agentic" and models.system_prompt is None:
-        models = replace(models, system_prompt=tiny_episode.SYSTEM_PROMPT)
-    if o.env == "agentic" and models.user_prompt is None:
-        models = replace(models, user_prompt=tiny_episode.USER_PROMPT)
-    return models
+    made = tiny.make_tiny(plan.options.seed)
+    if plan.teacher == TINY.name:
+        plan = replace(plan, teacher=str(made.teacher_path))
+    if plan.student != TINY.name:
+        return plan
+    plan = replace(plan, student=str(made.student_path))
+    if plan.options.env == "agentic" and plan.system_prompt is None:
+        plan = replace(plan, system_prompt=tiny_episode.SYSTEM_PROMPT)
+    if plan.options.env == "agentic" and plan.user_prompt is None:
+        plan = replace(plan, user_prompt=tiny_episode.USER_PROMPT)
+    return plan
 
 
 TINY = ModelRecipe(

@@ -122,12 +122,11 @@ class Answer(Generic[T]):
         convert: Callable[[Any], T] = lambda found: found,
     ) -> None:
         self._requests, self._request, self._send, self._retry, self._convert = requests, request, send, retry, convert
-        self._pending: Pending[Any] | None = None
-        self._error: Exception | None = None
+        self._first: Pending[Any] | Exception | None
         try:
-            self._pending = send()
+            self._first = send()
         except Exception as error:
-            self._error = error  # raised when somebody waits for the result
+            self._first = error  # raised when somebody waits for the result
 
     def __await__(self) -> Generator[Any, None, T]:
         return self.result_async().__await__()
@@ -145,19 +144,18 @@ class Answer(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel the request if possible; nobody will wait for its result."""
-        future = getattr(self._pending, "future", None)
+        future = getattr(self._first, "future", None)
         if future is not None:
             future().cancel()
 
     def _next(self) -> Pending[Any]:
-        """The request that was already sent, the first time; then a new one."""
-        pending, error = self._pending, self._error
-        self._error = None
-        if error is not None:
-            raise error
+        """The request that was already sent; after the first call a new one, if it may be retried."""
+        first = self._first
         if self._retry:
-            self._pending = None
-        return pending if pending is not None else self._send()
+            self._first = None
+        if isinstance(first, Exception):
+            raise first
+        return self._send() if first is None else first
 
 
 class GuardedSampler:

@@ -26,11 +26,10 @@ import torch
 from tinker import types
 
 from ..errors import UsageError
-from . import checkpoints
 from .losses import score
 from .models import ModelStore, Weights, choose_device
 from .sampling import Scheduler
-from .training import Training
+from .training import Training, is_checkpoint, load_checkpoint
 from .worker import ResultFuture, Worker
 
 
@@ -238,14 +237,13 @@ class LocalServiceClient:
             raise UsageError("create_sampling_client takes either model_path or base_model")
 
         def create() -> LocalSamplingClient:
-            if model_path is None or not checkpoints.is_checkpoint(path):
+            if model_path is None or not is_checkpoint(path):
                 return LocalSamplingClient(self._engine, self._engine.models.base(path).weights)
-            base, _, module = checkpoints.load(self._engine.models, path)
+            base, _, module = load_checkpoint(self._engine.models, path)
             return LocalSamplingClient(self._engine, Weights(base, module.requires_grad_(False)))
 
         return self._submit(create)
 
     def _restored(self, path: str, *, optimizer: bool) -> LocalTrainingClient:
-        training = Training(checkpoints.load(self._engine.models, path), self._engine.config.batch_tokens)
-        training.restore(path, optimizer)
+        training = Training.restored(self._engine.models, path, optimizer, self._engine.config.batch_tokens)
         return LocalTrainingClient(self._engine, training)

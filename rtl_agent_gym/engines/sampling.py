@@ -30,6 +30,11 @@ class _Sequence:
     logprobs: list[float] = field(default_factory=list)
     stop_reason: tinker.StopReason | None = None
 
+    @property
+    def finished(self) -> bool:
+        """Whether it needs no more tokens; also true after its request has failed or was cancelled."""
+        return self.stop_reason is not None or self.request.future.done()
+
     def release(self) -> None:
         """Free its slot."""
         if self.slot is not None:
@@ -118,8 +123,8 @@ class Scheduler:
 
     def step(self) -> bool:
         """Sample one token of each running sequence. Returns whether there is more to do."""
-        self._drop_finished()
         with torch.inference_mode():
+            self._drop_finished()
             self._admit()
             groups: dict[int, list[_Sequence]] = {}
             for one in self._running:
@@ -129,13 +134,13 @@ class Scheduler:
                     self._advance(group)
                 except _TORCH_ERRORS as error:
                     self._fail(group, error)
-        self._running = [one for one in self._running if one.stop_reason is None and one.slot is not None]
+        self._drop_finished()
         return bool(self._running or self._waiting)
 
     def fail_all(self) -> None:
         """Fail all unanswered requests, because the engine is closing."""
-        left = [*self._running, *self._waiting]
-        self._fail(left, UsageError("the engine was closed before this request was answered"))
+        error = UsageError("the engine was closed before this request was answered")
+        self._fail([*self._running, *self._waiting], error)
 
     def _admit(self) -> None:
         while self._waiting:
@@ -154,16 +159,13 @@ class Scheduler:
             self._running.append(one)
 
     def _advance(self, group: list[_Sequence]) -> None:
-        active = [one for one in group if one.stop_reason is None and one.slot is not None]
-        if not active:
-            return
-        weights = active[0].request.weights
-        slots = [one.slot for one in active if one.slot is not None]
-        last = [one.tokens[-1] if one.tokens else one.request.prompt[-1] for one in active]
+        weights = group[0].request.weights
+        slots = [one.slot for one in group if one.slot is not None]
+        last = [one.tokens[-1] if one.tokens else one.request.prompt[-1] for one in group]
         logits = self._table(weights).step(weights, slots, last)
-        params = [one.request.params for one in active]
-        ids, logprobs = draw(logits, params, [one.generator.random() for one in active])
-        for one, token, logprob in zip(active, ids, logprobs, strict=True):
+        params = [one.request.params for one in group]
+        ids, logprobs = draw(logits, params, [one.generator.random() for one in group])
+        for one, token, logprob in zip(group, ids, logprobs, strict=True):
             one.tokens.append(token)
             one.logprobs.append(logprob)
             if one.request.stops.reached(one.tokens):
@@ -188,9 +190,8 @@ class Scheduler:
         self._drop_finished()
 
     def _drop_finished(self) -> None:
-        """Remove the sequences of requests that failed or were cancelled."""
         for one in self._running:
-            if one.request.future.done():
+            if one.finished:
                 one.release()
-        self._running = [one for one in self._running if not one.request.future.done()]
-        self._waiting = deque(one for one in self._waiting if not one.request.future.done())
+        self._running = [one for one in self._running if not one.finished]
+        self._waiting = deque(one for one in self._waiting if not one.finished)

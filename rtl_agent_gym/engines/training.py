@@ -1,20 +1,34 @@
-"""Trains weights: gradients, optimizer steps, checkpoints. Everything here runs in the engine's thread."""
+"""Trains weights: gradients, optimizer steps, checkpoints. Everything here runs in the engine's thread.
+
+A checkpoint is a folder with the weights, the name of their base model, and maybe the optimizer. Weights are saved in
+the format of transformers (all weights) or of peft (adapters), so they can be read without this package.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import tinker
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..errors import UsageError
-from . import checkpoints
-from .checkpoints import TrainableModel
+from . import models
 from .losses import batches, loss_of, read_data, read_options, target_logprobs
-from .models import Base, Weights, copy_sharing_frozen, with_adapters
+from .models import Base, ModelStore, Weights
+
+METADATA = "engine.json"
+OPTIMIZER = "optimizer.pt"
+MASTERS = "masters.safetensors"
+"""The float32 copies of weights that the model holds in half precision."""
 
 
 class Training:
@@ -24,13 +38,14 @@ class Training:
     no number between 0.02 and 0.0201, so that smaller updates would all be rounded away.
 
     Args:
-        model: The parameters that require a gradient are trained.
+        base: The published model that it comes from.
+        rank: LoRA rank; 0 if all weights are trained.
+        module: The parameters that require a gradient are trained.
         batch_tokens: Maximum number of tokens, including padding, in one forward pass.
     """
 
-    def __init__(self, model: TrainableModel, batch_tokens: int) -> None:
-        self.base, self.rank, self.module = model
-        self._batch_tokens = batch_tokens
+    def __init__(self, base: Base, rank: int, module: Any, batch_tokens: int) -> None:
+        self.base, self.rank, self.module, self._batch_tokens = base, rank, module, batch_tokens
         self._named = {name: one for name, one in self.module.named_parameters() if one.requires_grad}
         self._masters = {
             name: one.detach().float().requires_grad_(True) if _is_half(one) else one
@@ -44,8 +59,23 @@ class Training:
         """Train new adapters, or a copy of all weights if the rank is 0."""
         if rank < 0:
             raise UsageError(f"a LoRA rank must be at least 1, or 0 to train all weights; got {rank}")
-        module = with_adapters(base, rank, seed) if rank else copy.deepcopy(base.module).requires_grad_(True)
-        return cls(TrainableModel(base, rank, module), batch_tokens)
+        module = models.with_adapters(base, rank, seed) if rank else copy.deepcopy(base.module).requires_grad_(True)
+        return cls(base, rank, module, batch_tokens)
+
+    @classmethod
+    def restored(cls, store: ModelStore, path: str, optimizer: bool, batch_tokens: int) -> Training:
+        """Continue from a checkpoint, if requested with its optimizer. Raises `UsageError` if that was not saved."""
+        training = cls(*load_checkpoint(store, path), batch_tokens)
+        copies, file, state = training._copies(), Path(path) / MASTERS, Path(path) / OPTIMIZER
+        saved = load_file(file) if file.is_file() else {}
+        with torch.no_grad():
+            for name in saved.keys() & copies.keys():
+                copies[name].copy_(saved[name])
+        if optimizer:
+            if not state.is_file():
+                raise UsageError(f"the checkpoint at {path!r} has weights only; save_state also saves the optimizer")
+            training._optimizer.load_state_dict(torch.load(state, weights_only=True))
+        return training
 
     def forward(
         self, data: Sequence[tinker.Datum], loss_fn: str, config: Mapping[str, float | str] | None, backward: bool
@@ -90,24 +120,26 @@ class Training:
 
     def snapshot(self) -> Weights:
         """The weights as they are now."""
-        return Weights(self.base, copy_sharing_frozen(self.module).requires_grad_(False).eval())
+        return Weights(self.base, models.copy_sharing_frozen(self.module).requires_grad_(False).eval())
 
     def save(self, folder: Path, optimizer: bool) -> str:
-        """Write a checkpoint, with or without the optimizer. Returns its path."""
-        with checkpoints.new_folder(folder) as scratch:
-            checkpoints.save_weights(scratch, TrainableModel(self.base, self.rank, self.module))
+        """Write a checkpoint atomically, with or without the optimizer. Returns its path."""
+        with _new_folder(folder) as scratch:
+            with models.without_progress_bars():
+                if self.rank:
+                    self.module.save_pretrained(scratch, save_embedding_layers=False)
+                else:
+                    self.module.save_pretrained(scratch)
+                    self.base.tokenizer.save_pretrained(scratch)
+            metadata = {"base_model": self.base.path, "lora": {"rank": self.rank}}
+            (scratch / METADATA).write_text(json.dumps(metadata, indent=1) + "\n")
             if optimizer:
-                checkpoints.save_optimizer(scratch, self._optimizer, self._copies())
+                torch.save(self._optimizer.state_dict(), scratch / OPTIMIZER)
+                if copies := self._copies():
+                    save_file(
+                        {name: one.detach().contiguous().cpu() for name, one in copies.items()}, scratch / MASTERS
+                    )
         return str(folder)
-
-    def restore(self, path: str, optimizer: bool) -> None:
-        """Restore the master copies and, if requested, the optimizer; the model has the saved weights already."""
-        saved, copies = checkpoints.read_masters(path), self._copies()
-        with torch.no_grad():
-            for name in saved.keys() & copies.keys():
-                copies[name].copy_(saved[name])
-        if optimizer:
-            self._optimizer.load_state_dict(checkpoints.read_optimizer(path))
 
     def _copies(self) -> dict[str, Tensor]:
         """The master copies, by parameter name."""
@@ -125,3 +157,34 @@ class Training:
 
 def _is_half(parameter: Tensor) -> bool:
     return parameter.dtype in (torch.bfloat16, torch.float16)
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a scratch folder to write to; it replaces `folder` when the block ends without an error."""
+    scratch, old = folder.with_name(f".{folder.name}.{os.getpid()}"), folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    yield scratch
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(scratch, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether this engine saved the folder. Raises `UsageError` if it does not exist."""
+    if not Path(path).is_dir():
+        raise UsageError(f"there is no checkpoint at {path!r}; give the path that save_state returned")
+    return (Path(path) / METADATA).is_file()
+
+
+def load_checkpoint(store: ModelStore, path: str) -> tuple[Base, int, Any]:
+    """The base model, the LoRA rank and the module saved in a checkpoint. Raises `UsageError` if it is none."""
+    if not is_checkpoint(path):
+        raise UsageError(f"{path!r} is not a checkpoint of a trainer; give the path that save_state returned")
+    metadata = json.loads((Path(path) / METADATA).read_text())
+    base, rank = store.base(metadata["base_model"]), int(metadata["lora"]["rank"])
+    if rank:
+        return base, rank, models.with_saved_adapters(base, Path(path))
+    return base, rank, store.load(path).requires_grad_(True).eval()

@@ -17,9 +17,6 @@ class NoTimeLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     `TimeLimit` ends an episode without notifying the environment: the files are not graded, and the container stays.
     ``gym.make(..., max_episode_steps=5)`` adds one, so this wrapper is registered as the outermost.
 
-    Args:
-        env: The environment, wrapped or not.
-
     Raises:
         UsageError: `env` has a `TimeLimit` among its wrappers.
     """

@@ -58,16 +58,14 @@ class TinkerEnvConfig:
     ) -> None:
         if single_turn is not None:
             rules["workspace"] = "answer" if single_turn else "shell"
-        values = {
-            "model_name": model_name,
-            "renderer_name": renderer_name,
-            "episode": (episode or EpisodeConfig()).with_options(**rules),
-            "overflow_reward": overflow_reward,
-            "reward": reward,
-            "score_cache": score_cache,
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        self.__dict__.update(
+            model_name=model_name,
+            renderer_name=renderer_name,
+            episode=(episode or EpisodeConfig()).with_options(**rules),
+            overflow_reward=overflow_reward,
+            reward=reward,
+            score_cache=score_cache,
+        )
 
     @property
     def single_turn(self) -> bool:

@@ -49,14 +49,8 @@ class CVDPEnv(Env):
     It owns its `Episode`, and with it a container, from `initial_observation` until the last step, an error, a
     cancellation or `close`.
 
-    Args:
-        problem: What to solve.
-        config: The rules and budgets.
-        renderer: The renderer, with its vocabulary.
-        provider: Where the container comes from.
-        grader: Who scores the files.
-        seed: Recorded in the transcript. With submissions each environment draws its own instead: siblings would share
-            it, and what one learns of the stimuli must not help another.
+    The `renderer` must have its vocabulary; `seed` is recorded in the transcript. With submissions each environment
+    draws its own seed instead: with a shared one, what one environment learns of the stimuli would help the others.
     """
 
     def __init__(
@@ -78,16 +72,14 @@ class CVDPEnv(Env):
             config=config.episode,
             seed=None if config.episode.harness_feedback else seed,
         )
-        self._renderer, self._opened = renderer, False
+        self._renderer = renderer
+        self._opened = False
         self._running: asyncio.Future[Any] | None = None
         self._closing: asyncio.Future[None] | None = None
-        self.rollout_limits: RolloutLimits | None = None
+        self.rollout_limits = RolloutLimits(
+            max_turn_tokens=config.episode.max_tokens, max_trajectory_tokens=config.episode.max_trajectory_tokens
+        )
         """Read by the cookbook's rollout loop: it keeps each sample within the budgets."""
-        rules = config.episode
-        if rules.max_tokens is not None or rules.max_trajectory_tokens is not None:
-            self.rollout_limits = RolloutLimits(
-                max_turn_tokens=rules.max_tokens, max_trajectory_tokens=rules.max_trajectory_tokens
-            )
 
     async def initial_observation(self) -> tuple[tinker.ModelInput, StopCondition] | InitialObservationOverflow:
         """Start the episode and return the prompt, shortened to its budget, or the overflow result if it cannot fit.
@@ -221,12 +213,6 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
     A pickled builder holds only its configuration. Providers and scorers are made where `make_envs` runs, once for all
     groups of an event loop, and end with the last group's `cleanup`. An environment starts its container when its
     rollout begins, within the loop's start-up limit.
-
-    Args:
-        problem: What to solve.
-        config: The rules and budgets; None for the defaults.
-        group_size: Environments in the group.
-        seed: Recorded in the transcripts.
 
     Raises:
         UsageError: `group_size` is not positive, or no open harness can score the problem.

@@ -81,12 +81,7 @@ class Answer:
 
 
 def read_answer(text: str, problem: Problem) -> Answer:
-    """The files that an answer gives for a problem.
-
-    Args:
-        text: The model's answer, without its thinking.
-        problem: Its targets are the files to look for.
-    """
+    """The files that an answer, without its thinking, gives for a problem: targets, and others that may be changed."""
     blocks = [block for block in read_blocks(text) if block.code.strip()]
     files: dict[str, str] = {}
     spare: list[Block] = []

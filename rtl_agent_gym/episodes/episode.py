@@ -32,7 +32,7 @@ from .recording import Recording
 from .rules import FOLDERS, EpisodeConfig, Grader
 from .submissions import Submissions
 from .turns import Opening, StopReason, Turn
-from .workspaces import AnswerWorkspace, ShellWorkspace, Workspace
+from .workspaces import AnswerWorkspace, ShellWorkspace
 
 __all__ = ["FOLDERS", "Episode", "EpisodeConfig", "Grader", "Opening", "StopReason", "Turn"]
 
@@ -77,11 +77,15 @@ class Episode:
         self.seed = secrets.randbits(31) if seed is None else seed
         self._grader = grader
         self._submissions = Submissions(problem, grader, self.config, self.seed)
-        self._workspace: Workspace = (
-            AnswerWorkspace(problem, self.renderer)
-            if self.config.workspace == "answer"
-            else ShellWorkspace(problem, self.config, provider, renderer, self._submissions, self.seed, on_output)
-        )
+        self._workspace: ShellWorkspace | AnswerWorkspace
+        if self.config.workspace == "answer":
+            self._workspace = AnswerWorkspace(problem, self.renderer)
+        elif provider is not None:
+            self._workspace = ShellWorkspace(
+                problem, self.config, provider, renderer, self._submissions, self.seed, on_output
+            )
+        else:
+            raise UsageError("an episode in a shell needs a provider of sandboxes, such as DockerSandboxes()")
         self._recording = Recording(problem, self.config)
         self._opening: Opening | None = None
         self._tokens: TokenTranscript | None = None
@@ -131,19 +135,18 @@ class Episode:
         """
         if self._opening is not None or self.over:
             raise UsageError("this episode has been started already; make another Episode")
-        system, user, cut = await asyncio.to_thread(open_prompt, self.problem, self.config, self.renderer)
+        opening = await asyncio.to_thread(open_prompt, self.problem, self.config, self.renderer)
         self._begun = time.monotonic()
         await self._workspace.open()
-        messages = self.renderer.initial_messages(system, user)
-        self._opening = Opening(system, user, messages, "\n\n".join(message["content"] for message in messages), cut)
+        self._opening = opening
         self._recording.begin(
-            self._opening,
+            opening,
             renderer=self.renderer.name,
             seed=self.seed,
             image=getattr(self._workspace.sandbox, "image_id", ""),
             weights=getattr(self._grader, "weights", None),
         )
-        return self._opening
+        return opening
 
     async def step(self, completion: str | Completion) -> Turn:
         """Run what a completion asks for, and grade the files if this was the last turn.

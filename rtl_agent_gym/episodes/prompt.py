@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ..errors import UsageError
 from ..problems import Problem
@@ -12,19 +11,11 @@ from ..prompts.shortening import fit_passages
 from ..renderers import Renderer
 from ..renderers.toolless import ToollessRenderer
 from .rules import EpisodeConfig
+from .turns import Opening
 
 
 class PromptTooLong(UsageError):
     """Even the shortened prompt does not fit its budget."""
-
-
-class Prompt(NamedTuple):
-    """The first two messages of an episode."""
-
-    system: str
-    user: str
-    cut: tuple[str, ...] = ()
-    """The passages that were left out."""
 
 
 def episode_renderer(config: EpisodeConfig, dialect: Renderer) -> Renderer:
@@ -33,7 +24,7 @@ def episode_renderer(config: EpisodeConfig, dialect: Renderer) -> Renderer:
     return ToollessRenderer(dialect) if answer else dialect
 
 
-def open_prompt(problem: Problem, config: EpisodeConfig, dialect: Renderer) -> Prompt:
+def open_prompt(problem: Problem, config: EpisodeConfig, dialect: Renderer) -> Opening:
     """The prompt of a problem under the rules of an episode, within `EpisodeConfig.prompt_limit`.
 
     In a shell, the task's text can be shortened; for an answer also the given files, the least important first. A
@@ -44,33 +35,31 @@ def open_prompt(problem: Problem, config: EpisodeConfig, dialect: Renderer) -> P
         UsageError: There is a limit, and the renderer has no vocabulary.
     """
     renderer, limit = episode_renderer(config, dialect), config.prompt_limit
-    if limit is None:
-        return _build(problem, config, renderer.name)
     custom = config.user_prompt
     task = problem.prompt if custom is None else custom
     paths = file_order(problem) if config.workspace == "answer" and custom is None else []
+    passages = [task, *(problem.context[path] for path in paths)]
 
-    def build(passages: Sequence[str]) -> Prompt:
-        if custom is not None:
-            return _build(problem, config, renderer.name)._replace(user=passages[0])
+    def build(passages: Sequence[str]) -> tuple[str, str]:
         files = problem.context | dict(zip(paths, passages[1:], strict=True))
         shortened = problem.model_copy(update={"prompt": passages[0], "context": files})
-        return _build(shortened, config, renderer.name)
+        system, user = _build(shortened, config, renderer.name)
+        return system, user if custom is None else passages[0]
 
-    def tokens(passages: Sequence[str]) -> int:
-        system, user, _ = build(passages)
-        return len(renderer.initial_ids(system, user))
+    cut: tuple[str, ...] = ()
+    if limit is not None:
+        fitted = fit_passages(passages, lambda shorter: len(renderer.initial_ids(*build(shorter))), limit)
+        if fitted is None:
+            raise PromptTooLong(
+                f"the prompt of {problem.id} does not fit {limit} tokens, shortened as far as it can be; raise "
+                "max_prompt_tokens or max_trajectory_tokens, or leave the problem out"
+            )
+        passages, cut = fitted.passages, fitted.cut
+    system, user = build(passages)
+    return Opening(system, user, renderer.initial_messages(system, user), cut)
 
-    fitted = fit_passages([task, *(problem.context[path] for path in paths)], tokens, limit)
-    if fitted is None:
-        raise PromptTooLong(
-            f"the prompt of {problem.id} does not fit {limit} tokens, shortened as far as it can be; raise "
-            "max_prompt_tokens or max_trajectory_tokens, or leave the problem out"
-        )
-    return build(fitted.passages)._replace(cut=fitted.cut)
 
-
-def _build(problem: Problem, config: EpisodeConfig, dialect: str) -> Prompt:
+def _build(problem: Problem, config: EpisodeConfig, dialect: str) -> tuple[str, str]:
     if config.workspace == "answer":
         system, user = build_single_turn_prompt(problem)
     else:
@@ -82,7 +71,4 @@ def _build(problem: Problem, config: EpisodeConfig, dialect: str) -> Prompt:
             max_turns=config.max_turns,
             harness_feedback=config.harness_feedback,
         )
-    return Prompt(
-        system if config.system_prompt is None else config.system_prompt,
-        user if config.user_prompt is None else config.user_prompt,
-    )
+    return system if config.system_prompt is None else config.system_prompt, user

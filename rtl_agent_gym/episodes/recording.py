@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import __version__
@@ -23,18 +24,15 @@ MAX_RECORDED_TOTAL = 4 << 20
 """Limits in bytes, of one file and of all files together, up to which a transcript records changes."""
 
 
+@dataclass
 class Recording:
-    """The transcript of one episode, from `begin` to `close`. Without a transcript folder, each method does nothing.
+    """The transcript of one episode, from `begin` to `close`. Without a transcript folder, each method does nothing."""
 
-    Args:
-        problem: What to solve.
-        config: The rules; they include the folder, and what to record.
-    """
-
-    def __init__(self, problem: Problem, config: EpisodeConfig) -> None:
-        self._problem, self._config = problem, config
-        self._writer: TranscriptWriter | None = None
-        self._files: dict[str, str] = {}  # the text files as last recorded
+    problem: Problem
+    config: EpisodeConfig
+    _writer: TranscriptWriter | None = field(default=None, init=False)
+    _files: dict[str, str] = field(default_factory=dict, init=False)
+    """The text files as last recorded."""
 
     @property
     def path(self) -> Path | None:
@@ -42,30 +40,22 @@ class Recording:
         return self._writer.path if self._writer is not None else None
 
     def begin(self, opening: Opening, *, renderer: str, seed: int, image: str, weights: object) -> None:
-        """Write the header.
-
-        Args:
-            opening: What the model reads first.
-            renderer: The dialect's name.
-            seed: The episode's seed.
-            image: Digest of the sandbox's image; empty without a sandbox.
-            weights: The grader's weights; recorded if they are `RewardWeights`.
-        """
-        if self._config.transcript_dir is None:
+        """Write the header. `image` is the digest of the sandbox's image; `weights` are recorded if `RewardWeights`."""
+        if self.config.transcript_dir is None:
             return
-        self._writer = TranscriptWriter.in_folder(self._config.transcript_dir, self._problem.id)
-        if self._config.record_files and self._config.workspace == "shell":
-            self._files = _recorded_files(self._problem.context)
-        options = self._config.recorded()
+        self._writer = TranscriptWriter.in_folder(self.config.transcript_dir, self.problem.id)
+        if self.config.record_files and self.config.workspace == "shell":
+            self._files = _recorded_files(self.problem.context)
+        options = self.config.recorded()
         if isinstance(weights, RewardWeights):
             options["weights"] = weights.model_dump()
         self._write(
             Header(
                 package_version=__version__,
-                problem_id=self._problem.id,
-                problem_digest=self._problem.digest,
-                category=self._problem.category,
-                difficulty=self._problem.difficulty,
+                problem_id=self.problem.id,
+                problem_digest=self.problem.digest,
+                category=self.problem.category,
+                difficulty=self.problem.difficulty,
                 image_digest=image,
                 rules_digest=rules_digest(),
                 renderer=renderer,
@@ -91,7 +81,9 @@ class Recording:
                 logprobs=list(completion.logprobs) if completion.logprobs is not None else None,
                 cut_off=completion.cut_off,
                 action=turn.action.kind,
-                commands=[_command(*ran) for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True)],
+                commands=[
+                    command_record(*ran) for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True)
+                ],
                 observation=turn.observation,
                 files=files,
                 left_out=left_out,
@@ -101,11 +93,11 @@ class Recording:
 
     async def _changes(self, turn: Turn, sandbox: Sandbox | None) -> tuple[dict[str, str | None], list[str]]:
         """The text files of the graded folders that the turn changed (None: removed), and the files left out."""
-        if not self._config.record_files or not turn.results or sandbox is None:
+        if not self.config.record_files or not turn.results or sandbox is None:
             return {}, []
         try:
             found = await sandbox.read_files(
-                FOLDERS, first=self._problem.targets, max_file=MAX_RECORDED_FILE, max_total=MAX_RECORDED_TOTAL
+                FOLDERS, first=self.problem.targets, max_file=MAX_RECORDED_FILE, max_total=MAX_RECORDED_TOTAL
             )
         except SandboxBroken:  # the turn's result says so
             return {}, []
@@ -129,7 +121,7 @@ class Recording:
         text = {
             path: data.decode(errors="replace") if isinstance(data, bytes) else data for path, data in files.items()
         }
-        changed = {path: content for path, content in text.items() if self._problem.context.get(path) != content}
+        changed = {path: content for path, content in text.items() if self.problem.context.get(path) != content}
         self._write(ScoreRecord(score=score.model_dump(mode="json"), files=changed))
 
     def end(self, stop_reason: str, turns: int, seconds: float, error: BaseException | None) -> None:
@@ -159,7 +151,8 @@ def _recorded_files(context: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _command(command: str, result: CommandResult, output: str) -> CommandRecord:
+def command_record(command: str, result: CommandResult, output: str) -> CommandRecord:
+    """A command and its result in the form of a transcript."""
     submission = result.submission if isinstance(result, Submitted) else None
     return CommandRecord(
         command=command,

@@ -51,12 +51,9 @@ class Runtime:
         self._scorers: dict[tuple[RewardWeights | None, Path | None], Scorer] = {}
 
     def scorer(self, weights: RewardWeights | None, cache: Path | None = None, *, waiting: int = WAITING) -> Scorer:
-        """The scorer with these weights and this cache.
+        """The scorer with these weights (None: the default) and this folder of cached gradings (None: no cache).
 
-        Args:
-            weights: Reward weights; None for the default.
-            cache: Folder of cached gradings; None for no cache.
-            waiting: Scoring sandboxes to keep ready, if this call creates the scorer.
+        `waiting` is the number of scoring sandboxes to keep ready, if this call creates the scorer.
         """
         with _lock:
             if (weights, cache) not in self._scorers:

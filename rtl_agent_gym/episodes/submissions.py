@@ -1,16 +1,15 @@
 """Grading before the end: the command ``submit``, its answer to the agent, and its reward.
 
-``submit`` is not a program in the sandbox: the episode handles the command before the shell sees it, so it is called
-like any command in every dialect. The files are graded as at the end, in a fresh sandbox. The agent reads only the
-names of what fails: no message, value, path or parameter of a hidden test, and about an attack only that it was one.
+``submit`` is not a program in the sandbox: the episode handles the command before the shell sees it. The files are
+graded as at the end, in a fresh sandbox. The agent reads only the names of what fails: no message, value, path or
+parameter of a hidden test, and about an attack only that it was one.
 
 A design must not learn the hidden stimuli from timing: answers come 1, 2, 4, 8, … seconds after the command started.
 Nor may one submission help with the next one, or with another episode: each draws new random stimuli from the episode's
-seed, wherever the official run draws random ones. The final grading is independent: it uses the problem's own seed.
+seed, wherever the official run draws random ones. The final grading uses the problem's own seed.
 
 A submission earns ``progress_coef * max(0, fraction - best)``, where ``best`` is the highest fraction of tests that an
-earlier submission passed. Over an episode this adds up to ``progress_coef`` times the best fraction, so breaking a
-design and fixing it again earns nothing.
+earlier submission passed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..problems import Problem
 from ..sandboxes import CommandResult
@@ -69,47 +68,45 @@ class Submitted(CommandResult):
     """None if no submission was left."""
 
 
+@dataclass
 class Submissions:
-    """The gradings of one episode: those that the agent requests, and the final one.
+    """The gradings of one episode: those that the agent requests, and the final one."""
 
-    Args:
-        problem: What to solve.
-        grader: Scores the files.
-        config: The number of submissions, and their reward.
-        seed: The episode's seed.
-    """
-
-    def __init__(self, problem: Problem, grader: Grader, config: EpisodeConfig, seed: int = 0) -> None:
-        self._problem, self._grader, self._config, self._seed = problem, grader, config, seed
-        self._best = 0.0
-        self.used = 0
+    problem: Problem
+    grader: Grader
+    config: EpisodeConfig
+    """The number of submissions, and their reward."""
+    seed: int = 0
+    """The episode's seed."""
+    used: int = field(default=0, init=False)
+    _best: float = field(default=0.0, init=False)
 
     def is_submission(self, command: str) -> bool:
         """Whether a command is a submission, which does not go to the shell."""
-        return self._config.harness_feedback > 0 and command.strip() == COMMAND
+        return self.config.harness_feedback > 0 and command.strip() == COMMAND
 
     def misplaced(self, command: str, result: CommandResult) -> bool:
         """Whether the shell failed to find ``submit``, which a command contained among other things."""
         unknown = result.exit_code == 127 or f"{COMMAND}: command not found" in result.output
-        return self._config.harness_feedback > 0 and unknown and _IN_A_LINE.search(command) is not None
+        return self.config.harness_feedback > 0 and unknown and _IN_A_LINE.search(command) is not None
 
     async def submit(self, read: Callable[[], Awaitable[tuple[dict[str, str | bytes], str]]]) -> Submitted:
         """Grade the current files, or answer that no submission is left.
 
         Args:
-            read: Reads the files; see `Workspace.files`.
+            read: Reads the files; see `ShellWorkspace.files`.
 
         Raises:
             SandboxError: The machine failed; the submission has no result.
         """
-        total, begun = self._config.harness_feedback, time.monotonic()
+        total, begun = self.config.harness_feedback, time.monotonic()
         if self.used >= total:
             what = "the one submission is" if total == 1 else f"all {total} submissions are"
             return self._result(f"{what} used up; nothing was checked", 2, begun, None)
         self.used += 1
-        score = await self.grade(*await read(), seed=stimuli_seed(self._problem, self._seed, self.used))
+        score = await self.grade(*await read(), seed=stimuli_seed(self.problem, self.seed, self.used))
         reached = fraction(score)
-        reward = self._config.progress_coef * max(0.0, reached - self._best)
+        reward = self.config.progress_coef * max(0.0, reached - self._best)
         self._best = max(self._best, reached)
         submission = Submission(self.used, total - self.used, score, reached, reward)
         text = f"submission {self.used} of {total}: {verdict(score, tested=self._tested)}"
@@ -117,17 +114,12 @@ class Submissions:
         return self._result(text, 0 if all_pass(score, tested=self._tested) else 1, begun, submission)
 
     async def grade(self, files: dict[str, str | bytes], notes: str = "", *, seed: int | None = None) -> Score:
-        """The score of files, with `notes` added to its reason.
-
-        Args:
-            files: What to grade.
-            notes: For example which files were left out.
-            seed: Seed of the tests' random stimuli; None for the official grading.
+        """The score of files, with `notes` added to its reason. `seed` is that of the stimuli; None for the official.
 
         Raises:
             SandboxError: The machine failed; there is no score.
         """
-        score = await self._grader.score(self._problem, files, timeout=self._config.scoring_timeout, seed=seed)
+        score = await self.grader.score(self.problem, files, timeout=self.config.scoring_timeout, seed=seed)
         if notes:
             score = score.model_copy(update={"reason": "; ".join(part for part in (score.reason, notes) if part)})
         return score
@@ -135,12 +127,12 @@ class Submissions:
     @property
     def _tested(self) -> bool:
         """Whether the hidden tests are run."""
-        weights = getattr(self._grader, "weights", None)
+        weights = getattr(self.grader, "weights", None)
         return not isinstance(weights, RewardWeights) or weights.simulate
 
     def _result(self, text: str, code: int, begun: float, submission: Submission | None) -> Submitted:
         data = f"{text}\n".encode()
-        shown, shortened = cut(data, len(data), len(text) + 1, self._config.max_output)
+        shown, shortened = cut(data, len(data), len(text) + 1, self.config.max_output)
         return Submitted(
             output=shown,
             exit_code=code,
@@ -164,12 +156,7 @@ def all_pass(score: Score, *, tested: bool = True) -> bool:
 
 
 def verdict(score: Score, *, tested: bool = True) -> str:
-    """The agent's view of a grading: names only.
-
-    Args:
-        score: The grading.
-        tested: Whether the hidden tests were run.
-    """
+    """The agent's view of a grading: names only. `tested` is whether the hidden tests were run."""
     if score.violations:
         return (
             "refused. Something in the files reaches for the checks instead of passing them, so none counts as passed"

@@ -26,10 +26,13 @@ class Opening:
     system: str
     user: str
     messages: list[Message]
-    text: str
-    """System and user text together, without the dialect's control tokens."""
     cut: tuple[str, ...] = ()
     """The passages that were left out to fit the prompt's token budget."""
+
+    @property
+    def text(self) -> str:
+        """System and user text together, without the dialect's control tokens."""
+        return "\n\n".join(message["content"] for message in self.messages)
 
 
 @dataclass(frozen=True)

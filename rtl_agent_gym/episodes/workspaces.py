@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -25,66 +25,24 @@ _MOST_NAMED = 5
 """Left-out files that a score's reason names, at most."""
 
 
-class Workspace(Protocol):
-    """The part of an `Episode` that runs completions and holds the files."""
-
-    @property
-    def sandbox(self) -> Sandbox | None:
-        """The agent's sandbox, while there is one."""
-        ...
-
-    async def open(self) -> None:
-        """Prepare the workspace. Raises `SandboxError` if the machine fails."""
-        ...
-
-    async def act(self, completion: Completion, number: int) -> Turn:
-        """Run what a completion asks for, in turn `number`.
-
-        `Turn.stop_reason` is set if the completion itself ends the episode.
-
-        Raises:
-            SandboxError: The machine failed.
-        """
-        ...
-
-    async def files(self) -> tuple[dict[str, str | bytes], str]:
-        """The files to be graded, and a note that names those left out."""
-        ...
-
-    async def close(self) -> None:
-        """Release everything. Idempotent."""
-        ...
-
-
+@dataclass
 class ShellWorkspace:
-    """A persistent shell in a sandbox, which the workspace owns from `open` to `close`.
+    """A persistent shell in a sandbox, which the workspace owns from `open` to `close`."""
 
-    Args:
-        problem: Its files are written into the sandbox.
-        config: The rules of the episode.
-        provider: Creates the sandbox.
-        renderer: Reads completions, and writes observations.
-        submissions: Handles the command ``submit``.
-        seed: Seed of the shell's ``$RANDOM``.
-        on_output: Called with the output of commands while they run.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        config: EpisodeConfig,
-        provider: SandboxProvider | None,
-        renderer: Renderer,
-        submissions: Submissions,
-        seed: int,
-        on_output: OutputSink | None = None,
-    ) -> None:
-        if provider is None:
-            raise UsageError("an episode in a shell needs a provider of sandboxes, such as DockerSandboxes()")
-        self._problem, self._config, self._provider, self._renderer = problem, config, provider, renderer
-        self._submissions, self._seed, self._on_output = submissions, seed, on_output
-        self._broken = False
-        self.sandbox: Sandbox | None = None
+    problem: Problem
+    """Its files are written into the sandbox."""
+    config: EpisodeConfig
+    provider: SandboxProvider
+    renderer: Renderer
+    """Reads completions, and writes observations."""
+    submissions: Submissions
+    """Handles the command ``submit``."""
+    seed: int
+    """Seed of the shell's ``$RANDOM``."""
+    on_output: OutputSink | None = None
+    """Called with the output of commands while they run."""
+    sandbox: Sandbox | None = field(default=None, init=False)
+    _broken: bool = field(default=False, init=False)
 
     async def open(self) -> None:
         """Start the sandbox, and write the problem's files into it.
@@ -94,12 +52,12 @@ class ShellWorkspace:
         """
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type(SandboxError),
-            stop=stop_after_attempt(self._config.start_attempts),
+            stop=stop_after_attempt(self.config.start_attempts),
             wait=wait_random_exponential(multiplier=0.5, max=10),
             reraise=True,
         ):
             with attempt:
-                sandbox = await self._provider.create(self._config.sandbox)
+                sandbox = await self.provider.create(self.config.sandbox)
                 try:
                     await self._prepare(sandbox)
                 except BaseException as error:
@@ -110,27 +68,30 @@ class ShellWorkspace:
                 self.sandbox = sandbox
 
     async def _prepare(self, sandbox: Sandbox) -> None:
-        await sandbox.write_files(self._problem.context)
-        made = await sandbox.run(f"mkdir -p rtl verif docs rundir && RANDOM={self._seed & 0x7FFFFFFF}", timeout=30.0)
+        await sandbox.write_files(self.problem.context)
+        made = await sandbox.run(f"mkdir -p rtl verif docs rundir && RANDOM={self.seed & 0x7FFFFFFF}", timeout=30.0)
         if made.exit_code != 0:
             raise SandboxLost(f"sandbox {sandbox.id} cannot make folders: {made.output.strip()[-400:]}")
 
     async def act(self, completion: Completion, number: int) -> Turn:
-        """Run the commands of a completion, in order."""
-        action = read_completion(completion, self._renderer)
+        """Run the commands of a completion, in order, as turn `number`.
+
+        `Turn.stop_reason` is set if the completion itself ends the episode.
+        """
+        action = read_completion(completion, self.renderer)
         if action.kind == "malformed":
-            return Turn(number, action, observation=self._renderer.correction_text(action.correction or ""))
+            return Turn(number, action, observation=self.renderer.correction_text(action.correction or ""))
         if action.kind == "final":
             return Turn(number, action, stop_reason="completed")
         results: list[CommandResult] = []
         outputs: list[str] = []
         for command in action.commands:
             result = await self._run(command)
-            notes = [MISPLACED] if self._submissions.misplaced(command, result) else []
+            notes = [MISPLACED] if self.submissions.misplaced(command, result) else []
             results.append(result)
-            outputs += with_notes([describe(result, self._config.command_timeout)], notes)
+            outputs += with_notes([describe(result, self.config.command_timeout)], notes)
         shown = with_notes(outputs, action.notes)
-        observation = self._renderer.observation_text(shown)
+        observation = self.renderer.observation_text(shown)
         stop: StopReason | None = "sandbox_broken" if self._broken else None
         return Turn(number, action, tuple(results), tuple(shown), observation, stop)
 
@@ -138,50 +99,45 @@ class ShellWorkspace:
         if self._broken or self.sandbox is None:
             return BROKEN
         try:
-            if self._submissions.is_submission(command):
-                submitted = await self._submissions.submit(self.files)
-                if self._on_output is not None:
-                    self._on_output(submitted.output.encode())
+            if self.submissions.is_submission(command):
+                submitted = await self.submissions.submit(self.files)
+                if self.on_output is not None:
+                    self.on_output(submitted.output.encode())
                 return submitted
             return await self.sandbox.run(
                 command,
-                timeout=self._config.command_timeout,
-                max_output=self._config.max_output,
-                on_output=self._on_output,
+                timeout=self.config.command_timeout,
+                max_output=self.config.max_output,
+                on_output=self.on_output,
             )
         except SandboxBroken:
             self._broken = True
             return BROKEN
 
     async def files(self) -> tuple[dict[str, str | bytes], str]:
-        """The files of the graded folders; none if the agent's commands have ended the sandbox.
+        """The files of the graded folders, and a note on those left out; no files if the sandbox is broken.
 
         The problem's own files are read first, so that they are graded however many others the agent leaves.
         """
         if self.sandbox is None:
             raise UsageError("the files of a shell are in its sandbox, which is not open")
-        given = [path for path in self._problem.context if path not in self._problem.targets]
+        given = [path for path in self.problem.context if path not in self.problem.targets]
         try:
-            found = await self.sandbox.read_files(FOLDERS, first=[*self._problem.targets, *given])
+            found = await self.sandbox.read_files(FOLDERS, first=[*self.problem.targets, *given])
         except SandboxBroken as error:
             return {}, f"nothing was left to grade: {error}"
         lines = found.left_out_lines(_MOST_NAMED) if isinstance(found, FoundFiles) else []
         return dict(found), f"left out: {', '.join(lines)}" if lines else ""
 
     async def close(self) -> None:
-        """End the sandbox."""
+        """End the sandbox. Idempotent."""
         sandbox, self.sandbox = self.sandbox, None
         if sandbox is not None:
             await sandbox.close()
 
 
 class AnswerWorkspace:
-    """The files in one answer, without a sandbox.
-
-    Args:
-        problem: Its targets are the files to look for.
-        renderer: Reads completions.
-    """
+    """The files in one answer, without a sandbox. It has the methods of `ShellWorkspace`."""
 
     sandbox = None
 
@@ -217,12 +173,7 @@ def read_completion(completion: Completion, renderer: Renderer) -> Action:
 
 
 def describe(result: CommandResult, timeout: float) -> str:
-    """A command's output as the model reads it, with remarks in brackets below, such as the exit code.
-
-    Args:
-        result: What the command did.
-        timeout: Its time-out in seconds.
-    """
+    """A command's output as the model reads it, with remarks in brackets below, such as the exit code."""
     if result is BROKEN:
         return "[the commands have ended this machine; its files are lost and the episode is over]"
     remarks = []

@@ -2,12 +2,11 @@
 
 from .config import EvaluationConfig, EvaluationRecord
 from .evaluate import Evaluation, evaluate
-from .outcome import EpisodeResult
+from .outcome import EpisodeResult, Summary, summarise
 from .play import Observer, play, rules_for
 from .replay import Divergence, Replay, replay
 from .results import read_config, read_results
 from .statistics import Estimate, pass_at_k
-from .summary import Summary, summarise
 
 __all__ = [
     "Divergence",

@@ -186,8 +186,8 @@ def _reward_name(reward: Reward) -> str:
 
 def prompts_digest(policy: Policy, renderer: Renderer, problem: Problem, rules: EpisodeConfig) -> str:
     """Twelve hex digits that identify the prompt of a problem's episodes."""
-    system, user, _ = open_prompt(problem, rules_for(policy, rules), renderer)
-    return _digest(f"{system}\0{user}")
+    opening = open_prompt(problem, rules_for(policy, rules), renderer)
+    return _digest(f"{opening.system}\0{opening.user}")
 
 
 def _digest(text: str) -> str:

@@ -35,10 +35,9 @@ from ..scoring.scorable import scorable
 from ..scoring.score import Score
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
 from .official import write_official
-from .outcome import EpisodeResult, episode_seed
+from .outcome import EpisodeResult, Summary, episode_seed, summarise
 from .play import Observer, play, rules_for
 from .results import ResultsFile
-from .summary import Summary, summarise
 
 FAULTS_IN_A_ROW = 8
 """Consecutive episodes with a machine fault after which an evaluation gives up."""
@@ -89,39 +88,36 @@ async def evaluate(
     """
     observer = observer or Observer()
     problems = _scorable_problems(config, observer)
-    player = policy if policy is not None else _make_policy(config)
     async with AsyncExitStack() as owned:
-        if policy is None and isinstance(player, Closable):
-            owned.push_async_callback(player.close)
+        player = policy
+        if player is None:
+            single_turn = config.episode.workspace == "answer"
+            player = make_policy(config.policy, replace(config.model, tools=False) if single_turn else config.model)
+            if isinstance(player, Closable):
+                owned.push_async_callback(player.close)
         renderer = config.renderer
         if isinstance(renderer, str):
             renderer = get_renderer(renderer, getattr(player, "tokenizer", None))
         record = make_record(config, problems, player, renderer, named=policy is None)
+        rules = rules_for(player, config.episode)
         file: ResultsFile | None = None
         if config.keep:
-            folder = config.folder or default_folder(record)
-            file = owned.enter_context(ResultsFile(folder, record, resume=config.resume))
-        for problem in problems:
-            player.player(
-                problem, episode_renderer(config.episode, renderer), 0
-            )  # raises if it cannot play this problem
+            file = owned.enter_context(
+                ResultsFile(config.folder or default_folder(record), record, resume=config.resume)
+            )
+            rules = replace(rules, transcript_dir=file.folder / "transcripts")
+        for problem in problems:  # raises if it cannot play one of them
+            player.player(problem, episode_renderer(config.episode, renderer), 0)
         if provider is None:
             lease = acquire()
             owned.push_async_callback(lease.release)
             provider = lease.runtime.provider
         if grader is None:
             grader = await _make_grader(config, provider, len(problems), owned)
-        rules = rules_for(player, config.episode)
-        if file is not None:
-            rules = replace(rules, transcript_dir=file.folder / "transcripts")
+        grader = _BoundedGrader(grader, config.gradings)
         run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
         await run.play()
-        return _conclude(run, file, record)
-
-
-def _make_policy(config: EvaluationConfig) -> Policy:
-    answer = config.episode.workspace == "answer"
-    return make_policy(config.policy, replace(config.model, tools=False) if answer else config.model)
+        return _conclude(run, record)
 
 
 def _scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Problem]:
@@ -141,17 +137,19 @@ async def _make_grader(
     config: EvaluationConfig, provider: SandboxProvider, problems: int, owned: AsyncExitStack
 ) -> Grader:
     weights, function = read_reward(config.reward)
-    waiting = min(config.gradings, config.concurrency, config.samples * problems)
+    gradings = config.samples * problems * (1 + config.episode.harness_feedback)
+    waiting = min(config.gradings, config.concurrency, gradings - 1)  # the first one finds none waiting
     scorer = await owned.enter_async_context(
         Scorer(provider, weights=weights, cache=default_cache_dir() if config.cache else None, waiting=waiting)
     )
     return scorer if function is None else FunctionGrader(scorer, function)
 
 
-def _conclude(run: _Run, file: ResultsFile | None, record: EvaluationRecord) -> Evaluation:
-    if file is None:
+def _conclude(run: _Run, record: EvaluationRecord) -> Evaluation:
+    """The evaluation with all results; writes its summary and the official files."""
+    if (file := run.file) is None:
         return Evaluation(record, list(run.done.values()), None)
-    found = [result for result in file.done.values() if result.problem_id in file.record.digests]
+    found = [result for result in run.done.values() if result.problem_id in file.record.digests]
     evaluation = Evaluation(file.record, found, file.folder)
     try:
         summary = json.dumps(evaluation.summary.as_json(), indent=2) + "\n"
@@ -194,23 +192,17 @@ class _Run:
     faults_in_a_row: int = 0
 
     def __post_init__(self) -> None:
-        self.grader = _BoundedGrader(self.grader, self.config.gradings)
         if self.file is not None:
             self.done = self.file.done
 
-    def missing(self) -> Iterator[tuple[Problem, int]]:
-        """The episodes without a verdict: first sample 0 of every problem, then sample 1, and so on."""
-        for sample in range(self.config.samples):
-            for problem in self.problems:
-                known = self.done.get((problem.id, sample))
-                if known is None or known.score is None:
-                    yield problem, sample
-
     async def play(self) -> None:
-        wanted = {(problem.id, sample) for problem in self.problems for sample in range(self.config.samples)}
-        known = [result for key, result in self.done.items() if key in wanted and result.score is not None]
-        self.observer.started(self.file.folder if self.file else None, len(wanted), known)
-        todo = self.missing()  # one iterator for all workers: each episode is taken once
+        # First sample 0 of every problem, then sample 1, and so on.
+        wanted = [(problem, sample) for sample in range(self.config.samples) for problem in self.problems]
+        known = [self.done.get((problem.id, sample)) for problem, sample in wanted]
+        kept = [result for result in known if result is not None and result.score is not None]
+        self.observer.started(self.file.folder if self.file else None, len(wanted), kept)
+        done = {result.key for result in kept}
+        todo = iter([(problem, sample) for problem, sample in wanted if (problem.id, sample) not in done])
         workers = [asyncio.ensure_future(self._work(todo)) for _ in range(self.config.concurrency)]
         try:
             await asyncio.gather(*workers)
@@ -221,6 +213,7 @@ class _Run:
             raise
 
     async def _work(self, todo: Iterator[tuple[Problem, int]]) -> None:
+        """Play episodes until none is left. All workers share the iterator, so each episode is taken once."""
         for problem, sample in todo:
             result = await self._episode(problem, sample)
             if self.file is not None:

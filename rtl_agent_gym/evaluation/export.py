@@ -38,16 +38,15 @@ class ExportConfig:
     """DPO: maximum pairs per prompt."""
 
 
+_TOKEN_FIELDS = {"token_ids", "logprobs", "teacher_logprobs", "completion", "cut_off", "observation"}
+
 LeftOut = Counter[str]
 """How many episodes were left out, by reason."""
 
 
 def sft_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
     """One line per episode: its messages, the tool if the style is ``tools``, and metadata."""
-    for transcript in transcripts:
-        if (reason := _unfit(transcript, config)) is not None:
-            left_out[reason] += 1
-            continue
+    for transcript in _exported(transcripts, "sft", config, left_out):
         row: Row = {"messages": messages(transcript, config.style)}
         if config.style == "tools":
             row["tools"] = [TOOL]
@@ -56,17 +55,11 @@ def sft_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: 
 
 def token_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
     """One line per episode: for each turn the sampled ids, with log-probabilities under student and teacher."""
-    for transcript in transcripts:
-        reason = _unfit(transcript, config, malformed=True)
-        if reason is None and not any(turn.token_ids for turn in transcript.turns):
-            reason = "no tokens recorded"
-        if reason is not None:
-            left_out[reason] += 1
-            continue
+    for transcript in _exported(transcripts, "tokens", config, left_out):
         yield {
             "system": transcript.header.system,
             "user": transcript.header.user,
-            "turns": [_tokens(turn) for turn in transcript.turns],
+            "turns": [turn.model_dump(mode="json", include=_TOKEN_FIELDS) for turn in transcript.turns],
             "metadata": _metadata(transcript),
         }
 
@@ -74,16 +67,10 @@ def token_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out
 def preference_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
     """Pairs of a passed and a failed episode of the same prompt: ``prompt``, ``chosen``, ``rejected``."""
     groups: dict[tuple[str, str, str, str], tuple[list[Transcript], list[Transcript]]] = defaultdict(lambda: ([], []))
-    for transcript in transcripts:
-        header, score = transcript.header, transcript.score
-        if score is None:
-            left_out["no score"] += 1
-        elif (reason := _unfit(transcript, config, failed=True)) is not None:
-            left_out[reason] += 1
-        else:
-            passed = bool(score.score.get("passed"))
-            key = (header.problem_id, header.problem_digest, header.system, header.user)
-            groups[key][0 if passed else 1].append(transcript)
+    for transcript in _exported(transcripts, "dpo", config, left_out):
+        header = transcript.header
+        key = (header.problem_id, header.problem_digest, header.system, header.user)
+        groups[key][0 if _metadata(transcript)["passed"] else 1].append(transcript)
     for chosen, rejected in groups.values():
         if not chosen or not rejected:
             left_out["all of its problem passed" if chosen else "all of its problem failed"] += len(chosen or rejected)
@@ -168,17 +155,6 @@ def _turn_with_calls(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
     return [message, *results]
 
 
-def _tokens(turn: TurnRecord) -> Row:
-    return {
-        "token_ids": turn.token_ids,
-        "logprobs": turn.logprobs,
-        "teacher_logprobs": turn.teacher_logprobs,
-        "completion": turn.completion,
-        "cut_off": turn.cut_off,
-        "observation": turn.observation,
-    }
-
-
 def _pairs(chosen: list[Transcript], rejected: list[Transcript], style: Style) -> Iterator[Row]:
     """Every passed episode with every failed one, ordered so that each episode repeats as late as possible."""
     size = max(len(chosen), len(rejected))
@@ -205,22 +181,28 @@ def _distinct(transcripts: list[Transcript]) -> list[Transcript]:
     return list(seen.values())
 
 
-def _unfit(
-    transcript: Transcript, config: ExportConfig, *, malformed: bool = False, failed: bool = False
-) -> str | None:
-    """Why an episode is left out, or None; `malformed` and `failed` episodes may be allowed."""
-    score = transcript.score.score if transcript.score is not None else {}
-    if not transcript.turns:
-        return "no turns"
-    if config.passed_only and not failed and not score.get("passed"):
-        return "did not pass"
-    if config.min_reward is not None and not failed and float(score.get("reward", 0)) < config.min_reward:
-        return "too little reward"
-    if score.get("violations") and not config.keep_violations:
-        return "violations"
-    if not malformed and not config.keep_malformed and any(turn.action == "malformed" for turn in transcript.turns):
-        return "malformed turns"
-    return None
+def _exported(
+    transcripts: Iterable[Transcript], format: str, config: ExportConfig, left_out: LeftOut
+) -> Iterator[Transcript]:
+    """The episodes that are exported in a format; the others are counted in `left_out`."""
+    for transcript in transcripts:
+        score, turns = transcript.score.score if transcript.score is not None else {}, transcript.turns
+        few = config.min_reward is not None and float(score.get("reward", 0)) < config.min_reward
+        malformed = not config.keep_malformed and any(turn.action == "malformed" for turn in turns)
+        reasons = {
+            "no score": format == "dpo" and transcript.score is None,
+            "no turns": not turns,
+            "did not pass": format != "dpo" and config.passed_only and not score.get("passed"),
+            "too little reward": format != "dpo" and few,
+            "violations": not config.keep_violations and score.get("violations"),
+            "malformed turns": format != "tokens" and malformed,
+            "no tokens recorded": format == "tokens" and not any(turn.token_ids for turn in turns),
+        }
+        reason = next((reason for reason, applies in reasons.items() if applies), None)
+        if reason is None:
+            yield transcript
+        else:
+            left_out[reason] += 1
 
 
 def _metadata(transcript: Transcript) -> Row:

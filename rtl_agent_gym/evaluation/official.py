@@ -59,13 +59,10 @@ def report(raw: Mapping[str, Any], config: EvaluationRecord, *, timestamp: str) 
             failed = test["result"] != 0
             counted[category][difficulty][failed] += 1
             logs[category].append({"id": problem_id, "log": test["log"]})
-            place = {"test_id": problem_id, "category": category, "difficulty": difficulty, "test_index": number}
+            shown = {"test_id": problem_id, "category": category, "difficulty": difficulty, "test_index": number}
             if failed:
-                details["failing_tests"].append(
-                    place | {"error_msg": test["error_msg"], "agent_error": None, "log": test["log"]}
-                )
-            else:
-                details["passing_tests"].append(place | {"log": test["log"]})
+                shown |= {"error_msg": test["error_msg"], "agent_error": None}
+            details["failing_tests" if failed else "passing_tests"].append(shown | {"log": test["log"]})
     content: dict[str, Any] = {
         category: {level: _counts(*levels[level]) for level in _REPORTED} | {"logs": logs[category]}
         for category, levels in counted.items()
@@ -102,25 +99,19 @@ def _metadata(config: EvaluationRecord, timestamp: str) -> dict[str, Any]:
 def write_official(folder: Path, results: Sequence[EpisodeResult], config: EvaluationRecord) -> list[Path]:
     """Write the files into a run's folder. Returns the reports; the last one is for the official reporter."""
     timestamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    reports: list[Path] = []
-    samples: list[dict[str, Any]] = []
-    for sample in range(config.samples):
-        place = folder if config.samples == 1 else folder / f"sample_{sample + 1}"
-        raw = raw_result([result for result in results if result.sample == sample])
-        content = report(raw, config, timestamp=timestamp)
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "raw_result.json").write_text(json.dumps(raw) + "\n", encoding="utf-8")
-        (place / "report.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
-        reports.append(place / "report.json")
-        samples.append(content | {"sample_index": sample})
-    if config.samples > 1:
-        extra = {
-            "composite": True,
-            "n_samples": config.samples,
-            "k_threshold": 1,
-            "sample_prefixes": [f"sample_{sample + 1}" for sample in range(config.samples)],
-        }
+    several = config.samples > 1
+    names = [f"sample_{number + 1}" for number in range(config.samples)]
+    written: dict[Path, dict[str, Any]] = {}
+    for sample, name in enumerate(names):
+        place = folder / name if several else folder
+        written[place / "raw_result.json"] = raw = raw_result([one for one in results if one.sample == sample])
+        written[place / "report.json"] = report(raw, config, timestamp=timestamp)
+    if several:
+        extra = {"composite": True, "n_samples": config.samples, "k_threshold": 1, "sample_prefixes": names}
+        samples = [written[folder / name / "report.json"] | {"sample_index": at} for at, name in enumerate(names)]
         composite = {"metadata": _metadata(config, timestamp) | extra, "samples": samples}
-        reports.append(folder / "composite_report.json")
-        reports[-1].write_text(json.dumps(composite) + "\n", encoding="utf-8")
-    return reports
+        written[folder / "composite_report.json"] = composite
+    for path, content in written.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    return [path for path in written if path.name != "raw_result.json"]

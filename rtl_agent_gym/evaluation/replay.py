@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,17 +18,18 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from ..episodes.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
-from ..episodes.recording import submission_record
+from ..episodes.recording import command_record
 from ..episodes.submissions import COMMAND
 from ..errors import TranscriptError, UsageError
 from ..policies import Completion
 from ..problems import Problem
-from ..renderers import Renderer
-from ..sandboxes import CommandResult, Sandbox, SandboxProvider
+from ..renderers import Renderer, get_renderer
+from ..sandboxes import Sandbox, SandboxProvider
 from ..scoring import RewardWeights
-from ..scoring.score import Score
 from ..transcripts import CommandRecord, Transcript, TurnRecord
 from .volatile import mask_volatile
+
+Data = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ async def replay(
     *,
     provider: SandboxProvider,
     grader: Grader,
-    renderer: Renderer,
+    renderer: Renderer | None = None,
 ) -> Replay:
     """Run a recorded episode again and compare, up to the first difference.
 
@@ -97,22 +98,28 @@ async def replay(
         problem: The recorded episode's problem.
         provider: Creates the fresh sandbox.
         grader: Scores the files, like the recorded run's grader.
-        renderer: The recorded dialect; it needs no vocabulary.
+        renderer: The recorded dialect; it needs no vocabulary. None for the built-in one that the record names.
 
     Raises:
-        UsageError: The transcript is of another problem.
+        UsageError: The transcript is of another problem, or names no built-in dialect.
         SandboxError: The machine failed.
     """
     async with _started(transcript, problem, provider, grader, renderer) as (episode, report):
-        rewards = _rewards_compare(report, transcript, grader)
+        recorded = transcript.score
+        ignored = {"seconds", "cached", "retries"}
+        if recorded is not None and (why := _other_weights(transcript, grader)) is not None:
+            report.notes.append(f"the recorded rewards were computed with {why}, so rewards are not compared")
+            ignored.add("reward")
         for record in transcript.turns:
             if episode.over:
-                report.divergence = _ended_early(record.turn, episode.turns[-1])
+                last = episode.turns[-1]
+                now = f"the episode is over after turn {last.number}: {last.stop_reason}"
+                report.divergence = Divergence(record.turn, "length", _diff(f"turn {record.turn} follows", now))
             else:
                 await _step(episode, record, report)
             if report.divergence is not None:
                 return report
-        if (recorded := transcript.score) is None:
+        if recorded is None:
             return report
         score = episode.turns[-1].score if episode.turns else None
         if score is None:
@@ -120,7 +127,10 @@ async def replay(
             stop = transcript.end.stop_reason if transcript.end is not None else "max_tokens"
             score = await episode.finish(stop if stop in get_args(StopReason) else "max_tokens")  # type: ignore[arg-type]
         report.score_compared = True
-        report.divergence = compare_scores(recorded.score, score, rewards=rewards)
+        scores = _comparable(recorded.score, score.model_dump(mode="json"), ignored)
+        before, after = (mask_volatile(_pretty(one)) for one in scores)
+        if before != after:
+            report.divergence = Divergence(None, "score", _diff(before, after))
         return report
 
 
@@ -132,7 +142,7 @@ async def replayed_to(
     *,
     provider: SandboxProvider,
     grader: Grader,
-    renderer: Renderer,
+    renderer: Renderer | None = None,
 ) -> AsyncIterator[tuple[Replay, Sandbox]]:
     """Replay up to a turn; gives the comparison so far and the sandbox in that state. See `replay`.
 
@@ -143,50 +153,52 @@ async def replayed_to(
         UsageError: The record has no such turn, or is of a single-turn episode.
     """
     if _rules(transcript, problem).workspace == "answer":
-        raise UsageError(f"{transcript.path} is a single-turn episode, which has no shell to hand over")
+        raise UsageError(f"{transcript.path} is a single-turn episode, which has no shell to open")
     last = len(transcript.turns)
     if not 1 <= turn <= last + 1:
         raise UsageError(f"--to-turn {turn}: {transcript.path} has {last} turns; give 1 to {last + 1}")
     async with _started(transcript, problem, provider, grader, renderer) as (episode, report):
-        sandbox = episode.sandbox
+        rules, sandbox = episode.config, episode.sandbox
         for record in transcript.turns[: turn - 1]:
             if episode.over:
                 break
-            if record is transcript.turns[-1] and transcript.end is not None:
-                # The last turn would end the episode and grade the files; here only its commands are needed.
-                await _run_commands(sandbox, record, episode.config)
-                break
-            await _step(episode, record, report)
+            if record is not transcript.turns[-1] or transcript.end is None:
+                await _step(episode, record, report)
+                continue
+            # The last turn would end the episode and grade the files; here only its commands are needed.
+            for command in record.commands:
+                if rules.harness_feedback and command.command.strip() == COMMAND:
+                    continue  # a submission leaves nothing in the sandbox
+                await sandbox.run(command.command, timeout=rules.command_timeout, max_output=rules.max_output)
         yield report, sandbox
 
 
 @asynccontextmanager
 async def _started(
-    transcript: Transcript, problem: Problem, provider: SandboxProvider, grader: Grader, renderer: Renderer
+    transcript: Transcript, problem: Problem, provider: SandboxProvider, grader: Grader, renderer: Renderer | None
 ) -> AsyncIterator[tuple[Episode, Replay]]:
     """A started episode with the recorded rules, prompt and seed; the report notes conditions that differ."""
     header, end, rules = transcript.header, transcript.end, _rules(transcript, problem)
+    renderer = renderer or get_renderer(header.renderer)
     report = Replay(transcript.path, problem.id, len(transcript.turns))
+    note = report.notes.append
     if problem.digest != header.problem_digest:
-        report.notes.append(
+        note(
             f"problem {problem.id} has changed since the recording: its texts, files or hidden tests are not the same, "
             "so answers and score may differ"
         )
     if end is None:
-        report.notes.append(
-            f"the file was cut off after turn {len(transcript.turns)}, for example by a crash; the rest is compared"
-        )
+        note(f"the file was cut off after turn {len(transcript.turns)}, for example by a crash; the rest is compared")
     elif end.error:
-        report.notes.append(f"the recorded episode ended with a machine fault and has no score: {end.error}")
+        note(f"the recorded episode ended with a machine fault and has no score: {end.error}")
     async with Episode(
         problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=header.seed
     ) as episode:
         await episode.start()
-        recorded, now = header.image_digest, ""
-        if rules.workspace == "shell":
-            now = getattr(episode.sandbox, "image_id", "")
+        recorded = header.image_digest
+        now = getattr(episode.sandbox, "image_id", "") if rules.workspace == "shell" else ""
         if recorded and now and recorded != now:
-            report.notes.append(
+            note(
                 f"recorded on image {recorded[:19]}, replayed on {now[:19]}: tools of other versions may answer "
                 "differently"
             )
@@ -204,14 +216,12 @@ def _rules(transcript: Transcript, problem: Problem) -> EpisodeConfig:
         raise TranscriptError(f"{transcript.path}:1: the recorded rules cannot be used: {error}") from error
 
 
-def _rewards_compare(report: Replay, transcript: Transcript, grader: Grader) -> bool:
-    """Whether the grader uses the recorded weights. If not, or if they are unknown, the report gets a note."""
+def _other_weights(transcript: Transcript, grader: Grader) -> str | None:
+    """How the recorded reward weights differ from the grader's; None if they are equal."""
     recorded = recorded_weights(transcript)
-    if transcript.score is None or (recorded is not None and recorded == getattr(grader, "weights", recorded)):
-        return True
-    why = "other weights" if recorded is not None else "weights that were not recorded"
-    report.notes.append(f"the recorded rewards were computed with {why}, so rewards are not compared")
-    return False
+    if recorded is None:
+        return "weights that were not recorded"
+    return "other weights" if recorded != getattr(grader, "weights", recorded) else None
 
 
 async def _step(episode: Episode, record: TurnRecord, report: Replay) -> None:
@@ -221,80 +231,41 @@ async def _step(episode: Episode, record: TurnRecord, report: Replay) -> None:
     report.divergence = report.divergence or compare_turn(record, turn)
 
 
-async def _run_commands(sandbox: Sandbox, record: TurnRecord, rules: EpisodeConfig) -> None:
-    for command in record.commands:
-        if command.command.strip() == COMMAND and rules.harness_feedback:
-            continue  # a submission leaves nothing in the sandbox
-        await sandbox.run(command.command, timeout=rules.command_timeout, max_output=rules.max_output)
-
-
 def compare_turn(record: TurnRecord, turn: Turn) -> Divergence | None:
     """The first difference between a turn and its record."""
-    before, after = mask_volatile(record.observation), mask_volatile(turn.observation)
-    views = {
-        "reading": (
-            _pretty({"action": record.action, "commands": [command.command for command in record.commands]}),
-            _pretty({"action": turn.action.kind, "commands": list(turn.action.commands)}),
-        ),
-        "exit": (
-            _pretty([_end(command, command.truncated_output) for command in record.commands]),
-            _pretty([_end(result, result.truncated) for result in turn.results]),
-        ),
-        "submission": _submissions(record, turn),
-        "observation": (before, after),
-    }
-    for what, (was, now) in views.items():
+    ran = zip(turn.action.commands, turn.results, turn.outputs, strict=True)
+    before = _views(record.action, record.commands)
+    after = _views(turn.action.kind, [command_record(*one) for one in ran])
+    for one, other in zip(before["submission"], after["submission"], strict=False):
+        one["score"], other["score"] = _comparable(one["score"], other["score"], {"seconds", "cached", "retries"})
+    read, reads = mask_volatile(record.observation), mask_volatile(turn.observation)
+    for what in before:
+        was, now = _pretty(before[what]), _pretty(after[what])
+        if what == "submission":
+            was, now = mask_volatile(was), mask_volatile(now)
         if was != now:
-            shown = _diff(f"{was}\n{before}", f"{now}\n{after}") if what == "exit" else _diff(was, now)
+            shown = _diff(f"{was}\n{read}", f"{now}\n{reads}") if what == "exit" else _diff(was, now)
             return Divergence(record.turn, what, shown)
-    return None
+    return Divergence(record.turn, "observation", _diff(read, reads)) if read != reads else None
 
 
-def _end(command: CommandRecord | CommandResult, truncated: bool) -> dict[str, Any]:
-    """How a command ended."""
+def _views(action: str, commands: Sequence[CommandRecord]) -> dict[str, Any]:
+    """What is compared of a turn besides the observation, in this order."""
+    ends = {"exit_code", "timed_out", "truncated_output", "restarted"}
     return {
-        "exit_code": command.exit_code,
-        "timed_out": command.timed_out,
-        "truncated_output": truncated,
-        "restarted": command.restarted,
+        "reading": {"action": action, "commands": [command.command for command in commands]},
+        "exit": [command.model_dump(include=ends) for command in commands],
+        "submission": [command.submission.model_dump(mode="json") for command in commands if command.submission],
     }
 
 
-def _submissions(record: TurnRecord, turn: Turn) -> tuple[str, str]:
-    """The submissions of a turn: recorded, and now."""
-    was = [command.submission for command in record.commands if command.submission is not None]
-    now = [submission_record(submission) for submission in turn.submissions]
-    before, after = ([submission.model_dump(mode="json") for submission in found] for found in (was, now))
-    for one, other in zip(before, after, strict=False):
-        one["score"], other["score"] = _comparable(one["score"], other["score"])
-    return mask_volatile(_pretty(before)), mask_volatile(_pretty(after))
-
-
-def compare_scores(recorded: dict[str, Any], score: Score, *, rewards: bool = True) -> Divergence | None:
-    """The difference of two scores, without times and retries, and without rewards if `rewards` is false."""
-    was, now = _comparable(recorded, score.model_dump(mode="json"))
-    if not rewards:
-        for score_fields in (was, now):
-            score_fields.pop("reward", None)
-    before, after = mask_volatile(_pretty(was)), mask_volatile(_pretty(now))
-    return Divergence(None, "score", _diff(before, after)) if before != after else None
-
-
-def _comparable(was: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields of two scores that can be compared."""
-    ignored = {"seconds", "cached", "retries"}
-    # Fields that only one of two versions measures are skipped.
+def _comparable(was: Data, now: Data, ignored: set[str]) -> tuple[Data, Data]:
+    """The fields that both scores have (versions measure different ones), without the ignored."""
     both = [name for name in was if name not in ignored and name in now]
     return {name: was[name] for name in both}, {name: now[name] for name in both}
 
 
-def _ended_early(number: int, last: Turn) -> Divergence:
-    was = f"turn {number} follows"
-    now = f"the episode is over after turn {last.number}: {last.stop_reason}"
-    return Divergence(number, "length", _diff(was, now))
-
-
-def _pretty(value: Any) -> str:
+def _pretty(value: object) -> str:
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
 
 

@@ -10,6 +10,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from ..visible import plural
+
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 
@@ -25,6 +27,9 @@ class Estimate:
     """Its upper end."""
     problems: int
     """Number of problems."""
+
+    def __str__(self) -> str:
+        return f"{self.value:.1%} ({self.low:.1%} – {self.high:.1%})"
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
@@ -53,6 +58,13 @@ class Paired:
     p_value: float
     """Probability of at least this difference if both runs were equally good on each problem."""
     problems: int
+
+    def __str__(self) -> str:
+        shared = plural(self.problems, "shared problem")
+        return (
+            f"{100 * self.difference:+.1f} points of pass rate over {shared} (95 % interval {100 * self.low:+.1f} to "
+            f"{100 * self.high:+.1f}; paired permutation test: p = {self.p_value:.3g})"
+        )
 
 
 def wilson(passed: float, total: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from ..errors import ModelError, UsageError
 from ..problems import Problem
@@ -36,16 +36,16 @@ _log = logging.getLogger(__name__)
 _backoff = wait_random_exponential(multiplier=0.5, max=MAX_WAIT)
 
 
-class _Busy(Exception):
-    """The request may succeed later."""
+class _Failed(Exception):
+    """A request was not answered."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.words)
         self.failure = failure
 
 
-class _Overflow(Exception):
-    """The conversation does not fit into the model's context."""
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, _Failed) and error.failure.kind == "busy"
 
 
 def _litellm() -> Any:
@@ -101,7 +101,6 @@ class ChatPolicy:
         return model
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ChatPlayer:
-        """A player for one episode."""
         return ChatPlayer(self, renderer, seed)
 
     async def close(self) -> None:
@@ -118,29 +117,24 @@ class ChatPolicy:
             ModelError: The service stays busy or unreachable, or refuses this conversation.
             UsageError: The service will never answer: wrong key, unknown model, or it refuses the first request.
         """
-        attempts = self.options.attempts
+        attempts, max_tokens = self.options.attempts, self.options.max_tokens
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_Busy),
+            retry=retry_if_exception(_is_busy),
             stop=stop_after_attempt(attempts),
             wait=_wait,
             before_sleep=self._warn,
             reraise=True,
         )
         try:
-            async for attempt in retrying:
-                with attempt:
-                    response = await self._send(messages, seed, self.options.max_tokens)
-                    self._has_answered = True
-                    return response
-        except _Overflow as error:
+            response: Any = await retrying(self._send, messages, seed, max_tokens)
+        except _Failed as error:
+            if error.failure.kind != "overflow":
+                raise self._translated(error.failure, attempts) from error
             if not self._has_answered:
-                await self._check_max_tokens(messages, seed, str(error))
+                await self._check_max_tokens(messages, seed, error.failure.words)
             return None
-        except _Busy as error:
-            raise ModelError(
-                f"{self.name} did not answer in {attempts} tries: {error.failure.words}", retries=attempts - 1
-            ) from error
-        raise AssertionError("unreachable")
+        self._has_answered = True
+        return response
 
     async def _send(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> Any:
         import openai  # installed with litellm, whose exceptions are subclasses of openai's
@@ -158,22 +152,19 @@ class ChatPolicy:
                 )
                 self._left_out |= named
                 return await self._send(messages, seed, max_tokens)
-            raise self._translated(failure) from error
+            raise _Failed(failure) from error
         if not getattr(response, "choices", None):
-            raise _Busy(Failure("busy", "the response has no choices"))
+            raise _Failed(Failure("busy", "the response has no choices"))
         return response
 
-    def _translated(self, failure: Failure) -> Exception:
+    def _translated(self, failure: Failure, attempts: int) -> ModelError | UsageError:
         if failure.kind == "busy":
-            return _Busy(failure)
-        if failure.kind == "overflow":
-            return _Overflow(failure.words)
+            tries = f" in {attempts} tries" if attempts > 1 else ""
+            return ModelError(f"{self.name} did not answer{tries}: {failure.words}", retries=attempts - 1)
         message = f"{self.name} refused the request: {failure.words}"
-        if failure.kind == "never":
-            return UsageError(message)
         # If nothing was answered before, the request itself is wrong; later, only this conversation.
-        first = failure.kind == "refused" and not self._has_answered
-        return UsageError(message) if first else ModelError(message)
+        wrong = failure.kind == "never" or (failure.kind == "refused" and not self._has_answered)
+        return UsageError(message) if wrong else ModelError(message)
 
     async def _check_max_tokens(self, messages: Sequence[dict[str, Any]], seed: int | None, words: str) -> None:
         """Raise `UsageError` if the prompt fits, but not together with ``max_tokens`` of answer."""
@@ -182,17 +173,17 @@ class ChatPolicy:
             return
         try:
             await self._send(messages, seed, PROBE_TOKENS)
-        except _Overflow:
-            return
-        except _Busy as error:
-            raise ModelError(f"{self.name} did not answer: {error.failure.words}") from error
+        except _Failed as error:
+            if error.failure.kind == "overflow":
+                return
+            raise self._translated(error.failure, attempts=1) from error
         raise UsageError(
             f"{self.name}: the prompt and an answer of --max-tokens {max_tokens} do not both fit into the model's "
             f"context; choose a smaller value ({words})"
         )
 
     def _warn(self, state: RetryCallState) -> None:
-        """Log a retry. One warning stands for all conversations that wait at the same time."""
+        """Log a retry. Conversations that wait at the same time share one warning."""
         now = time.monotonic()
         if now - self._last_warning < QUIET:
             self._unreported += 1
@@ -243,12 +234,10 @@ class ChatPlayer:
         self._calls: tuple[ToolCall, ...] = ()
 
     def opened(self, system: str, user: str) -> None:
-        """The episode begins."""
         self._history = [{"role": "system", "content": system}] if system else []
         self._history.append({"role": "user", "content": user})
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
-        """Record the reply to the last completion."""
         replies = list(outputs) if action.kind == "command" else with_notes([action.correction or ""], action.notes)
         if self._calls:
             self._history += _tool_messages(self._calls, replies)
@@ -256,7 +245,6 @@ class ChatPlayer:
             self._history.append({"role": "user", "content": "\n".join(replies)})
 
     async def act(self, messages: Sequence[Message]) -> Completion | None:
-        """Request the next turn."""
         native = self._policy.options.tools
         response = await self._policy.request(self._history if native else messages, self._seed)
         if response is None:
@@ -307,6 +295,6 @@ def _tool_messages(calls: Sequence[ToolCall], outputs: Sequence[str]) -> list[di
 def _wait(state: RetryCallState) -> float:
     """Seconds to wait: what the service requests, otherwise exponential backoff."""
     error = state.outcome.exception() if state.outcome is not None else None
-    if isinstance(error, _Busy) and error.failure.retry_after is not None:
+    if isinstance(error, _Failed) and error.failure.retry_after is not None:
         return min(error.failure.retry_after, MAX_REQUESTED_WAIT)
     return _backoff(state)

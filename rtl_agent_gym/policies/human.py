@@ -7,11 +7,10 @@ import contextlib
 import subprocess
 import sys
 import termios
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
+from ..engines.threads import in_thread
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Message, Renderer
@@ -40,7 +39,6 @@ class HumanPolicy:
         self._read = read
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HumanPlayer:
-        """A player for one episode."""
         if isinstance(renderer, ToollessRenderer):
             raise UsageError("the human policy works in a shell, and a single-turn episode has none")
         if self._read is None and not sys.stdin.isatty():
@@ -55,8 +53,13 @@ class HumanPlayer:
         self._renderer, self._read = renderer, read
 
     async def act(self, messages: Sequence[Message]) -> Completion:
-        """Read the next command."""
-        command = await _in_daemon_thread(self._command)
+        """Read the next command. Ctrl-C ends the wait at once, though the thread that reads cannot be stopped."""
+        before = _terminal_mode()
+        try:
+            command = await in_thread(self._command)
+        except asyncio.CancelledError:
+            _set_terminal_mode(before)  # line editing may have disabled the echo
+            raise
         if command is None:
             return Completion(write_turn(self._renderer, "Done."))
         return Completion(write_turn(self._renderer, "", [command]))
@@ -74,29 +77,6 @@ class HumanPlayer:
                 lines = []
             elif is_complete("\n".join(lines)):
                 return "\n".join(lines)
-
-
-async def _in_daemon_thread(read: Callable[[], str | None]) -> str | None:
-    """Run `read` in a daemon thread. Ctrl-C ends the waiting at once, though the thread itself cannot be stopped.
-
-    The process would not exit before a thread of the executor ends, which is when the user presses Enter.
-    """
-    done: Future[str | None] = Future()
-    done.set_running_or_notify_cancel()  # so that a late result is no error
-
-    def work() -> None:
-        try:
-            done.set_result(read())
-        except Exception as error:  # re-raised by the await below
-            done.set_exception(error)
-
-    before = _terminal_mode()
-    threading.Thread(target=work, name="terminal", daemon=True).start()
-    try:
-        return await asyncio.wrap_future(done)
-    except asyncio.CancelledError:
-        _set_terminal_mode(before)  # line editing may have disabled the echo
-        raise
 
 
 def _terminal_mode() -> list[Any] | None:

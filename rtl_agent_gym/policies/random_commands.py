@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 from ..problems import Problem
-from ..renderers import Message, Renderer
+from ..renderers import Renderer
 from .golden import heredoc
 from .protocol import Completion
-from .scripted import write_turn
+from .scripted import ScriptedPlayer, write_turn
 
 COMMANDS = (
     "ls -la rtl verif docs",
@@ -59,30 +58,23 @@ class RandomPolicy:
     def __init__(self, turns: int = 8) -> None:
         self.turns = turns
 
-    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> RandomPlayer:
-        """A player for one episode."""
-        return RandomPlayer(problem, renderer, random.Random(seed), self.turns)
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
+        """A player for one episode, which ignores the shell's output."""
+        draw = random.Random(seed)
+        turns = [_turn(problem, renderer, draw) for _ in range(self.turns)]
+        return ScriptedPlayer([*turns, Completion(write_turn(renderer, "Enough."))])
 
 
-class RandomPlayer:
-    """Plays one episode."""
+def _turn(problem: Problem, renderer: Renderer, draw: random.Random) -> Completion:
+    if draw.random() < 0.1:
+        return Completion('<tool_call>\n{"name": "execute_bash", "arguments": {')
+    commands = [_command(problem, draw) for _ in range(draw.choice((1, 1, 1, 2, 3)))]
+    return Completion(write_turn(renderer, "", commands))
 
-    def __init__(self, problem: Problem, renderer: Renderer, draw: random.Random, turns: int) -> None:
-        self._problem, self._renderer, self._draw, self._left = problem, renderer, draw, turns
 
-    async def act(self, messages: Sequence[Message]) -> Completion:
-        """The next turn, which does not depend on the shell's output."""
-        self._left -= 1
-        if self._left < 0:
-            return Completion(write_turn(self._renderer, "Enough."))
-        if self._draw.random() < 0.1:
-            return Completion('<tool_call>\n{"name": "execute_bash", "arguments": {')
-        commands = [self._command() for _ in range(self._draw.choice((1, 1, 1, 2, 3)))]
-        return Completion(write_turn(self._renderer, "", commands))
-
-    def _command(self) -> str:
-        if self._draw.random() < 0.2:
-            body = self._draw.choice(("a", "~a", "a &", "1'b0"))
-            target = self._draw.choice((*self._problem.targets, "rtl/scratch.sv"))
-            return heredoc(target, _MODULE.format(number=self._draw.randrange(10), body=body))
-        return self._draw.choice(COMMANDS)
+def _command(problem: Problem, draw: random.Random) -> str:
+    if draw.random() < 0.2:
+        body = draw.choice(("a", "~a", "a &", "1'b0"))
+        target = draw.choice((*problem.targets, "rtl/scratch.sv"))
+        return heredoc(target, _MODULE.format(number=draw.randrange(10), body=body))
+    return draw.choice(COMMANDS)

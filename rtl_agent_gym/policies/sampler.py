@@ -76,12 +76,10 @@ class TokenSamplerPolicy:
         return response.sequences[0]
 
     async def close(self) -> None:
-        """Release what the sampler owns."""
         if self._end is not None:
             await asyncio.to_thread(self._end)
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> TokenSamplerPlayer:
-        """A player for one episode."""
         if not renderer.stop or isinstance(renderer.stop[0], str):
             raise UsageError(
                 f"{self.name} samples tokens, but the renderer {renderer.name} was created without a vocabulary: "
@@ -101,11 +99,9 @@ class TokenSamplerPlayer:
         self._sampled: list[int] = []
 
     def opened(self, system: str, user: str) -> None:
-        """The episode begins."""
         self.transcript = TokenTranscript(self._renderer.initial_ids(system, user))
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
-        """Append the reply to the last completion."""
         if self.transcript is None:
             raise UsageError("answered before the episode was opened")
         if action.kind == "malformed":

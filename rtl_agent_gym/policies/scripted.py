@@ -62,7 +62,6 @@ class ScriptedPolicy:
             self.turns = _read_script(self.path)
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
-        """A player for one episode."""
         completions = [Completion(turn.text(renderer), native=turn.native) for turn in self.turns]
         return ScriptedPlayer([*completions, Completion(write_turn(renderer, "Done."))])
 

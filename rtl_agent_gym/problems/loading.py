@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.categories import parse_category, parse_difficulty
 from rtl_agent_gym.problems.families.source import PREFIX, generate
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.near import near_matches
-from rtl_agent_gym.problems.reading import parse_line, read_lines
-from rtl_agent_gym.problems.rows import Place, problem_from_row
+from rtl_agent_gym.problems.reading import Place, read_rows
+from rtl_agent_gym.problems.rows import problem_from_row
 from rtl_agent_gym.problems.sources import find_files
 
 _T = TypeVar("_T", int | str, str)
@@ -47,10 +47,8 @@ def load_problems(
     Example:
         >>> [problem.id for problem in load_problems("bundled", categories=["cid003"], difficulties="easy")]
     """
-    wanted_categories = None if categories is None else {parse_category(value) for value in _several(categories)}
-    wanted_difficulties = (
-        None if difficulties is None else {parse_difficulty(value) for value in _several(difficulties)}
-    )
+    wanted_categories = None if categories is None else set(map(parse_category, _several(categories)))
+    wanted_difficulties = None if difficulties is None else set(map(parse_difficulty, _several(difficulties)))
     problems = []
     for item in scan_problems(source):
         if isinstance(item, ProblemError):
@@ -98,21 +96,24 @@ def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
         return
     source_files = find_files(source)
     empty = True
-    for file in source_files:
+    for path, label in source_files:
         try:
-            for line in read_lines(file.path, file.label):
+            for place, row in read_rows(path, label):
                 empty = False
-                place = Place(file.label, line.number)
-                try:
-                    yield problem_from_row(parse_line(line, file.label), place), place
-                except ProblemError as error:
-                    yield error, place
+                yield row if isinstance(row, ProblemError) else _read(row, place), place
         except ProblemError as error:
             empty = False
-            yield error, Place(file.label)
+            yield error, Place(label)
     if empty:
-        place = Place(source_files[0].label)
-        yield ProblemError("the source contains no problem", source=place.source), place
+        place = Place(source_files[0][1])
+        yield place.error("the source contains no problem"), place
+
+
+def _read(row: dict[str, Any], place: Place) -> Problem | ProblemError:
+    try:
+        return problem_from_row(row, place)
+    except ProblemError as error:
+        return error
 
 
 def _given(problems: Sequence[Problem]) -> Iterator[_Located]:
@@ -131,13 +132,8 @@ def _unique(items: Iterator[_Located]) -> Iterator[Problem | ProblemError]:
     for item, place in items:
         if isinstance(item, Problem):
             if item.id in seen:
-                yield ProblemError(
-                    f"the id is repeated, here and at {seen[item.id]}; ids are unique in a source",
-                    source=place.source,
-                    line=place.line,
-                    field="id",
-                    problem_id=item.id,
-                )
+                message = f"the id is repeated, here and at {seen[item.id]}; ids are unique in a source"
+                yield place.error(message, field="id", problem_id=item.id)
                 continue
             seen[item.id] = place
         yield item

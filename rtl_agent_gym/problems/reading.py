@@ -1,4 +1,4 @@
-"""Lines of a JSON Lines file, plain or gzipped, with their positions."""
+"""Rows of a JSON Lines file, plain or gzipped, with their positions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 
@@ -18,19 +17,22 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True)
-class RawLine:
-    """A non-blank line."""
+class Place(NamedTuple):
+    """Where a problem is from, for messages."""
 
-    number: int
-    """1-based."""
-    offset: int
-    """Bytes before the line in the (uncompressed) file."""
-    data: bytes
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+    def error(self, message: str, **named: str | None) -> ProblemError:
+        """An error at this place; `named` is its field and its problem's id."""
+        return ProblemError(message, source=self.source, line=self.line, **named)
 
 
-def read_lines(path: Path, label: str) -> Iterator[RawLine]:
-    """The non-blank lines of a file.
+def read_rows(path: Path, label: str) -> Iterator[tuple[Place, dict[str, Any] | ProblemError]]:
+    """For each line that is not blank, its JSON object, or the error if there is none.
 
     Args:
         path: The file. Gzip is detected by content, not by name.
@@ -43,16 +45,15 @@ def read_lines(path: Path, label: str) -> Iterator[RawLine]:
     number, offset = 0, 0
     try:
         with _open(path, label) as stream:
-            for data in stream:
-                number += 1
+            for number, line in enumerate(stream, 1):
+                data = line.removeprefix(_BOM) if number == 1 else line
                 if data.strip():
-                    bom = len(_BOM) if number == 1 and data.startswith(_BOM) else 0
-                    yield RawLine(number, offset + bom, data[bom:])
-                offset += len(data)
+                    place = Place(label, number)
+                    yield place, _parse(data, offset + len(line) - len(data), place)
+                offset += len(line)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ProblemError(
-            f"damaged gzip data after line {number}: {error}; fetch the file again", source=label, line=number or None
-        ) from error
+        message = f"damaged gzip data after line {number}: {error}; fetch the file again"
+        raise Place(label, number or None).error(message) from error
     except OSError as error:
         raise UsageError(f"{label}: cannot be read: {error.strerror or error}") from error
 
@@ -60,63 +61,39 @@ def read_lines(path: Path, label: str) -> Iterator[RawLine]:
 def _open(path: Path, label: str) -> IO[bytes]:
     stream = path.open("rb")
     magic = stream.peek(2)[:2]
-    if magic == _GZIP_MAGIC:
-        stream.close()
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    if path.suffix == ".gz":
-        stream.close()
-        raise ProblemError(
-            "expected gzip data because of the file's name; rename the file or compress it again", source=label
-        )
-    return stream
+    if magic != _GZIP_MAGIC and path.suffix != ".gz":
+        return stream
+    stream.close()
+    if magic != _GZIP_MAGIC:
+        raise Place(label).error("expected gzip data because of the file's name; rename the file or compress it again")
+    return cast(IO[bytes], gzip.open(path, "rb"))
 
 
-def parse_line(line: RawLine, label: str) -> dict[str, Any]:
-    """The JSON object on a line.
-
-    Raises:
-        ProblemError: The line is not UTF-8, JSON or an object, or an object repeats a key.
-    """
+def _parse(data: bytes, offset: int, place: Place) -> dict[str, Any] | ProblemError:
     try:
-        row = json.loads(line.data.decode(), object_pairs_hook=_object)
+        row = json.loads(data.decode(), object_pairs_hook=_object)
+    except UnicodeDecodeError as error:
+        at = f"byte {offset + error.start} of the file (byte {error.start} of the line)"
+        return place.error(f"not UTF-8: {error.reason} at {at}")
+    except json.JSONDecodeError as error:
+        return place.error(f"not JSON: {error.msg} at character {error.pos + 1}")
+    except ProblemError as error:  # a repeated key
+        return place.error(error.message)
     except (ValueError, RecursionError) as error:
-        raise ProblemError(_json_fault(error, line), source=label, line=line.number) from error
-    if not isinstance(row, dict):
-        raise ProblemError(f"expected a JSON object, got {json_kind(row)}", source=label, line=line.number)
-    return row
-
-
-def _json_fault(error: Exception, line: RawLine) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        place = f"byte {line.offset + error.start} of the file (byte {error.start} of the line)"
-        return f"not UTF-8: {error.reason} at {place}"
-    if isinstance(error, _RepeatedKey):
-        return f"the key {error.args[0]!r} is repeated in one object"
-    if isinstance(error, json.JSONDecodeError):
-        return f"not JSON: {error.msg} at character {error.pos + 1}"
-    return f"not JSON that can be read: {error}"
+        return place.error(f"not JSON that can be read: {error}")
+    return row if isinstance(row, dict) else place.error(f"expected a JSON object, got {json_kind(row)}")
 
 
 def json_kind(value: object) -> str:
     """The JSON type of a value, with an article."""
-    names = {
-        dict: "an object",
-        list: "an array",
-        str: "a string",
-        bool: "a boolean",
-        int: "a number",
-        float: "a number",
-    }
-    return "null" if value is None else names.get(type(value), type(value).__name__)
-
-
-class _RepeatedKey(ValueError):
-    pass
+    kinds = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
-        raise _RepeatedKey(next(name for name in names if names.count(name) > 1))
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ProblemError(f"the key {repeated!r} is repeated in one object")
     return row

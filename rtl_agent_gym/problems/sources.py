@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
 from pathlib import Path
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.problems import hub
+from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.bundled import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.near import near_matches
 from rtl_agent_gym.problems.reading import SUFFIXES
@@ -15,18 +14,20 @@ from rtl_agent_gym.problems.reading import SUFFIXES
 BUNDLED = "bundled"
 """The source that is part of the package."""
 
+_HUB_SOURCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<file>[^:]+))?", re.ASCII)
+"""``owner/name``, or ``owner/name:file.jsonl``."""
 
-@dataclass(frozen=True)
-class SourceFile:
-    """One file of a source."""
+_DEFAULT_FILES = {
+    "nvidia/cvdp-benchmark-dataset": (
+        "cvdp_v1.1.0_agentic_code_generation_no_commercial.jsonl",
+        "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl",
+    )
+}
+"""The files that a data set's bare name refers to; the first available one is used."""
 
-    path: Path
-    label: str
-    """The file's name in messages."""
 
-
-def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
-    """The files of a source.
+def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
+    """The files of a source, each with its name for messages.
 
     Raises:
         UsageError: There is no such source.
@@ -34,17 +35,17 @@ def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
     """
     name = os.fspath(source)
     if name == BUNDLED:
-        return [SourceFile(BUNDLED_PROBLEMS, "bundled/problems.jsonl")]
+        return [(BUNDLED_PROBLEMS, "bundled/problems.jsonl")]
     path = Path(name).expanduser()
     if path.is_dir():
         return _in_folder(path)
     if path.exists():
-        return [SourceFile(path, str(path))]
-    if isinstance(source, str) and hub.HUB_SOURCE.fullmatch(name) and not _looks_like_path(name):
-        copy = hub.download(name)
-        return [SourceFile(copy, f"{name.partition(':')[0]}:{copy.name}")]
+        return [(path, str(path))]
     if _looks_like_path(name) or not isinstance(source, str):
         raise UsageError(f"there is no file or folder {path}{_sibling(path)}")
+    if match := _HUB_SOURCE.fullmatch(name):
+        copy = _download(match["repo"], match["file"])
+        return [(copy, f"{match['repo']}:{copy.name}")]
     raise UsageError(
         f"unknown source of problems {name!r}; expected {BUNDLED!r}, the path of a .jsonl file or of a folder of them, "
         f"family:NAME, or a data set such as nvidia/cvdp-benchmark-dataset ({near_matches(name, [BUNDLED])})"
@@ -64,8 +65,66 @@ def _sibling(path: Path) -> str:
     return f"; {near_matches(path.name, names)}" if names else ""
 
 
-def _in_folder(path: Path) -> list[SourceFile]:
+def _in_folder(path: Path) -> list[tuple[Path, str]]:
     found = sorted(entry for entry in path.iterdir() if entry.name.endswith(SUFFIXES) and entry.is_file())
     if not found:
         raise UsageError(f"the folder {path} contains no file that ends in {' or '.join(SUFFIXES)}")
-    return [SourceFile(entry, str(entry)) for entry in found]
+    return [(entry, str(entry)) for entry in found]
+
+
+def _download(repo: str, file: str | None) -> Path:
+    """The local copy of a data set's file, downloaded if it is not in the cache.
+
+    Raises:
+        UsageError: No file is named and none is known.
+        ProblemError: The client is not installed, or the file cannot be downloaded; the message says what to do.
+    """
+    names = (file,) if file else _DEFAULT_FILES.get(repo, ())
+    if not names:
+        raise UsageError(f"name the file of the data set {repo}: {repo}:FILE.jsonl")
+    faults: list[ProblemError] = []
+    cache_only = False
+    for name in names:
+        try:
+            return _fetch(repo, name, cache_only)
+        except ProblemError as error:
+            faults.append(error)
+            # After one connection failure only the cache is searched. (The client raises a FileNotFoundError for it.)
+            cache_only = isinstance(error.__cause__, FileNotFoundError)
+    raise faults[0]
+
+
+def _fetch(repo: str, name: str, cache_only: bool) -> Path:
+    source = f"{repo}:{name}"
+    try:
+        from huggingface_hub import errors, hf_hub_download
+    except ImportError as error:
+        raise ProblemError(
+            "the package huggingface_hub is not installed; install it (pip install 'rtl-agent-gym[hub]') "
+            "or give the path of a downloaded file",
+            source=source,
+        ) from error
+    try:
+        return Path(hf_hub_download(repo_id=repo, filename=name, repo_type="dataset", local_files_only=cache_only))
+    except (errors.HfHubHTTPError, errors.HFValidationError, errors.EntryNotFoundError, OSError) as error:
+        raise ProblemError(_fault(error, repo, name), source=source) from error
+
+
+def _fault(error: Exception, repo: str, name: str) -> str:
+    """Why a file was not downloaded, and what to do."""
+    from huggingface_hub import constants, errors
+
+    by_hand = (
+        f"`hf download --repo-type dataset {repo} {name}` on a machine with network access, then give the file's path"
+    )
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        why = "the client is in offline mode" if constants.HF_HUB_OFFLINE else "the Hugging Face Hub does not answer"
+        return f"{why} and the file is not in the local cache; {by_hand}"
+    if isinstance(error, errors.GatedRepoError):
+        return "the data set is gated; accept its terms on its page and log in with `hf auth login`"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"there is no data set {repo}, or it is private; check the name, or log in with `hf auth login`"
+    if isinstance(error, errors.EntryNotFoundError):
+        return f"the data set has no file {name}; see the files on its page and give {repo}:FILE.jsonl"
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return f"the download failed: {reason[0]}; try again, or {by_hand}"

@@ -51,18 +51,10 @@ def build_prompt(
     max_turns: int = 50,
     harness_feedback: int = 0,
 ) -> tuple[str, str]:
-    """The system and the user message for work in a shell.
+    """The system and the user message for work in a shell, with the rules of the episode (see `EpisodeConfig`).
 
-    The problem's own `Problem.system_message` is not used: it requests a patch in the last answer, while here the files
-    in the work folder are graded.
-
-    Args:
-        problem: What to solve.
-        renderer: The renderer's name, for the section on its dialect; empty leaves the section out.
-        command_timeout: Seconds that a command may take.
-        max_output: Characters of a command's output that are shown.
-        max_turns: Turns of the episode.
-        harness_feedback: How often the agent may submit; 0 leaves the command out.
+    An empty `renderer` leaves out the section on its dialect. The problem's own `Problem.system_message` is not used:
+    it requests a patch in the last answer, while here the files in the work folder are graded.
     """
     family = next((name for name in ("qwen3", "gpt_oss") if renderer.startswith(name)), None)
     system = _fill(

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers.gpt_oss import GPT_OSS_NAMES, GptOssRenderer
-from rtl_agent_gym.renderers.protocol import (
-    MAX_CALLS,
-    TOOL_NAME,
-    Action,
-    Message,
-    ModelTurn,
-    ToolCall,
-    with_notes,
-)
-from rtl_agent_gym.renderers.qwen import QWEN_NAMES, QwenRenderer
-from rtl_agent_gym.renderers.renderer import Renderer
+from ..errors import UsageError
+from .gpt_oss import GPT_OSS_NAMES, GptOssRenderer
+from .protocol import MAX_CALLS, TOOL_NAME, Action, Message, ModelTurn, ToolCall, with_notes
+from .qwen import QWEN_NAMES, QwenRenderer
+from .renderer import Renderer
 
 __all__ = [
     "MAX_CALLS",

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.calls import CallError, printable
-from rtl_agent_gym.renderers.protocol import (
-    MAX_CALLS,
-    MAX_CALLS_READ,
-    TOOL_ARGUMENT,
-    TOOL_NAME,
-    Action,
-    ModelTurn,
-    ToolCall,
-)
+from . import calls
+from .calls import CallError, printable
+from .protocol import MAX_CALLS, MAX_CALLS_READ, TOOL_ARGUMENT, TOOL_NAME, Action, ModelTurn, ToolCall
 
 BE_BRIEF = "Be briefer, and call the tool early."
 
@@ -55,7 +47,7 @@ class TurnRules:
 
     def silent(self, *, thought: bool) -> Action:
         """A turn with neither text nor calls."""
-        what = "held nothing but thinking" if thought else "was empty"
+        what = "contained nothing but thinking" if thought else "was empty"
         return self.malformed(f"Your reply {what}.", f"Call the tool, or {self.finish}.")
 
     def run(self, found: Sequence[Call], *, truncated: bool, unread: int = 0, notes: Sequence[str] = ()) -> Action:
@@ -85,7 +77,7 @@ class TurnRules:
             return self.malformed(f"{which} could not be read: {call.error}.")
         commands, refused = limit_calls([call.command for call in found if call.command is not None])
         call_notes = [note for call in found for note in call.notes]
-        cut_off = ["your reply was cut off by the token limit after the last whole call"] if truncated else []
+        cut_off = ["your reply was cut off by the token limit after the last complete call"] if truncated else []
         return Action("command", commands, notes=(*call_notes, *refused, *notes, *cut_off))
 
 

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any, NoReturn
 
-from rtl_agent_gym.renderers.protocol import TOOL_ARGUMENT, TOOL_NAME
+from .protocol import TOOL_ARGUMENT, TOOL_NAME
 
 EXAMPLE_COMMAND = "ls -la /code/rtl"
 """The command in the example that corrections show."""
@@ -56,7 +56,7 @@ def decode_whole(text: str) -> Any:
     body = text.strip()
     value, end = decode_json(body)
     if end != len(body):
-        raise CallError(f"after a whole JSON value there is more text: {excerpt(body[end:])}")
+        raise CallError(f"after the JSON value there is more text: {excerpt(body[end:])}")
     return value
 
 
@@ -112,7 +112,7 @@ def check_command(command: Any) -> str:
         raise CallError(f'"{TOOL_ARGUMENT}" is empty')
     if (bad := _UNSENDABLE.search(command)) is not None:
         what = "a NUL, which shells do not accept," if bad[0] == "\0" else "something that is not valid UTF-8"
-        raise CallError(f"the command holds {what} at character {bad.start()}")
+        raise CallError(f"the command contains {what} at character {bad.start()}")
     return command
 
 

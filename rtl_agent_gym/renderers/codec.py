@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers.calls import printable
+from ..errors import UsageError
+from .calls import printable
 
 
 class Control(str):

@@ -11,23 +11,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers import harmony_text
-from rtl_agent_gym.renderers.actions import read_call
-from rtl_agent_gym.renderers.codec import Codec, HarmonyCodec, Piece
-from rtl_agent_gym.renderers.harmony_text import (
-    BODY,
-    CALL,
-    CHANNEL,
-    CONSTRAIN,
-    END,
-    MARKS,
-    RECIPIENT,
-    RETURN,
-    START,
-    STOPS,
-)
-from rtl_agent_gym.renderers.protocol import (
+from ..errors import UsageError
+from . import harmony_text
+from .actions import read_call
+from .codec import Codec, HarmonyCodec, Piece
+from .harmony_text import BODY, CALL, CHANNEL, CONSTRAIN, END, MARKS, RECIPIENT, RETURN, START, STOPS
+from .protocol import (
     ARGUMENT_DESCRIPTION,
     TOOL_ARGUMENT,
     TOOL_DESCRIPTION,
@@ -37,9 +26,9 @@ from rtl_agent_gym.renderers.protocol import (
     ModelTurn,
     ToolCall,
 )
-from rtl_agent_gym.renderers.renderer import Renderer, each_output
-from rtl_agent_gym.renderers.turns import Part, Phrase, TurnWriter, between
-from rtl_agent_gym.renderers.vocabularies import harmony_encoding
+from .renderer import Renderer, each_output
+from .turns import Frame, Part, Phrase, between
+from .vocabularies import harmony_encoding
 
 EFFORTS = {
     "gpt_oss": "medium",
@@ -104,29 +93,18 @@ class GptOssRenderer(Renderer):
         messages = harmony_text.read_turn(self.codec.pieces(ids)).messages
         return [part for message in messages for part in (message.stripped() if trimmed else [message])]
 
-    def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
-        written = TurnWriter()
-        for number, (kind, text, tool) in enumerate(phrases):
-            last = number + 1 == len(phrases)
-            if number:
-                written.add(START, "assistant")
-            written.add(CHANNEL)
-            if kind == "call":
-                opens = written.add("commentary to")
-                written.add(f"=functions.{tool} ", CONSTRAIN, "json", BODY)
-                written.add_part("call", text, opens)
-                written.end(CALL, stops=last)
-                continue
-            channel = "analysis" if kind == "thinking" else "final" if last else "commentary"
-            begin, end = written.add(channel)
-            after_body_mark = written.add(BODY)[1]
-            written.add_part(kind, text, (begin, after_body_mark if channel == "commentary" else end))
-            stops = last and kind == "text"
-            written.end(RETURN if stops else END, stops=stops)
-        return written
+    def frame(self, phrase: Phrase, *, last: bool) -> Frame:
+        following = [] if last else [START, "assistant"]
+        if phrase.kind == "call":
+            before = [CHANNEL, "commentary to", f"=functions.{phrase.tool} ", CONSTRAIN, "json", BODY]
+            return Frame(before, [CALL, *following], opens=(1, 2), ends=1, stops=last)
+        channel = "analysis" if phrase.kind == "thinking" else "final" if last else "commentary"
+        opens = (1, 3) if channel == "commentary" else (1, 2)
+        stops = channel == "final"
+        return Frame([CHANNEL, channel, BODY], [RETURN if stops else END, *following], opens, ends=1, stops=stops)
 
     def turn_text(self, turn: ModelTurn) -> str:
-        """See `Renderer.turn_text`. A turn holds one call, so several commands become one of several lines."""
+        """See `Renderer.turn_text`. A turn has one call, so several commands become the lines of one."""
         commands = [read_call(call).command for call in turn.calls]
         if len(commands) > 1 and None not in commands:
             turn = replace(turn, calls=(ToolCall.of("\n".join(map(str, commands))),))

@@ -11,12 +11,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.actions import Call, TurnRules, with_text
-from rtl_agent_gym.renderers.calls import CallError
-from rtl_agent_gym.renderers.codec import Control, Piece
-from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL_NAME, Action
-from rtl_agent_gym.renderers.turns import Kind, Part
+from . import calls
+from .actions import Call, TurnRules, with_text
+from .calls import CallError
+from .codec import Control, Piece
+from .protocol import MAX_CALLS_READ, TOOL_NAME, Action
+from .turns import Kind, Part, text_until
 
 START, CHANNEL, CONSTRAIN, BODY = (
     Control(mark) for mark in ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>")
@@ -95,39 +95,25 @@ def read_turn(pieces: Sequence[Piece]) -> HarmonyTurn:
 
 def _read_messages(pieces: Sequence[Piece], messages: list[HarmonyMessage]) -> Control | None:
     """Append the messages of a turn and return its stop token, if any."""
-    header: list[str] | None = []
-    message: HarmonyMessage | None = None
-    body: list[str] = []
-    begun = place = 0
-    for piece in pieces:
-        mark = piece if isinstance(piece, Control) else None
-        place += len(piece)
-        if message is not None:
-            if mark not in (END, *STOPS):
-                body.append(piece)
-                continue
-            messages.append(replace(message, body="".join(body), ends=place, stops=mark in STOPS))
-            message, header = None, None
-        elif header is None:
-            if mark != START:
-                raise _HeaderError(f"after {END} a new message must start with {START}assistant")
-            if len(messages) == MAX_MESSAGES:
-                raise _HeaderError(f"it holds more than {MAX_MESSAGES} messages")
-            header, begun = [], place
-        elif mark == BODY:
-            role = None if messages else "assistant"
-            message, body = _read_header("".join(header), begun, place, role), []
-        elif mark in STOPS:
-            break
-        else:
-            header.append(piece)
-        if mark in STOPS:
-            return mark
-    if message is not None:
-        messages.append(replace(message, body="".join(body)))
-    elif header is not None and pieces:
-        raise _HeaderError(f"a message has no {BODY} between its header and its body")
-    return None
+    rest, place = iter(pieces), 0
+    while True:
+        header, mark = text_until(rest, [BODY, *STOPS])
+        if mark is None or mark != BODY:
+            if not pieces:
+                return None
+            raise _HeaderError(f"a message has no {BODY} between its header and its body")
+        begun, place = place, place + len(header) + len(mark)
+        message = _read_header(header, begun, place, None if messages else "assistant")
+        body, mark = text_until(rest, [END, *STOPS])
+        place += len(body) + len(mark or "")
+        messages.append(replace(message, body=body, ends=place if mark else None, stops=mark in STOPS))
+        if mark != END or (following := next(rest, None)) is None:
+            return mark if mark in STOPS else None
+        if not (isinstance(following, Control) and following == START):
+            raise _HeaderError(f"after {END} a new message must start with {START}assistant")
+        if len(messages) == MAX_MESSAGES:
+            raise _HeaderError(f"it has more than {MAX_MESSAGES} messages")
+        place += len(START)
 
 
 def parse_pieces(pieces: Sequence[Piece], *, truncated: bool) -> Action:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers import qwen_text
-from rtl_agent_gym.renderers.codec import Control, Piece, written_out
-from rtl_agent_gym.renderers.protocol import TOOL, Action, Message, ModelTurn
-from rtl_agent_gym.renderers.qwen_text import CALL_CLOSE, CALL_OPEN, THINK_CLOSE, THINK_OPEN
-from rtl_agent_gym.renderers.renderer import Renderer
-from rtl_agent_gym.renderers.turns import Part, Phrase, TurnWriter, between
+from ..errors import UsageError
+from . import qwen_text
+from .codec import Control, Piece, written_out
+from .protocol import TOOL, Action, Message, ModelTurn
+from .qwen_text import CALL_CLOSE, CALL_OPEN, THINK_CLOSE, THINK_OPEN
+from .renderer import Renderer
+from .turns import Frame, Part, Phrase, between
 
 START, END = Control("<|im_start|>"), Control("<|im_end|>")
 RESPONSE_OPEN, RESPONSE_CLOSE = Control("<tool_response>"), Control("</tool_response>")
@@ -79,29 +79,15 @@ class QwenRenderer(Renderer):
             return qwen_text.contents_of(text, len(text) + len(END) if stopped else None)
         return qwen_text.split_completion(text).parts
 
-    def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
-        written = TurnWriter()
-        for number, (kind, text, tool) in enumerate(phrases):
-            if kind == "call":
-                opens = written.add(CALL_OPEN)
-                written.add(f'\n{{"name": {json.dumps(tool, ensure_ascii=False)}, "arguments": ')
-                written.add_part("call", text, opens)
-                written.add("}\n")
-                written.end(CALL_CLOSE)
-            elif kind == "thinking":
-                opens = written.add(THINK_OPEN)
-                written.add("\n")
-                written.add_part("thinking", text, opens)
-                written.add("\n")
-                written.end(THINK_CLOSE)
-                written.add("\n\n")
-                continue
-            else:
-                written.add_part("text", text, None)
-            if number + 1 < len(phrases):
-                written.add("\n")
-        written.end(END, stops=True)
-        return written
+    def frame(self, phrase: Phrase, *, last: bool) -> Frame:
+        end: list[Piece] = [END] if last else []
+        if phrase.kind == "thinking":
+            return Frame([THINK_OPEN, "\n"], ["\n", THINK_CLOSE, "\n\n", *end], opens=(0, 1), ends=2)
+        if phrase.kind == "text":
+            return Frame(after=end or ["\n"], ends=len(end), stops=last)
+        name = json.dumps(phrase.tool, ensure_ascii=False)
+        before = [CALL_OPEN, f'\n{{"name": {name}, "arguments": ']
+        return Frame(before, ["}\n", CALL_CLOSE, *(end or ["\n"])], opens=(0, 1), ends=2 + len(end), stops=last)
 
     def turn_text(self, turn: ModelTurn) -> str:
         """See `Renderer.turn_text`. A ``</think>`` inside the thinking gets a space, so that it ends nothing."""

@@ -9,14 +9,16 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from rtl_agent_gym.renderers import calls
-from rtl_agent_gym.renderers.actions import Call, TurnRules, with_text
-from rtl_agent_gym.renderers.calls import CallError
-from rtl_agent_gym.renderers.codec import Control
-from rtl_agent_gym.renderers.fences import read_fences
-from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL_NAME, Action
-from rtl_agent_gym.renderers.turns import Kind, Part
+from markdown_it import MarkdownIt
+
+from . import calls
+from .actions import Call, TurnRules, with_text
+from .calls import CallError
+from .codec import Control
+from .protocol import MAX_CALLS_READ, TOOL_NAME, Action
+from .turns import Kind, Part
 
 THINK_OPEN, THINK_CLOSE = Control("<think>"), Control("</think>")
 CALL_OPEN, CALL_CLOSE = Control("<tool_call>"), Control("</tool_call>")
@@ -29,6 +31,7 @@ RULES = TurnRules(f"The right form of a call:\n{EXAMPLE}")
 _TAGS = re.compile("|".join(map(re.escape, (THINK_OPEN, THINK_CLOSE, CALL_OPEN, CALL_CLOSE))))
 _SPACE = re.compile(r"\s*")
 _ARGUMENTS = re.compile(r'"(?:arguments|args)"\s*:\s*')
+_MARKDOWN = MarkdownIt("zero").enable(["code", "fence"]).disable(["normalize", "inline"])
 
 
 @dataclass
@@ -209,7 +212,7 @@ def _with_thought(action: Action, thought: Sequence[Call]) -> Action:
 
 
 def _decide_fences(text: str, truncated: bool) -> Action | None:
-    fences = [fence for fence in read_fences(text) if fence.is_shell]
+    fences = [fence for fence in _fences_in(text) if fence.language in ("bash", "sh", "shell")]
     if not fences:
         return None
     if not fences[-1].closed:
@@ -224,8 +227,27 @@ def _decide_fences(text: str, truncated: bool) -> Action | None:
     return RULES.run([Call(command) for command in found], truncated=truncated, notes=[taken])
 
 
+class _Fence(NamedTuple):
+    """A fenced block of Markdown."""
+
+    language: str
+    """The first word after the opening marks, in lower case; empty if there is none."""
+    body: str
+    closed: bool
+
+
+def _fences_in(text: str) -> list[_Fence]:
+    found: list[_Fence] = []
+    for token in _MARKDOWN.parse(text.replace("\r\n", "\n") + "\n"):
+        if token.type == "fence" and token.map is not None:
+            words = token.info.split()
+            closed = token.map[1] - token.map[0] == token.content.count("\n") + 2  # lines with both marks
+            found.append(_Fence(words[0].lower() if words else "", token.content.removesuffix("\n"), closed))
+    return found
+
+
 def _is_bare_call(text: str) -> bool:
-    bodies = [text, *(fence.body for fence in read_fences(text) if fence.language in ("", "json", "tool_call"))]
+    bodies = [text, *(fence.body for fence in _fences_in(text) if fence.language in ("", "json", "tool_call"))]
     return any(_names_tool(body) for body in bodies)
 
 

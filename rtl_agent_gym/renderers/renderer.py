@@ -1,8 +1,8 @@
 """A model dialect: how one family of models reads a prompt and writes its turns.
 
 A dialect's format is control tokens and text. A family defines its prompts and replies as pieces, and inherits two
-sides: a text side, which needs only the standard library, and a token side, which appends and never re-renders. The ids
-that the model sampled stay in the next prompt unchanged.
+sides: a text side, which needs no vocabulary, and a token side, which appends and never re-renders. The ids that the
+model sampled stay in the next prompt unchanged.
 
 Nothing that a model wrote raises an exception. A completion that cannot be run is an `Action` of kind ``malformed``
 whose `Action.correction` tells the model what was wrong and shows the right form.
@@ -11,16 +11,18 @@ whose `Action.correction` tells the model what was wrong and shows the right for
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Self
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers.calls import printable
-from rtl_agent_gym.renderers.codec import Codec, Control, Piece, written_out
-from rtl_agent_gym.renderers.protocol import Action, Message, ModelTurn
-from rtl_agent_gym.renderers.turns import Kind, Part, Phrase, TurnWriter, byte_offsets, kinds_of, phrases_of
+from ..errors import UsageError
+from .calls import printable
+from .codec import Codec, Control, Piece, written_out
+from .protocol import Action, Message, ModelTurn
+from .turns import Frame, Kind, Part, Phrase, phrases_of
 
 
 class Renderer(ABC):
@@ -74,22 +76,19 @@ class Renderer(ABC):
         """
         raise UsageError(f"renderer {self._name!r} has no opening without a tool")
 
-    def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
-        """A turn of the assistant with these parts, up to its stop token.
+    def frame(self, phrase: Phrase, *, last: bool) -> Frame | None:
+        """How to write a part of a turn; None leaves it out. This default writes only text.
 
-        This default writes only text: no thinking.
+        Args:
+            phrase: The part.
+            last: Whether it is the last of its turn, which then ends after it.
 
         Raises:
-            UsageError: There are calls, and the family does not define `write`.
+            UsageError: It is a call, and the family does not define `frame`.
         """
-        written = TurnWriter()
-        for phrase in phrases:
-            if phrase.kind == "call":
-                raise UsageError(f"renderer {self._name!r} reads calls and does not write them: define `write`")
-            if phrase.kind == "text":
-                written.add_part("text", phrase.text, None)
-        written.end(self.END, stops=True)
-        return written
+        if phrase.kind == "call":
+            raise UsageError(f"renderer {self._name!r} reads calls and does not write them: define `frame`")
+        return Frame(after=[self.END] if last else []) if phrase.kind == "text" else None
 
     def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
         """The parts of a sampled turn, with offsets in characters.
@@ -155,7 +154,7 @@ class Renderer(ABC):
 
     def turn_text(self, turn: ModelTurn) -> str:
         """`turn` as a completion, as a model of this dialect would write it."""
-        return written_out(self.write(phrases_of(turn)).pieces).removesuffix(self.END)
+        return written_out(self._write(phrases_of(turn))[0]).removesuffix(self.END)
 
     def read_observation(self, observation: str, count: int) -> list[str]:
         """The outputs in a text from `observation_text` or `correction_text`.
@@ -218,7 +217,12 @@ class Renderer(ABC):
     def kinds(self, ids: Sequence[int]) -> list[Kind | None]:
         """The kind of each token of a sampled turn; None for control tokens and headers."""
         sizes = (len(self.codec.token_bytes(id_)) for id_ in ids)
-        return kinds_of(self._in_bytes(ids, trimmed=False), list(accumulate(sizes, initial=0))[:-1])
+        starts = list(accumulate(sizes, initial=0))[:-1]
+        found: list[Kind | None] = [None] * len(starts)
+        for part in self._in_bytes(ids, trimmed=False):
+            first, end = bisect_left(starts, part.place), bisect_left(starts, part.place + len(part.data))
+            found[first:end] = [part.kind] * (end - first)
+        return found
 
     def framed(self, contents: Sequence[Part]) -> tuple[list[int], list[Part | None]]:
         """The ids of a turn with these contents, and the parts of that turn, with offsets in bytes.
@@ -228,16 +232,38 @@ class Renderer(ABC):
         """
         kinds: list[Kind] = ["text" if part.kind == "thinking" and not self.thinks else part.kind for part in contents]
         bodies = [printable(part.body) for part in contents]
-        written = self.write(list(map(Phrase, kinds, bodies)))
-        parts = zip(contents, written.parts_in_bytes(self.codec.encoded_bytes), strict=True)
-        return self.codec.encode(written.pieces), [part if content.readable else None for content, part in parts]
+        pieces, parts = self._write(list(map(Phrase, kinds, bodies)))
+        encoded = [self.codec.encoded_bytes(piece) for piece in pieces]
+        offset = list(accumulate(map(len, encoded), initial=0)).__getitem__
+        framed = [
+            replace(part.at(offset), body=encoded[part.place].decode("utf-8", "surrogateescape"))
+            if content.readable
+            else None
+            for content, part in zip(contents, parts, strict=True)
+        ]
+        return self.codec.encode(pieces), framed
+
+    def _write(self, phrases: Sequence[Phrase]) -> tuple[list[Piece], list[Part]]:
+        """A turn of the assistant, and its parts with offsets that count pieces."""
+        pieces: list[Piece] = []
+        parts: list[Part] = []
+        for number, phrase in enumerate(phrases, 1):
+            frame = self.frame(phrase, last=number == len(phrases))
+            if frame is not None:
+                begin, place = len(pieces), len(pieces) + len(frame.before)
+                opens = None if frame.opens is None else (begin + frame.opens[0], begin + frame.opens[1])
+                ends = place + 1 + frame.ends if frame.ends else None
+                parts.append(Part(phrase.kind, phrase.text, place, opens, ends, frame.stops))
+                pieces += [*frame.before, phrase.text, *frame.after]
+        return pieces or [self.END], parts
 
     def outputs(self, ids: Sequence[int]) -> list[str]:
         """The texts sent back to the model in appended ids."""
         return [printable(text) for text in self.results(self.codec.pieces(ids))]
 
     def _in_bytes(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
-        offset = byte_offsets(self.codec.decode(ids))
+        sizes = (len(char.encode("utf-8", "surrogateescape")) for char in self.codec.decode(ids))
+        offset = list(accumulate(sizes, initial=0)).__getitem__
         return [part.at(offset) for part in self.read_parts(ids, trimmed=trimmed)]
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from rtl_agent_gym.renderers.codec import Codec, Piece
-from rtl_agent_gym.renderers.protocol import Action, Message
-from rtl_agent_gym.renderers.renderer import Renderer
-from rtl_agent_gym.renderers.turns import Phrase, TurnWriter
+from .codec import Codec, Piece
+from .protocol import Action, Message
+from .renderer import Renderer
+from .turns import Frame, Phrase
 
 
 class ToollessRenderer(Renderer):
@@ -62,8 +62,8 @@ class ToollessRenderer(Renderer):
         """The answer of sampled ids."""
         return Action("final", text=self._dialect.parse_ids(ids, truncated=truncated).text)
 
-    def write(self, phrases: Sequence[Phrase]) -> TurnWriter:
-        return self._dialect.write(phrases)
+    def frame(self, phrase: Phrase, *, last: bool) -> Frame | None:
+        return self._dialect.frame(phrase, last=last)
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
         """Nothing follows an answer."""

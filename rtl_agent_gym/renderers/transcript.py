@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from rtl_agent_gym.errors import UsageError
+from ..errors import UsageError
 
 if TYPE_CHECKING:
     import tinker

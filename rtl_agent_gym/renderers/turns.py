@@ -7,14 +7,12 @@ and compared with it token by token.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from rtl_agent_gym.renderers.codec import Control, Piece
-from rtl_agent_gym.renderers.protocol import TOOL_NAME, ModelTurn
+from .codec import Control, Piece
+from .protocol import TOOL_NAME, ModelTurn
 
 Kind = Literal["thinking", "text", "call"]
 
@@ -68,17 +66,6 @@ class Part:
         return replace(self, place=offset(self.place), opens=opens, ends=ends)
 
 
-def byte_offsets(text: str) -> Callable[[int], int]:
-    """A function from character offsets in `text` to byte offsets in UTF-8 with ``surrogateescape``."""
-    if text.isascii():
-        return lambda offset: offset
-    return list(accumulate(map(_width, text), initial=0)).__getitem__
-
-
-def _width(char: str) -> int:
-    return 1 if char < "\x80" or "\udc80" <= char <= "\udcff" else len(char.encode())
-
-
 class Phrase(NamedTuple):
     """A part to be written."""
 
@@ -95,61 +82,35 @@ def phrases_of(turn: ModelTurn) -> list[Phrase]:
     return [*(phrase for phrase in prose if phrase.text), *calls]
 
 
-@dataclass
-class TurnWriter:
-    """Collects the pieces of a turn, and which of them belong to which part."""
+@dataclass(frozen=True)
+class Frame:
+    """The pieces that a dialect writes around a part's body."""
 
-    pieces: list[Piece] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
-    """With offsets that count pieces."""
-
-    def add(self, *pieces: Piece) -> tuple[int, int]:
-        """Add framing and return its begin and end."""
-        begin = len(self.pieces)
-        self.pieces += pieces
-        return begin, len(self.pieces)
-
-    def add_part(self, kind: Kind, text: str, opens: tuple[int, int] | None) -> None:
-        """Add a part's body."""
-        self.parts.append(Part(kind, text, self.add(text)[0], opens))
-
-    def end(self, mark: Control, *, stops: bool = False) -> None:
-        """Add the control token that ends the last part, and if `stops` also the turn.
-
-        Thinking has a framing of its own that ends it, so a token that ends the turn does not change it.
-        """
-        end = self.add(mark)[1]
-        if self.parts and not (stops and self.parts[-1].kind == "thinking"):
-            self.parts[-1] = replace(self.parts[-1], ends=end, stops=stops)
-
-    def parts_in_bytes(self, to_bytes: Callable[[Piece], bytes]) -> Iterator[Part]:
-        """The parts as a vocabulary encodes them, with offsets in bytes."""
-        encoded = [to_bytes(piece) for piece in self.pieces]
-        offsets = list(accumulate(map(len, encoded), initial=0))
-        for part in self.parts:
-            yield replace(part.at(offsets.__getitem__), body=encoded[part.place].decode("utf-8", "surrogateescape"))
+    before: Sequence[Piece] = ()
+    after: Sequence[Piece] = ()
+    opens: tuple[int, int] | None = None
+    """Begin and end in `before` of what determines the kind; see `Part.opens`."""
+    ends: int = 0
+    """How many pieces of `after` end the part; 0 if only the next part ends it."""
+    stops: bool = False
+    """Whether these also end the turn."""
 
 
-def kinds_of(parts: Iterable[Part], starts: Sequence[int]) -> list[Kind | None]:
-    """The kind of each token, given the byte offsets at which tokens start; None outside the parts."""
-    found: list[Kind | None] = [None] * len(starts)
-    for part in parts:
-        first, end = (bisect_left(starts, offset) for offset in (part.place, part.place + len(part.data)))
-        found[first:end] = [part.kind] * (end - first)
-    return found
+def text_until(pieces: Iterator[Piece], ends: Sequence[Control]) -> tuple[str, Control | None]:
+    """Consume the pieces up to the next control token of `ends`. Returns their text, and that token if there is one."""
+    text: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, Control) and piece in ends:
+            return "".join(text), piece
+        text.append(piece)
+    return "".join(text), None
 
 
 def between(pieces: Iterable[Piece], begin: Control, ends: Sequence[Control]) -> list[str]:
     """The texts between each `begin` token and the next token of `ends`."""
+    rest = iter(pieces)
     found: list[str] = []
-    run: list[str] | None = None
-    for piece in pieces:
-        mark = piece if isinstance(piece, Control) else None
-        if run is None:
-            run = [] if mark == begin else None
-        elif mark in ends:
-            found.append("".join(run))
-            run = None
-        else:
-            run.append(piece)
+    while text_until(rest, [begin])[1] is not None:
+        text, end = text_until(rest, ends)
+        found += [text] if end is not None else []
     return found

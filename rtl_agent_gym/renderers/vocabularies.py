@@ -20,8 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers.codec import char_bytes
+from ..errors import UsageError
+from .codec import char_bytes
 
 QWEN3_SHA256 = "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4"
 """SHA-256 of Qwen3's ``tokenizer.json``, which is the same for all sizes."""
@@ -53,7 +53,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym"
 
 
-def qwen3_tokenizer_file(model: str = "Qwen/Qwen3-8B") -> Path:
+def qwen3_tokenizer_file() -> Path:
     """Qwen3's published ``tokenizer.json``: cached, rebuilt from ``dashscope``, or from the Hugging Face hub.
 
     Rebuilding takes about ten seconds, once.
@@ -69,7 +69,7 @@ def qwen3_tokenizer_file(model: str = "Qwen/Qwen3-8B") -> Path:
         data = build_qwen3_tokenizer(ranks.read_bytes())
         if _digest(data) == QWEN3_SHA256:
             return _keep(cached, data)
-    return _from_hub(model)
+    return _from_hub("Qwen/Qwen3-8B")
 
 
 @lru_cache(maxsize=1)

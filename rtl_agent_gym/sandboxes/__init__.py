@@ -1,9 +1,9 @@
 """Isolated machines with a persistent shell."""
 
-from .container import DockerSandbox
-from .docker import DockerSandboxes
+from .container import DockerSandbox, DockerSandboxes
 from .pool import WaitingSandboxes
-from .protocol import WORK_DIR, CommandResult, FoundFiles, OutputSink, Process, Sandbox, SandboxProvider, SandboxSpec
+from .process import WORK_DIR, CommandResult, Process
+from .protocol import FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
 
 __all__ = [
     "WORK_DIR",

@@ -14,13 +14,14 @@ import socket
 import struct
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import SandboxLost
 from .warden.frames import pack, split, unpack
 
-Piece = Callable[[bytes], None]
+Reply = tuple[dict[str, Any], bytes]
+"""Header and body of a final reply."""
 
 _open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -38,20 +39,18 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 @dataclass
-class Reply:
-    """The final reply to a request."""
-
-    header: dict[str, Any]
-    body: bytes
-
-
-@dataclass
-class Pending:
-    """A request that has no final reply yet."""
+class Request:
+    """A request to a warden, and its final reply."""
 
     number: int
-    future: asyncio.Future[Reply]
-    on_piece: Piece
+    on_piece: Callable[[bytes], None] | None
+    """Called with each piece of output as it arrives."""
+    reply: asyncio.Future[Reply] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def fail(self, error: Exception) -> None:
+        """There will be no reply."""
+        self.reply.set_exception(error)
+        self.reply.exception()  # marks it as retrieved, since it may never be awaited
 
 
 class Channel(asyncio.Protocol):
@@ -64,9 +63,10 @@ class Channel(asyncio.Protocol):
     def __init__(self, name: str) -> None:
         self.name = name
         self._raw, self._frames, self._errors = bytearray(), bytearray(), bytearray()
-        self._ids = itertools.count(1)
-        self._greeting: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._pending = {0: Pending(0, self._greeting, lambda piece: None)}
+        self._numbers = itertools.count(1)
+        self.greeting = Request(0, None)
+        """Its reply is the warden's first message."""
+        self._unanswered = {0: self.greeting}
         self._transport: asyncio.Transport | None = None
         self._lost: str | None = None
         self.broken: str | None = None
@@ -76,90 +76,65 @@ class Channel(asyncio.Protocol):
 
     @classmethod
     async def open(cls, sock: socket.socket, name: str) -> Channel:
-        """Take over a connected socket of Docker's. `greeting` waits for the warden behind it."""
+        """Take over a connected socket of Docker's. The warden behind it need not run yet."""
         sock.setblocking(False)
         _open_sockets.add(sock)
         _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(name), sock=sock)
         return channel
 
-    async def greeting(self, timeout: float) -> None:
-        """Wait for the warden's first message.
-
-        Raises:
-            SandboxLost: There was none within `timeout` seconds, or the warden ended.
-        """
-        try:
-            await asyncio.wait_for(asyncio.shield(self._greeting), timeout)
-        except TimeoutError:
-            raise SandboxLost(f"sandbox {self.name} did not start within {timeout:g} s{self._stderr()}") from None
-
-    async def request(
+    def send(
         self,
         kind: bytes,
         header: Mapping[str, Any],
         body: bytes = b"",
-        *,
-        patience: float | None,
-        on_piece: Piece | None = None,
-    ) -> Reply:
-        """Send a request and wait for its reply; output pieces are put before the reply's body.
+        on_piece: Callable[[bytes], None] | None = None,
+    ) -> Request:
+        """Send a request; `wait` waits for its reply."""
+        request = Request(next(self._numbers), on_piece)
+        if self._lost is None:
+            self._unanswered[request.number] = request
+            self.tell(kind, {**header, "id": request.number}, body)
+        else:
+            request.fail(SandboxLost(self._lost))
+        return request
+
+    def tell(self, kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> None:
+        """Send a message that has no reply. Nothing happens if the warden is gone."""
+        if self._transport is not None:
+            self._transport.write(pack(kind, header, body))
+
+    async def wait(self, request: Request, patience: float | None) -> Reply:
+        """Wait for the final reply to a request.
 
         Args:
+            request: The request.
             patience: Seconds after which a silent warden counts as lost; None for no limit.
-            on_piece: Called with each piece of output as it arrives.
 
         Raises:
             SandboxLost: The warden is gone or silent. If it is silent, the channel stays open: see `give_up`.
             OSError: The warden could not do it; the errno is the sandbox's.
         """
-        pieces: list[bytes] = []
-
-        def take(piece: bytes) -> None:
-            pieces.append(piece)
-            if on_piece is not None:
-                on_piece(piece)
-
-        reply = await self.wait(self.send(kind, header, body, take), patience)
-        return Reply(reply.header, b"".join([*pieces, reply.body]))
-
-    def send(self, kind: bytes, header: Mapping[str, Any], body: bytes, on_piece: Piece) -> Pending:
-        """Send a request without waiting. Raises `SandboxLost` when the warden is gone."""
-        number = next(self._ids)
-        pending = Pending(number, asyncio.get_running_loop().create_future(), on_piece)
-        self.tell(kind, {**header, "id": number}, body)
-        self._pending[number] = pending
-        return pending
-
-    def tell(self, kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Send a message that has no reply. Raises `SandboxLost` when the warden is gone."""
-        if self._lost is not None or self._transport is None:
-            raise SandboxLost(self._lost or f"sandbox {self.name} is closed")
-        self._transport.write(pack(kind, header, body))
-
-    async def wait(self, pending: Pending, patience: float | None) -> Reply:
-        """Wait for the reply to a request of `send`. See `request`."""
         try:
-            return await asyncio.wait_for(asyncio.shield(pending.future), patience)
+            return await asyncio.wait_for(asyncio.shield(request.reply), patience)
         except TimeoutError:
-            raise SandboxLost(f"sandbox {self.name} has not answered for {patience:g} s") from None
+            raise SandboxLost(f"sandbox {self.name} has not answered for {patience:g} s{self._stderr()}") from None
 
     @property
     def idle(self) -> bool:
-        """Whether every request has had its reply."""
-        return not self._pending
+        """Whether there is no unanswered request."""
+        return not self._unanswered
 
     def close(self) -> None:
         """End the channel, and with it the warden. Idempotent."""
         self.give_up(f"sandbox {self.name} is closed")
 
     def give_up(self, reason: str) -> None:
-        """End it. Every pending or later request fails with the first reason given."""
+        """End it. Every unanswered or later request fails with the first reason given."""
         if self._lost is None:
             self._lost = reason
-            for pending in self._pending.values():
-                pending.future.set_exception(SandboxLost(reason))
-                pending.future.exception()  # marks it as retrieved, since nobody may await it
-            self._pending.clear()
+            for request in self._unanswered.values():
+                request.fail(SandboxLost(reason))
+            self._unanswered.clear()
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
@@ -195,23 +170,19 @@ class Channel(asyncio.Protocol):
     def _take(self, kind: bytes, header: dict[str, Any], body: bytes) -> None:
         if kind == b"b":
             self.broken = str(header["message"])
-            return
-        if kind == b"m":
+        elif kind == b"m":
             self.memory_full = bool(header["full"])
-            return
-        number = header.pop("id")
-        if number not in self._pending:
-            return
-        if kind == b"o":
-            self._pending[number].on_piece(body)
-            return
-        future = self._pending.pop(number).future
-        if kind == b"e":
-            future.set_exception(OSError(header.get("errno") or 0, header["message"]))
-            future.exception()  # marks it as retrieved, since nobody may await it
-        else:
-            future.set_result(Reply(header, body))
+        elif (request := self._unanswered.get(header.pop("id"))) is not None:
+            if kind == b"o":
+                if request.on_piece is not None:
+                    request.on_piece(body)
+                return
+            del self._unanswered[request.number]
+            if kind == b"e":
+                request.fail(OSError(header.get("errno") or 0, header["message"]))
+            else:
+                request.reply.set_result((header, body))
 
     def _stderr(self) -> str:
         text = bytes(self._errors).decode(errors="replace").strip()
-        return f"; it said: {text}" if text else ""
+        return f"; its stderr: {text}" if text else ""

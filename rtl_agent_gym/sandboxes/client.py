@@ -1,4 +1,7 @@
-"""The Docker daemon's client of one provider: connected at first use, its blocking calls made in threads."""
+"""The Docker daemon's client of one provider, and what it tells the daemon of a container: users, owner, limits.
+
+The client connects at first use and makes its blocking calls in threads.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,33 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import docker
 import docker.errors
 
-from ..errors import DaemonError
 from .daemon import connect, docker_errors
-from .hosting import OWNER_LABEL, owner_lives, uid_range
+from .process import WORK_DIR
+from .protocol import SandboxSpec
+from .warden.relay import NAMES
 
 START_LIMIT = 4
 """Containers that one process creates at the same time; the daemon manages about twenty starts a second in all."""
+OWNER_LABEL = "io.rtl-agent-gym.owner"
+"""The label of every container; it names the process that owns it."""
+UIDS = range(0x4000_0000, 0x7000_0000, 2)
+"""User ids of agents; each keeper has the next. To the kernel, containers with the same user id are one user, with one
+limit on epoll watches, inotify instances, pending signals and keys. So each container draws an id from a range in which
+two are unlikely to be equal, and which systemd reserves for containers: https://systemd.io/UIDS-GIDS/"""
+MAPPED_UIDS = range(2000, 65_000, 2)
+"""The same if the daemon maps the ids of containers to a range of 65,536, as rootless Docker does."""
+MAX_INODES = 32_768
+"""Files and folders in each of the folders in memory. The kernel's memory for them counts against the container's, but
+is not part of the folders' sizes."""
+_SHARED_PAGES = (16 << 20) >> 12
+"""System V shared memory, which outlives the processes that made it."""
 
 T = TypeVar("T")
 
@@ -28,20 +46,20 @@ class DockerClient:
     """Owns its connections and threads until `close`."""
 
     def __init__(self) -> None:
-        self._client: Any = None
+        self._client: docker.DockerClient | None = None
         self._connecting = threading.Lock()
         self._starters = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker")
         self._enders = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker-end")
         self._uids: set[int] = set()
 
-    def api(self) -> Any:
-        """docker-py's low-level client."""
+    def docker(self) -> docker.DockerClient:
+        """docker-py's client, connected at first use."""
         with self._connecting:
             if self._client is None:
                 client = connect(timeout=120)
                 self._client, self._uid_range = client, uid_range(client.api.info())
                 _sweep(client.api)
-        return self._client.api
+        return self._client
 
     async def call(self, work: Callable[[], T], *, ending: bool = False) -> T:
         """Run blocking Docker work in a thread. Creating never waits for ending. Raises `SandboxError`."""
@@ -58,7 +76,7 @@ class DockerClient:
             raise
 
     def take_uid(self) -> int:
-        """A user id that no other sandbox of this client has; see `hosting.UIDS`."""
+        """A user id that no other sandbox of this client has; see `UIDS`."""
         while (uid := secrets.choice(self._uid_range)) in self._uids:
             pass
         self._uids.add(uid)
@@ -67,17 +85,6 @@ class DockerClient:
     def return_uid(self, uid: int) -> None:
         """Release the user id of a sandbox that has ended."""
         self._uids.discard(uid)
-
-    def attach(self, container: str) -> socket.socket:
-        """The raw stream of a container that has not been started. Its stdin ends when this one socket is closed."""
-        stream = self.api().attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
-        try:
-            if not isinstance(stream, socket.SocketIO):
-                raise DaemonError("cannot attach to containers at this DOCKER_HOST: use unix:// or tcp:// without TLS")
-            return socket.socket(fileno=os.dup(stream.fileno()))
-        finally:
-            stream._response.close()
-            stream.close()
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -96,3 +103,69 @@ def _sweep(api: Any) -> None:
         if not owner_lives(found["Labels"][OWNER_LABEL]):
             with contextlib.suppress(docker.errors.APIError):
                 api.remove_container(found["Id"], force=True)
+
+
+def uid_range(info: Mapping[str, Any]) -> Sequence[int]:
+    """The user ids that a daemon's containers can have, by its description of itself."""
+    mapped = any("name=userns" in option or "name=rootless" in option for option in info.get("SecurityOptions") or [])
+    return MAPPED_UIDS if mapped else UIDS
+
+
+def owner_label() -> str:
+    """The value of `OWNER_LABEL` for this process: ``host:pid``."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def owner_lives(label: str) -> bool:
+    """Whether the process that a label names is alive; assumed for another host's."""
+    host, _, pid = label.rpartition(":")
+    if host != socket.gethostname() or not pid.isdigit():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def host_config(api: Any, spec: SandboxSpec, uid: int) -> Any:
+    """The limits of a sandbox's container, in Docker's form.
+
+    All writable folders are in memory. Together they are smaller than the container's memory, so that the warden can
+    still work when they are full.
+    """
+    agent, keeper = f"uid={uid},gid={uid}", f"uid={uid + 1},gid={uid + 1}"
+    scoring = spec.role == "scoring"
+    flags = f"rw,exec,nosuid,nodev,mode=755,nr_inodes={MAX_INODES}"
+    tmpfs = {
+        WORK_DIR: f"{flags},{agent},size={spec.disk}",
+        "/tmp": f"rw,exec,nosuid,nodev,mode=1777,nr_inodes={MAX_INODES},size={spec.disk}",
+        "/home/agent": f"{flags},{agent},size={64 << 20}",
+        "/rundir": f"{flags},{agent},size={spec.disk}",
+        NAMES: f"rw,noexec,nosuid,nodev,mode=755,nr_inodes=16,{keeper if scoring else agent},size={64 << 10}",
+    }
+    if scoring:
+        tmpfs |= dict.fromkeys(spec.keeper_folders, f"{flags},{keeper},size={64 << 20}")
+    return api.create_host_config(
+        network_mode="none",
+        cap_drop=["ALL"],
+        cap_add=["SETUID", "SETGID"] if scoring else None,
+        security_opt=["no-new-privileges:true"],
+        read_only=True,
+        auto_remove=True,
+        tmpfs=tmpfs,
+        mem_limit=spec.memory,
+        memswap_limit=spec.memory,
+        shm_size=64 << 20,
+        sysctls={"kernel.shmall": str(_SHARED_PAGES)},
+        nano_cpus=int(spec.cpus * 1e9),
+        pids_limit=spec.pids,
+        ulimits=[
+            docker.types.Ulimit(name="fsize", soft=spec.file_size, hard=spec.file_size),
+            docker.types.Ulimit(name="core", soft=0, hard=0),
+            docker.types.Ulimit(name="nofile", soft=4096, hard=4096),
+        ],
+        log_config=docker.types.LogConfig(type="none"),
+    )

@@ -1,29 +1,36 @@
-"""One sandbox in a Docker container: its start, its requests, and its end."""
+"""Sandboxes in Docker containers.
+
+`DockerSandboxes` owns its client and every sandbox it made; a `DockerSandbox` owns its container and the socket to the
+warden in it. The container runs only while that socket is open: when this process closes it or ends, even by SIGKILL,
+the warden reads the end of its stdin, and Docker removes the container.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import docker.errors
 
 from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
-from .channel import Channel, Reply
-from .client import DockerClient
+from .channel import Channel, Reply, Request
+from .client import OWNER_LABEL, DockerClient, host_config, owner_label
+from .daemon import attach
 from .evidence import own_doing
-from .hosting import OWNER_LABEL, environment, host_config, owner_label
-from .image import find_image
+from .image import build_from, find_image
 from .observation import cut
-from .process import WardenProcess
-from .protocol import MAX_COUNT, WORK_DIR, CommandResult, FoundFiles, OutputSink, Sandbox, SandboxSpec
+from .process import WORK_DIR, CommandResult, Process
+from .protocol import FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
 from .warden import program
 
+_ENVIRONMENT = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
 START_PATIENCE = 60.0
 GRACE = 15.0
 """Seconds after a command's time-out when a silent sandbox counts as lost."""
@@ -52,7 +59,7 @@ class DockerSandbox(Sandbox):
         self._socket: socket.socket | None = None
         """To the warden: the container ends when it is closed."""
         self._channel: Channel | None = None
-        self._standby: WardenProcess | None = None
+        self._standby: Process | None = None
         self._starting = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._verdict: asyncio.Task[RTLGymError] | None = None
@@ -74,7 +81,7 @@ class DockerSandbox(Sandbox):
             self._channel = await Channel.open(await self._client.call(self._start), self._name)
             if self._closing is not None:
                 raise SandboxLost(f"sandbox {self._name} was closed while it started")
-            await self._channel.greeting(START_PATIENCE)
+            await self._channel.wait(self._channel.greeting, START_PATIENCE)
             if self._spec.files:
                 files = {path.removeprefix("/"): content for path, content in self._spec.files.items()}
                 await self.write_files(files, root="/", keeper=self._spec.role == "scoring")
@@ -83,8 +90,9 @@ class DockerSandbox(Sandbox):
 
     def _start(self) -> socket.socket:
         """Create and start the container; return the stream to its process 1."""
-        api, spec = self._client.api(), self._spec
-        image = self._image or find_image(api)
+        client, spec = self._client.docker(), self._spec
+        api: Any = client.api
+        image = self._image or find_image(client)
         self.image_id = api.inspect_image(image)["Id"]
         # A scoring sandbox has two users. Its process 1 starts as root with only the capabilities to change users, and
         # gives them up before its first message.
@@ -96,14 +104,14 @@ class DockerSandbox(Sandbox):
             command=["/usr/bin/python3", "-ISBc", program(), *words],
             entrypoint=[],
             user=f"{self.uid}:{self.uid}" if agent else "0:0",
-            environment=environment(spec),
+            environment=_ENVIRONMENT | dict(spec.env),
             working_dir="/",
             hostname="rtl",
             stdin_open=True,
             labels={OWNER_LABEL: owner_label()},
             host_config=host_config(api, spec, self.uid),
         )["Id"]
-        self._socket = self._client.attach(self._container)
+        self._socket = attach(client, self._container)
         api.start(self._container)
         return self._socket
 
@@ -134,22 +142,22 @@ class DockerSandbox(Sandbox):
 
     def _remove(self) -> None:
         try:
-            self._client.api().remove_container(self._container, force=True, v=True)
+            self._client.docker().api.remove_container(self._container, force=True, v=True)
         except docker.errors.APIError as error:
             if error.status_code not in (404, 409):  # gone, or its removal is under way
                 raise
 
-    @contextlib.asynccontextmanager
-    async def _classifying(self) -> AsyncIterator[None]:
-        """Translate failures to `SandboxBroken` (by commands) or `SandboxLost` (by the machine).
+    async def _reply(self, request: Request, patience: float | None) -> Reply:
+        """Wait for a reply. Raises `SandboxBroken` (by commands) or `SandboxLost` (by the machine) if there is none.
 
         Callers only make valid requests, so an operation that the warden cannot perform is one of the two.
         """
+        assert self._channel is not None
         if self._verdict is not None:
             raise await asyncio.shield(self._verdict)
         by_commands = self._used and self._spec.role == "agent" and self._closing is None
         try:
-            yield
+            return await self._channel.wait(request, patience)
         except BrokenPipeError:  # a process does not read its stdin
             raise
         except OSError as error:
@@ -157,15 +165,11 @@ class DockerSandbox(Sandbox):
             raise kind(f"sandbox {self._name} could not do it: {error.strerror or error}") from error
         except SandboxLost as lost:
             if not by_commands or self._closing is not None:
-                self._give_up(lost)
+                self._channel.give_up(str(lost))
                 raise
             if self._verdict is None:
                 self._verdict = asyncio.ensure_future(self._judge(lost))
             raise (await asyncio.shield(self._verdict)) from None
-
-    def _give_up(self, error: SandboxLost) -> None:
-        if self._channel is not None:
-            self._channel.give_up(str(error))
 
     async def _judge(self, lost: SandboxLost) -> RTLGymError:
         """The error for a loss after commands were run: their fault if there is evidence, else the machine's."""
@@ -173,11 +177,11 @@ class DockerSandbox(Sandbox):
         broken, full = self._channel.broken, self._channel.memory_full
         try:
             why = await self._client.call(
-                lambda: own_doing(self._client.api(), self._container, self._spec, broken, full)
+                lambda: own_doing(self._client.docker().api, self._container, self._spec, broken, full)
             )
         except SandboxError:  # the daemon does not answer
             why = ""
-        self._give_up(lost)
+        self._channel.give_up(str(lost))
         return SandboxBroken(f"the commands of sandbox {self._name} ended it: {why}") if why else lost
 
     async def _ask(
@@ -190,11 +194,18 @@ class DockerSandbox(Sandbox):
         keeper: bool = False,
         on_piece: OutputSink | None = None,
     ) -> Reply:
-        """Send a request to the warden of the commands, or to the keeper's."""
+        """Send a request to the warden of the commands, or to the keeper's. The pieces are part of the reply's body."""
         assert self._channel is not None
+        pieces = bytearray()
+
+        def take(piece: bytes) -> None:
+            pieces.extend(piece)
+            if on_piece is not None:
+                on_piece(piece)
+
         header = {**header, "worker": self._has_worker and not keeper}
-        async with self._classifying():
-            return await self._channel.request(kind, header, body, patience=patience, on_piece=on_piece)
+        answer, rest = await self._reply(self._channel.send(kind, header, body, take), patience)
+        return answer, bytes(pieces) + rest
 
     @property
     def _has_worker(self) -> bool:
@@ -204,26 +215,23 @@ class DockerSandbox(Sandbox):
         self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
     ) -> CommandResult:
         self._used = True
-        reply = await self._ask(
+        found, body = await self._ask(
             b"R",
             {"timeout": timeout, "limit": 8 * max_output},
             command.encode("utf-8", errors="replace"),
             patience=timeout + GRACE,
             on_piece=on_output,
         )
-        found = reply.header
-        output, truncated = cut(reply.body, found.pop("size"), found["output_chars"], max_output)
+        output, truncated = cut(body, found.pop("size"), found["output_chars"], max_output)
         return CommandResult(output=output, truncated=truncated, **found)
 
-    async def spawn(
-        self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None
-    ) -> WardenProcess:
+    async def spawn(self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None) -> Process:
         assert self._channel is not None
-        async with self._classifying():
-            return WardenProcess(self._channel, self._has_worker, argv, cwd, env or {}, self._classifying, GRACE)
+        header = {"worker": self._has_worker, "argv": list(argv), "cwd": cwd, "env": dict(env or {})}
+        return Process(self._channel, self._reply, header, GRACE)
 
     @property
-    def standby(self) -> WardenProcess | None:
+    def standby(self) -> Process | None:
         return self._standby
 
     @property
@@ -231,38 +239,89 @@ class DockerSandbox(Sandbox):
         return self._channel is None or self._channel.idle
 
     async def write_files(
-        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
+        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False
     ) -> None:
         contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
         for path in contents:
             if set(path.split("/")) & {"", ".", ".."} or re.search("[\0\ud800-\udfff]", path):
                 raise ValueError(f"{path!r} is no relative file path below {root}")
-        header = {"root": root, "mode": mode, "files": [[path, len(data)] for path, data in contents.items()]}
+        header = {"root": root, "files": [[path, len(data)] for path, data in contents.items()]}
         await self._ask(b"W", header, b"".join(contents.values()), patience=60.0, keeper=keeper)
 
     async def read_files(
         self,
         paths: Sequence[str],
         *,
-        root: str = WORK_DIR,
         first: Sequence[str] = (),
         max_file: int = 16 << 20,
         max_total: int = 64 << 20,
-        max_count: int = MAX_COUNT,
     ) -> FoundFiles:
-        limits = {"max_file": max_file, "max_total": max_total, "max_count": max_count}
-        reply = await self._ask(
-            b"G", {"root": root, "paths": list(paths), "first": list(first), **limits}, patience=60.0
-        )
-        found: dict[str, bytes] = {}
-        offset = 0
-        for path, size in reply.header["files"]:
-            found[path] = reply.body[offset : offset + size]
-            offset += size
-        left_out = [(str(path), str(reason)) for path, reason in reply.header["left_out"]]
-        return FoundFiles(dict(sorted(found.items())), left_out, reply.header["left_out_count"])
+        limits = {"max_file": max_file, "max_total": max_total}
+        request = {"root": WORK_DIR, "paths": list(paths), "first": list(first), **limits}
+        answer, body = await self._ask(b"G", request, patience=60.0)
+        contents = io.BytesIO(body)
+        found = {path: contents.read(size) for path, size in answer["files"]}
+        left_out = [(path, reason) for path, reason in answer["left_out"]]
+        return FoundFiles(dict(sorted(found.items())), left_out, answer["left_out_count"])
 
     async def ping(self) -> None:
         if self._standby is not None and self._standby.exit_code is not None:
             raise SandboxLost(f"sandbox {self._name}: the process on standby has ended")
         await self._ask(b"P", {}, patience=GRACE)
+
+
+class DockerSandboxes(SandboxProvider):
+    """Makes sandboxes in containers of the local (or ``DOCKER_HOST``'s) daemon.
+
+    Args:
+        image: Image for specs that name none; None for the package's own simulation image.
+
+    Example:
+        async with DockerSandboxes() as provider:
+            sandbox = await provider.create()
+            print((await sandbox.run("iverilog -V | head -1")).output)
+    """
+
+    def __init__(self, image: str | None = None) -> None:
+        self._image = image
+        self._client = DockerClient()
+        self._sandboxes: set[DockerSandbox] = set()
+        self._building = asyncio.Lock()
+        self._closed = False
+
+    async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
+        if self._closed:
+            raise SandboxLost("this provider is closed; make another DockerSandboxes")
+        spec = spec or SandboxSpec()
+        sandbox = DockerSandbox(self._client, spec, spec.image or self._image, self._sandboxes.discard)
+        self._sandboxes.add(sandbox)
+        try:
+            await sandbox.open()
+        except BaseException:
+            await asyncio.shield(sandbox.close())
+            raise
+        return sandbox
+
+    async def image(self) -> str:
+        return self._image if self._image else await self._client.call(lambda: find_image(self._client.docker()))
+
+    async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
+        async with self._building:
+            return await self._client.call(lambda: build_from(self._client.docker(), files, dockerfile))
+
+    async def close(self) -> None:
+        """Close every sandbox that is still open. Idempotent."""
+        self._closed = True
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._sandboxes)))
+        self._client.close()
+
+    def abandon(self) -> None:
+        """End every sandbox without its event loop, which has been closed."""
+        self._closed = True
+        for sandbox in list(self._sandboxes):
+            sandbox.abandon()
+        self._sandboxes.clear()
+
+    def client(self) -> Any:
+        """docker-py's low-level client, connected at first use."""
+        return self._client.docker().api

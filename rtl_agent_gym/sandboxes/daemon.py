@@ -1,10 +1,10 @@
-"""The Docker daemon: find it; where that is this machine's business, install and start it.
+"""The Docker daemon: finds it, and installs and starts one where that is allowed.
 
-`find_daemon` only asks. `ensure_daemon` also acts, in one situation: it is root on Debian or Ubuntu, and no daemon was
-named. Everywhere else it raises `DaemonError` with what a person has to do.
+`find_daemon` only looks. `ensure_daemon` also installs and starts one if this process is root on Debian or Ubuntu and
+DOCKER_HOST is not set; otherwise it raises `DaemonError` with what the user has to do.
 
 A daemon that this module starts belongs to the machine, not to the process: it runs in a session of its own with its
-output in a file, and outlives the caller. Only a daemon that does not come up in time is ended again.
+output in a file, and outlives the caller. Only a daemon that does not answer in time is ended again.
 """
 
 from __future__ import annotations
@@ -16,52 +16,44 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import docker
 import docker.errors
-import requests
 from docker.errors import DockerException
+from pydantic import BaseModel, ConfigDict, Field
 
-from rtl_agent_gym.errors import DaemonError, ImageError, SandboxError
-from rtl_agent_gym.sandboxes.host import (
-    Progress,
-    apt_install,
-    exclusive,
-    find_program,
-    is_debian_like,
-    is_root,
-    run_program,
-    silent,
-    tail,
-)
+from ..errors import DaemonError, ImageError, SandboxError
+from .host import Progress, apt_install, exclusive, find_program, is_debian_like, is_root, run_program, silent, tail
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
-"""Where a daemon listens unless it is told otherwise."""
+"""Where a daemon listens by default."""
 
 _ENFORCED_LIMITS = ("MemoryLimit", "PidsLimit", "CpuCfsQuota")
 
 
-@dataclass(frozen=True)
-class DaemonInfo:
+class DaemonInfo(BaseModel):
     """A daemon that answers."""
+
+    model_config = ConfigDict(frozen=True)
 
     host: str
     """Its address, such as ``unix:///var/run/docker.sock``."""
-    version: str
+    version: str = Field(alias="ServerVersion")
     api_version: str
-    storage_driver: str
-    cgroup_version: str
-    cgroup_driver: str
+    storage_driver: str = Field("?", alias="Driver")
+    cgroup_version: str = Field("?", alias="CgroupVersion")
+    cgroup_driver: str = Field("?", alias="CgroupDriver")
     seccomp: bool
     """Whether containers run under a system call filter."""
-    cpus: int
-    memory: int
+    cpus: int = Field(0, alias="NCPU")
+    memory: int = Field(0, alias="MemTotal")
     """Bytes that the daemon's machine has."""
-    root_dir: str
+    root_dir: str = Field("", alias="DockerRootDir")
     """Where it keeps images and containers, on its own machine."""
-    missing_limits: tuple[str, ...] = ()
+    missing_limits: tuple[str, ...]
     """Limits of a sandbox that this daemon cannot enforce."""
 
 
@@ -73,13 +65,13 @@ class DaemonLaunch:
     """The unix socket it listens on."""
     pidfile: Path = Path("/var/run/docker.pid")
     exec_root: Path = Path("/var/run/docker")
-    """Where it keeps the state of what runs, its containerd's among it."""
+    """Where it keeps its state at run time, including that of its containerd."""
     arguments: tuple[str, ...] = ()
     """More arguments for `dockerd`."""
     log: Path | None = None
-    """Its output; None for a file in ``/var/log``, or in the temporary folder where that is not writable."""
+    """Its output; None for a file in ``/var/log``, or in the temporary folder if that is not writable."""
     wait: float = 60.0
-    """Seconds it has to answer."""
+    """Seconds within which it has to answer."""
 
 
 def daemon_host() -> str:
@@ -105,12 +97,25 @@ def connect(host: str | None = None, *, timeout: float = 60.0) -> docker.DockerC
         DaemonError: Nothing answers there; the message says why and what to do.
     """
     host = host or daemon_host()
-    _probe(host, timeout=min(timeout, 5.0))
+    if host.startswith("unix://"):
+        _probe(host.removeprefix("unix://"), timeout=min(timeout, 5.0))
     try:
         tls_files = os.environ if host == os.environ.get("DOCKER_HOST") else {}
         return docker.DockerClient.from_env(environment={**tls_files, "DOCKER_HOST": host}, timeout=int(timeout))
-    except (DockerException, requests.RequestException, ValueError) as cause:  # the last for an address that is none
+    except (DockerException, OSError, ValueError) as cause:  # ValueError: not an address
         raise DaemonError(f"what listens at {host} does not answer as a Docker daemon: {cause}") from cause
+
+
+def attach(client: docker.DockerClient, container: str) -> socket.socket:
+    """The raw stream of a container that has not been started. Its stdin ends when this one socket is closed."""
+    stream = client.api.attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+    try:
+        if not isinstance(stream, socket.SocketIO):
+            raise DaemonError("cannot attach to containers at this DOCKER_HOST: use unix:// or tcp:// without TLS")
+        return socket.socket(fileno=os.dup(stream.fileno()))
+    finally:
+        stream._response.close()
+        stream.close()
 
 
 @contextlib.contextmanager
@@ -124,17 +129,14 @@ def docker_errors() -> Iterator[None]:
         raise ImageError(f"{error.explanation}; build it with: rtl-agent-gym image build") from error
     except docker.errors.APIError as error:
         raise DaemonError(f"Docker refused: {error.explanation or error}") from error
-    except (DockerException, OSError) as error:  # those of requests are an OSError, too
+    except (DockerException, OSError) as error:  # requests' exceptions are OSErrors
         raise DaemonError(
             f"no Docker daemon answers ({error}); start one with ./scripts/setup, then see: rtl-agent-gym doctor"
         ) from error
 
 
-def _probe(host: str, timeout: float) -> None:
-    """Tell a missing, a forbidden and a dead socket apart, which the client's own errors do not."""
-    if not host.startswith("unix://"):
-        return
-    path = host.removeprefix("unix://")
+def _probe(path: str, timeout: float) -> None:
+    """Distinguish a missing, a forbidden and a dead socket, which the client's own errors do not."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(timeout)
         try:
@@ -150,41 +152,30 @@ def _probe(host: str, timeout: float) -> None:
             raise DaemonError(f"the Docker daemon at {path} is gone ({cause}). {_how_to_get_one()}") from cause
 
 
-def find_daemon(host: str | None = None, *, timeout: float = 10.0) -> DaemonInfo:
-    """Ask the daemon what it is.
+def find_daemon(host: str | None = None) -> DaemonInfo:
+    """Describe the daemon.
 
     Raises:
-        DaemonError: No daemon answers within `timeout` seconds, or not to this user.
+        DaemonError: No daemon answers within ten seconds, or not to this user.
     """
     host = host or daemon_host()
-    client = connect(host, timeout=timeout)
-    try:
-        info, version = client.info(), client.version()
-    except (DockerException, requests.RequestException) as cause:
-        raise DaemonError(f"the Docker daemon at {host} does not answer: {cause}") from cause
-    finally:
-        client.close()
-    security = [str(option) for option in info.get("SecurityOptions") or []]
-    return DaemonInfo(
-        host=host,
-        version=str(version.get("Version", "?")),
-        api_version=str(version.get("ApiVersion", "?")),
-        storage_driver=str(info.get("Driver", "?")),
-        cgroup_version=str(info.get("CgroupVersion", "?")),
-        cgroup_driver=str(info.get("CgroupDriver", "?")),
-        seccomp=any("name=seccomp" in option and "unconfined" not in option for option in security),
-        cpus=int(info.get("NCPU", 0)),
-        memory=int(info.get("MemTotal", 0)),
-        root_dir=str(info.get("DockerRootDir", "")),
-        missing_limits=tuple(name for name in _ENFORCED_LIMITS if not info.get(name)),
-    )
+    with docker_errors(), closing(connect(host, timeout=10.0)) as client:
+        info = client.info()
+        security = [str(option) for option in info.get("SecurityOptions") or []]
+        return DaemonInfo(
+            host=host,
+            api_version=client.api.api_version,
+            seccomp=any("name=seccomp" in option and "unconfined" not in option for option in security),
+            missing_limits=tuple(name for name in _ENFORCED_LIMITS if not info.get(name)),
+            **info,
+        )
 
 
 def ensure_daemon(progress: Progress = silent, *, launch: DaemonLaunch | None = None) -> DaemonInfo:
     """Find the daemon, or install and start one where this process may.
 
     Args:
-        progress: Told what is done.
+        progress: Called with one line per step.
         launch: How to start one; None for Debian's own way at the default socket.
 
     Raises:
@@ -200,13 +191,13 @@ def ensure_daemon(progress: Progress = silent, *, launch: DaemonLaunch | None = 
             raise
     with exclusive("daemon", progress):
         try:
-            return find_daemon(host)  # who held the lock before may have started it
+            return find_daemon(host)  # another process may have started it meanwhile
         except DaemonError:
-            return _get_daemon(launch or DaemonLaunch(), progress)
+            return _start_daemon(launch or DaemonLaunch(), progress)
 
 
-def _get_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
-    # dockerd cannot set up its network without iptables, and as a mere recommendation it may not be there.
+def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
+    # dockerd cannot set up its network without iptables, which Debian's package only recommends.
     programs = {"dockerd": "docker.io", "iptables": "iptables"}
     missing = [package for program, package in programs.items() if find_program(program) is None]
     if missing:
@@ -214,29 +205,24 @@ def _get_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
     if launch == DaemonLaunch() and Path("/run/systemd/system").is_dir():
         progress("starting Docker's service")
         run_program(["systemctl", "start", "docker"], error=DaemonError)
-        return _wait_for_daemon(launch, None, None)
-    return _start_daemon(launch, progress)
-
-
-def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
+        return _wait_for_daemon(launch)
     running = _running(launch.pidfile, "dockerd")
     if running is not None:
         progress(f"a dockerd is running (process {running}) but does not answer yet; waiting for it")
-        return _wait_for_daemon(launch, None, None)
-    # containerd's too: dockerd takes a dead one that its parent has not reaped for alive, and waits for it in vain.
-    for pidfile, program in (
-        (launch.pidfile, "dockerd"),
-        (launch.exec_root / "containerd/containerd.pid", "containerd"),
-    ):
+        return _wait_for_daemon(launch)
+    # Also containerd's: dockerd waits in vain for a dead one that its parent has not reaped.
+    pidfiles = {launch.pidfile: "dockerd", launch.exec_root / "containerd/containerd.pid": "containerd"}
+    for pidfile, program in pidfiles.items():
+        deadline = time.monotonic() + 5.0
+        while _running(pidfile, program) is not None and time.monotonic() < deadline:  # it ends with its dockerd
+            time.sleep(0.1)
         if pidfile.exists() and _running(pidfile, program) is None:
             progress(f"removing {pidfile}, left by a {program} that is gone")
             pidfile.unlink(missing_ok=True)
-    log = launch.log
-    if log is None:
-        writable = os.access("/var/log", os.W_OK)
-        log = Path("/var/log" if writable else tempfile.gettempdir(), "rtl-agent-gym-dockerd.log")
+    folder = "/var/log" if os.access("/var/log", os.W_OK) else tempfile.gettempdir()
+    log = launch.log or Path(folder, "rtl-agent-gym-dockerd.log")
     argv = [find_program("dockerd") or "dockerd", *launch.arguments]
-    for name in ("host", "pidfile", "exec_root"):  # the defaults could also stand in a file of dockerd's own
+    for name in ("host", "pidfile", "exec_root"):  # the defaults may be in dockerd's own configuration file
         if getattr(launch, name) != getattr(DaemonLaunch, name):
             argv += [f"--{name.replace('_', '-')}", str(getattr(launch, name))]
     progress(f"starting dockerd; its output goes to {log}")
@@ -249,7 +235,7 @@ def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
         raise DaemonError(f"cannot start {argv[0]}: {cause}") from cause
     try:
         info = _wait_for_daemon(launch, process, log)
-    except BaseException:  # an interrupt too must not leave a daemon behind that nobody has seen answer
+    except BaseException:  # also an interrupt must not leave a daemon behind that never answered
         process.terminate()
         try:
             process.wait(timeout=15.0)
@@ -257,14 +243,16 @@ def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
             process.kill()
             process.wait()
         raise
-    process.returncode = 0  # let go: the object would warn on collection that its process, rightly, still runs
+    process.returncode = 0  # it runs on; without this, Popen warns about it when it is collected
     return info
 
 
-def _wait_for_daemon(launch: DaemonLaunch, process: subprocess.Popen[bytes] | None, log: Path | None) -> DaemonInfo:
+def _wait_for_daemon(
+    launch: DaemonLaunch, process: subprocess.Popen[bytes] | None = None, log: Path | None = None
+) -> DaemonInfo:
     deadline = time.monotonic() + launch.wait
     while True:
-        # Asked before looking: where two callers start a daemon at once, the slower one's ends while the other answers.
+        # Before looking: if two callers start a daemon at once, the slower one's ends while the other one answers.
         ended = process.poll() if process else None
         try:
             return find_daemon(launch.host)
@@ -279,18 +267,17 @@ def _wait_for_daemon(launch: DaemonLaunch, process: subprocess.Popen[bytes] | No
 def _why(launch: DaemonLaunch, log: Path | None) -> str:
     if log is None:
         return (
-            f"It was not started from here: see its own log (journalctl -u docker), or end it (its process id is in "
+            f"It was started by someone else: see its own log (journalctl -u docker), or end it (its process id is in "
             f"{launch.pidfile}) and run this again."
         )
-    lines = log.read_text(errors="replace").splitlines()
     return (
-        f"The end of {log}:\n{tail(lines)}\nFix what it names (a container or virtual machine may lack cgroups, "
-        f"overlay or iptables), or set DOCKER_HOST to a daemon that runs elsewhere."
+        f"The end of {log}:\n{tail(log.read_text(errors='replace').splitlines())}\nFix what it names (a container or "
+        f"virtual machine may lack cgroups, overlay or iptables), or set DOCKER_HOST to a daemon that runs elsewhere."
     )
 
 
 def _running(pidfile: Path, program: str) -> int | None:
-    """The process id in the file when a live process of that name has it; ids are used again, so the name counts."""
+    """The process id in the file if a live process of that name has it; ids are reused, so the name counts."""
     try:
         pid = int(pidfile.read_text())
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
@@ -302,10 +289,9 @@ def _running(pidfile: Path, program: str) -> int | None:
 def _how_to_get_one() -> str:
     if os.environ.get("DOCKER_HOST"):
         return "DOCKER_HOST names it: start it there, or unset DOCKER_HOST"
-    if is_debian_like():
-        install = "As root, ./scripts/setup installs and starts one; or: apt-get install docker.io iptables"
-    else:
-        install = (
-            "Install and start Docker (Linux: the docker package of your distribution; macOS: Docker Desktop or colima)"
-        )
+    install = (
+        "As root, ./scripts/setup installs and starts one; or: apt-get install docker.io iptables"
+        if is_debian_like()
+        else "Install and start Docker (Linux: your distribution's docker package; macOS: Docker Desktop or colima)"
+    )
     return f"{install}. A daemon elsewhere is used by setting DOCKER_HOST."

@@ -16,14 +16,16 @@ In case of doubt the machine is to blame.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+from contextlib import closing
 from typing import Any
 
 import docker.errors
 
 from .protocol import SandboxSpec
 
-_KILLED = 137
+_KILLED = "137"
 _WAIT = 3
 """Seconds, by the daemon's clock, within which it reports a container's end."""
 _BUSY, _FULL = 0.85, 0.97
@@ -38,45 +40,32 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None, m
         container: Its id.
         spec: Its limits.
         broken: The warden's report that it could not continue, if any.
-        memory_full: Whether the warden's last report said that the sandbox's memory was full.
+        memory_full: Whether the sandbox's memory was full by the warden's last report.
 
     Raises:
         docker.errors.DockerException: The daemon does not answer; the errors of `requests` likewise.
     """
     if broken is not None:
-        return f"the warden could not go on: {broken}"
-    state = _state(api, container)
-    if state is not None and state["Running"]:
-        return "" if state.get("Paused") else _starving(api, container, spec)
+        return f"the warden could not continue: {broken}"
+    with contextlib.suppress(docker.errors.NotFound):  # it has been removed
+        state = api.inspect_container(container)["State"]
+        if state["Running"]:
+            return "" if state.get("Paused") else _starving(api, container, spec)
     return _ending(api, container) if memory_full else ""
 
 
-def _state(api: Any, container: str) -> dict[str, Any] | None:
-    """The daemon's state of a container; None if it is removed."""
-    try:
-        state: dict[str, Any] = api.inspect_container(container)["State"]
-    except docker.errors.NotFound:
-        return None
-    return state
-
-
 def _ending(api: Any, container: str) -> str:
+    """Whether, by the daemon's events, its full memory ended a container: how, in a sentence, or empty."""
     now = datetime.datetime.fromisoformat(api.info()["SystemTime"]).timestamp()
-    killed = out_of_memory = False
-    code = None
-    events = api.events(since=1, until=int(now) + _WAIT, filters={"container": container}, decode=True)
-    try:
+    actions = set()
+    with closing(api.events(since=1, until=int(now) + _WAIT, filters={"container": container}, decode=True)) as events:
         for event in events:
-            action, said = event.get("Action"), event.get("Actor", {}).get("Attributes", {})
-            killed = killed or action == "kill"
-            out_of_memory = out_of_memory or action == "oom"
-            if action == "die":
-                code = int(said.get("exitCode", -1))
+            actions.add(event.get("Action"))
+            if "die" in actions:
+                killed = event.get("Actor", {}).get("Attributes", {}).get("exitCode") == _KILLED
+                if killed and "oom" in actions and "kill" not in actions:
+                    return "its processes and files took all of its memory"
                 break
-    finally:
-        events.close()
-    if code == _KILLED and out_of_memory and not killed:
-        return "its processes and files took all of its memory"
     return ""
 
 
@@ -85,13 +74,13 @@ def _starving(api: Any, container: str, spec: SandboxSpec) -> str:
     found = api.stats(container, stream=False)
     memory = found.get("memory_stats", {})
     if memory.get("limit") and memory.get("usage", 0) >= _FULL * memory["limit"]:
-        return "its processes and files take all of its memory, and the warden does not get to work"
+        return "its processes and files take all of its memory and starve the warden"
     now, before = found.get("cpu_stats", {}), found.get("precpu_stats", {})
     used = now.get("cpu_usage", {}).get("total_usage", 0) - before.get("cpu_usage", {}).get("total_usage", 0)
     seconds = _seconds(found.get("read", "")) - _seconds(found.get("preread", ""))
     may = min(spec.cpus, now.get("online_cpus") or spec.cpus)
     if seconds > 0 and used / 1e9 / seconds >= _BUSY * may:
-        return "its processes take all of its processors, and the warden does not get to work"
+        return "its processes take all of its processors and starve the warden"
     return ""
 
 

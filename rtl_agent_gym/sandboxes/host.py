@@ -1,4 +1,4 @@
-"""What this machine is, and Debian's packages on it."""
+"""Facts about this machine, and installing Debian packages on it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rtl_agent_gym.errors import SandboxError
+from ..errors import SandboxError
 
 Progress = Callable[[str], None]
-"""Told, in one line each, what is being done."""
+"""Called with one line per step of long work."""
 
-_SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def silent(line: str) -> None:
-    """A `Progress` that says nothing."""
+    """A `Progress` that prints nothing."""
 
 
 def is_root() -> bool:
@@ -31,7 +30,7 @@ def is_root() -> bool:
 
 
 def is_debian_like() -> bool:
-    """Whether this is Debian, Ubuntu or a relative of theirs, with `apt-get`."""
+    """Whether this is Debian, Ubuntu or a derivative, with `apt-get`."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:
@@ -41,24 +40,23 @@ def is_debian_like() -> bool:
 
 
 def find_program(name: str) -> str | None:
-    """The path of a program, also of one in the system folders that a user's PATH leaves out."""
-    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(_SYSTEM_FOLDERS))
+    """The path of a program, also in the system folders that a user's PATH omits."""
+    return shutil.which(name) or shutil.which(name, path=_SYSTEM_FOLDERS)
 
 
 def tail(lines: Iterable[str], count: int = 30) -> str:
-    """The last lines that are not empty, indented to stand below a message."""
-    return "\n".join(f"    {line}" for line in deque((text.rstrip() for text in lines if text.strip()), maxlen=count))
+    """The last lines that are not empty, indented for the end of a message."""
+    return "\n".join([f"    {line.rstrip()}" for line in lines if line.strip()][-count:])
 
 
 def run_program(argv: Sequence[str], *, error: type[SandboxError], timeout: float = 1800.0) -> str:
-    """Run a program of the machine and return its output, stdout and stderr together.
+    """Run a program of the machine and return its stdout and stderr.
 
     Args:
         argv: The program and its arguments.
-        error: What to raise when it cannot be run, fails or takes too long; the message ends with its last lines.
-        timeout: Seconds it may take.
+        error: Raised if it cannot be run, fails or takes longer than `timeout` seconds; the message ends with its last
+            lines of output.
     """
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     command = " ".join(argv)
     try:
         done = subprocess.run(
@@ -68,7 +66,7 @@ def run_program(argv: Sequence[str], *, error: type[SandboxError], timeout: floa
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env=environment,
+            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
             timeout=timeout,
         )
     except OSError as cause:
@@ -80,25 +78,24 @@ def run_program(argv: Sequence[str], *, error: type[SandboxError], timeout: floa
     return done.stdout
 
 
-def apt_install(packages: Sequence[str], *, error: type[SandboxError], progress: Progress = silent) -> None:
+def apt_install(packages: Sequence[str], *, error: type[SandboxError], progress: Progress) -> None:
     """Install Debian packages as root. Waits up to two minutes for another apt to finish."""
     progress(f"installing {' '.join(packages)} with apt-get")
-    wait = "DPkg::Lock::Timeout=120"
-    run_program(["apt-get", "-o", wait, "update"], error=error)
-    run_program(["apt-get", "-o", wait, "install", "-y", "--no-install-recommends", *packages], error=error)
+    for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        run_program(["apt-get", "-o", "DPkg::Lock::Timeout=120", *words], error=error)
 
 
 @contextmanager
-def exclusive(work: str, progress: Progress = silent) -> Iterator[None]:
+def exclusive(work: str, progress: Progress) -> Iterator[None]:
     """Let one process of this user on this machine do `work` (a word) at a time; the others wait.
 
-    The lock goes with the process, however it ends, and is not handed on to children.
+    The lock ends with the process, and children do not inherit it.
     """
     path = Path(tempfile.gettempdir()) / f"rtl-agent-gym-{work}-{os.geteuid()}.lock"
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress(f"another process is at the {work}; waiting for it")
+            progress(f"waiting for another process that prepares the {work}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,6 @@
-"""The simulation image: its name, its build, its tools.
+"""The simulation image: its name, its build, and a check of its tools.
 
-The tag is a digest of the build context (`image_context/`), so an image is never out of date: whoever changes a file
-there gets another tag, and with it another image.
+The tag is a digest of the build context (`image_context/`): a change of any file there gives another tag and image.
 """
 
 from __future__ import annotations
@@ -14,56 +13,42 @@ import tarfile
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import docker
 import requests
-from docker.errors import APIError, DockerException
+from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils.socket import frames_iter
 
-from rtl_agent_gym.errors import ImageError
-from rtl_agent_gym.sandboxes.base_image import ensure_base, image_id
-from rtl_agent_gym.sandboxes.daemon import connect, docker_errors
-from rtl_agent_gym.sandboxes.host import Progress, exclusive, silent, tail
+from ..errors import ImageError
+from .base_image import ensure_base, image_id
+from .daemon import attach, connect, docker_errors
+from .host import Progress, exclusive, silent, tail
 
 REPOSITORY = "rtl-agent-gym/sim"
-"""What the image is called; its tag is a digest of the build context."""
+"""The image's name; its tag is a digest of the build context."""
 HARNESS_REPOSITORY = "rtl-agent-gym/harness"
-"""What images are called that are built on it."""
+"""The name of images that are built on it."""
 CONTEXT = Path(__file__).parent / "image_context"
 """The folder that the image is built from."""
 IMAGE_LABEL = "io.rtl-agent-gym.image"
-"""On every image that a build here leaves; containers inherit it, so it says nothing about their owner."""
+"""On every image that a build here leaves. Containers inherit it, so it does not name their owner."""
 
-_HOW_TO_BUILD = "build it with: rtl-agent-gym image build"
 _LONGEST_SILENCE = 1800  # seconds; compiling Icarus on a slow machine prints nothing for minutes
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 _CA_BUNDLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
-@dataclass(frozen=True)
-class SimImage:
-    """The image that this version of the package asks for."""
-
-    id: str
-    tag: str
-    size: int
-    """Bytes on disk."""
-    created: str
-    """When it was built, in ISO 8601."""
-
-
 def context_files() -> dict[str, bytes]:
-    """The files of the build context by their path in it. Empty folders and Python's caches are no part of it."""
+    """The files of the build context by relative path, without empty folders and Python's caches."""
     paths = (path for path in CONTEXT.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(CONTEXT).as_posix(): path.read_bytes() for path in sorted(paths)}
 
 
-def image_tag(files: Mapping[str, bytes] | None = None) -> str:
-    """The image's name for a build context, by default as it is now, such as ``rtl-agent-gym/sim:3f9c0e21ab44``."""
-    return _tag(REPOSITORY, context_files() if files is None else files)
+def image_tag() -> str:
+    """The image's name for the build context as it is now, such as ``rtl-agent-gym/sim:3f9c0e21ab44``."""
+    return _tag(REPOSITORY, context_files())
 
 
 def _tag(repository: str, files: Mapping[str, bytes]) -> str:
@@ -73,62 +58,61 @@ def _tag(repository: str, files: Mapping[str, bytes]) -> str:
     return f"{repository}:{digest.hexdigest()[:12]}"
 
 
-def find_image(api: docker.APIClient | None = None) -> str:
-    """The id of the simulation image.
+def find_image(client: docker.DockerClient) -> str:
+    """The id of the simulation image. Raises `ImageError` if it has not been built."""
+    return str(_image(client).id)
 
-    Args:
-        api: A client of the daemon; None to connect for this call.
+
+def inspect() -> dict[str, Any]:
+    """The daemon's record of the simulation image: its `tag`, `id`, `created` (ISO 8601) and `size` in bytes.
 
     Raises:
         ImageError: It has not been built.
     """
-    return inspect(api).id
+    with _connected() as client:
+        image = _image(client)
+    return {"tag": image_tag(), "id": image.id, "created": image.attrs["Created"], "size": image.attrs["Size"]}
 
 
-def inspect(api: docker.APIClient | None = None) -> SimImage:
-    """What the daemon knows of the simulation image. Raises `ImageError` when it has not been built."""
-    tag = image_tag()
-    with _client(api) as daemon:
-        try:
-            known = daemon.inspect_image(tag)
-        except docker.errors.ImageNotFound as error:
-            raise ImageError(f"the simulation image {tag} is not there; {_HOW_TO_BUILD}") from error
-    return SimImage(str(known["Id"]), tag, int(known["Size"]), str(known["Created"]))
+def _image(client: docker.DockerClient) -> Any:
+    try:
+        return client.images.get(tag := image_tag())
+    except ImageNotFound as error:
+        raise ImageError(
+            f"the simulation image {tag} is not there; build it with: rtl-agent-gym image build"
+        ) from error
 
 
-def ensure_image(progress: Progress = silent) -> str:
-    """The id of the simulation image, which is built first when it is missing (minutes).
+def ensure_image(progress: Progress = silent, *, rebuild: bool = False) -> str:
+    """The id of the simulation image, which is built (minutes) if it is missing.
+
+    Args:
+        progress: Called with one line per step.
+        rebuild: Build it in any case, and use no cached step.
 
     Raises:
         DaemonError: No daemon answers.
         ImageError: The build failed; the message ends with its last lines.
     """
-    with _client(None) as api:
-        found = image_id(api, image_tag())
-        if found is not None:
+    with _connected() as client:
+        if not rebuild and (found := image_id(client, image_tag())):
             return found
         with exclusive("image", progress):
-            return image_id(api, image_tag()) or build(api, progress)
+            if not rebuild and (found := image_id(client, image_tag())):  # another process has built it
+                return found
+            base, files = ensure_base(client, progress), context_files()
+            tag = _tag(REPOSITORY, files)
+            progress(f"building {tag} on {base}; about four minutes when no step is cached")
+            arguments = {"BASE": base} | {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
+            return _build(client, tag, _context_tar(files), progress, buildargs=arguments, nocache=rebuild)
 
 
-def build(api: docker.APIClient, progress: Progress = silent, *, use_cache: bool = True) -> str:
-    """Build the image and return its id, also where it is there already. `ensure_image` says what it raises."""
-    files = context_files()
-    tag = image_tag(files)
-    base = ensure_base(api, progress)
-    progress(f"building {tag} on {base}; about four minutes when no step is cached")
-    proxies = {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
-    return _run_build(
-        api, tag, _context_tar(files), progress, buildargs={"BASE": base} | proxies, nocache=not use_cache
-    )
-
-
-def _run_build(api: docker.APIClient, tag: str, context: io.BytesIO, progress: Progress, **options: Any) -> str:
+def _build(client: docker.DockerClient, tag: str, context: io.BytesIO, progress: Progress, **options: Any) -> str:
     """Build an image from a tar archive and return its id."""
     last: deque[str] = deque(maxlen=200)
     failure = None
     try:
-        events = api.build(
+        events = client.api.build(
             fileobj=context,
             custom_context=True,
             tag=tag,
@@ -140,40 +124,33 @@ def _run_build(api: docker.APIClient, tag: str, context: io.BytesIO, progress: P
         )
         for event in events:  # to the end, also after an error, so that the connection can be closed
             failure = event.get("error", failure)
-            _follow(str(event.get("stream", "")), last, progress)
+            for line in str(event.get("stream", "")).splitlines():
+                last.append(line)
+                if re.match(r"Step \d+/\d+ :", line):
+                    progress(line if len(line) <= 110 else f"{line[:109]}…")
     except (DockerException, requests.RequestException) as error:
         raise ImageError(f"the build of {tag} broke off: {error}\n{tail(last)}") from error
-    found = image_id(api, tag)
+    found = image_id(client, tag)
     if failure is not None or found is None:
         raise ImageError(f"building {tag} failed: {failure or 'it ended without an image'}\n{tail(last)}")
     return found
 
 
-def build_from(api: docker.APIClient, files: Mapping[str, bytes], dockerfile: str) -> str:
-    """The id of an image of these files, built where there is none. Its tag is a digest of them.
+def build_from(client: docker.DockerClient, files: Mapping[str, bytes], dockerfile: str) -> str:
+    """The id of an image of these files, built if there is none. Its tag is a digest of them.
 
     Raises:
         ImageError: It cannot be built; the message ends with the last lines of the build.
     """
     tag = _tag(HARNESS_REPOSITORY, {"": dockerfile.encode(), **dict(sorted(files.items()))})
-    return image_id(api, tag) or _run_build(
-        api, tag, _tar(files), silent, dockerfile=dockerfile, labels={IMAGE_LABEL: "harness"}
-    )
+    options = {"dockerfile": dockerfile, "labels": {IMAGE_LABEL: "harness"}}
+    return image_id(client, tag) or _build(client, tag, _tar(files), silent, **options)
 
 
-def _follow(text: str, last: deque[str], progress: Progress) -> None:
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        last.append(line)
-        if re.match(r"Step \d+/\d+ :", line):
-            progress(line if len(line) <= 110 else f"{line[:109]}…")
+def _context_tar(files: Mapping[str, bytes]) -> io.BytesIO:
+    """The build context and the host's certificates as a tar archive.
 
-
-def _context_tar(files: dict[str, bytes]) -> io.BytesIO:
-    """The build context with the host's certificates beside it, as a tar archive.
-
-    The certificates belong to the machine that builds: only the build stage uses them, and they are no part of the tag.
+    The certificates belong to the machine that builds: only the build stage uses them, and the tag ignores them.
     """
     bundle = next((Path(os.environ[name]) for name in _CA_BUNDLES if os.environ.get(name)), None)
     certificates = bundle.read_bytes() if bundle is not None and bundle.is_file() else b""
@@ -201,15 +178,15 @@ def pinned_versions() -> dict[str, str]:
     return {"iverilog": icarus[1] if icarus else "?", **pins}
 
 
-def verify(api: docker.APIClient | None = None) -> dict[str, str]:
+def verify() -> dict[str, str]:
     """Run every tool in a container and return the versions they report, by name.
 
     Raises:
         ImageError: The image is missing, or a tool in it is missing or has another version than the context names.
     """
     pins = pinned_versions()
-    with _client(api) as daemon:
-        output = _run_once(daemon, inspect(daemon).id, _version_script(pins))
+    with _connected() as client:
+        output = _run_once(client, find_image(client), _version_script(pins))
     versions = dict(line.split("\t", 1) for line in output.splitlines() if "\t" in line)
     wrong = [
         f"{tool} {versions.get(tool, 'missing')} (wants {pin})"
@@ -244,9 +221,12 @@ def _version_script(pins: dict[str, str]) -> str:
         """
 
 
-def _run_once(api: docker.APIClient, image: str, script: str) -> str:
+def _run_once(client: docker.DockerClient, image: str, script: str) -> str:
     """Run a shell script in a container of its own, which Docker removes when the script ends."""
-    limits = api.create_host_config(
+    container = client.containers.create(
+        image,
+        ["/bin/sh", "-c", script],
+        user="1000",
         auto_remove=True,
         network_mode="none",
         read_only=True,
@@ -255,45 +235,34 @@ def _run_once(api: docker.APIClient, image: str, script: str) -> str:
         mem_limit="1g",
         pids_limit=256,
     )
-    try:
-        container = api.create_container(image, ["/bin/sh", "-c", script], user="1000", host_config=limits)["Id"]
-        # Before the start, as the container and its log are gone the moment it ends.
-        stream = api.attach_socket(container, params={"stdout": 1, "stderr": 1, "stream": 1})
-        # Closing the stream alone leaves its connection open until it is collected.
-        with closing(stream), closing(stream._response):
-            api.start(container)
-            return b"".join(data for _, data in frames_iter(stream, tty=False)).decode(errors="replace")
-    except APIError as error:
-        raise ImageError(f"cannot run a container of {image}: {error.explanation or error}") from error
+    # Before the start, since the container and its log are removed as soon as it ends.
+    with attach(client, str(container.id)) as stream:
+        container.start()
+        return b"".join(data for _, data in frames_iter(stream, tty=False)).decode(errors="replace")
 
 
-def prune(api: docker.APIClient | None = None) -> list[str]:
-    """Remove earlier simulation images and the build stages' leftovers; return what was removed, by name or id.
+def prune() -> list[str]:
+    """Remove earlier simulation images and what build stages have left; return what was removed, by name or id.
 
     The current image, the base, and images that a container uses stay.
     """
     removed = []
-    current = image_tag()
-    with _client(api) as daemon:
-        tags = [tag for image in daemon.images(name=REPOSITORY) for tag in image.get("RepoTags") or []]
-        leftovers = daemon.images(quiet=True, filters={"dangling": True, "label": IMAGE_LABEL})
-        for name in [tag for tag in tags if tag != current] + leftovers:
+    with _connected() as client:
+        tags = [tag for image in client.api.images(name=REPOSITORY) for tag in image.get("RepoTags") or []]
+        leftovers = client.api.images(quiet=True, filters={"dangling": True, "label": IMAGE_LABEL})
+        for name in [*tags, *leftovers]:
+            if name == image_tag():
+                continue
             try:
-                daemon.remove_image(name)
+                client.images.remove(name)
+                removed.append(name)
             except APIError as error:
                 if error.status_code not in {404, 409}:  # gone already, or in use
                     raise ImageError(f"cannot remove {name}: {error.explanation or error}") from error
-            else:
-                removed.append(name)
     return removed
 
 
 @contextmanager
-def _client(api: docker.APIClient | None) -> Iterator[docker.APIClient]:
-    """The caller's client as it is, or one of our own for the length of the block; Docker's failures translated."""
-    with docker_errors():
-        if api is not None:
-            yield api
-        else:
-            with closing(connect()) as client:
-                yield client.api
+def _connected() -> Iterator[docker.DockerClient]:
+    with docker_errors(), closing(connect()) as client:
+        yield client

@@ -27,7 +27,7 @@ def readable(data: bytes, *, complete: bool = True) -> str:
 
 
 def cut(data: bytes, size: int, chars: int, limit: int) -> tuple[str, bool]:
-    """The text of an output, and whether it had to be cut.
+    """The text of an output, and whether it was cut.
 
     Args:
         data: Its first and last bytes; all of it when ``len(data) == size``.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -23,13 +23,10 @@ from .protocol import Sandbox, SandboxProvider, SandboxSpec
 
 @dataclass
 class _Shelf:
-    """The waiting sandboxes of one spec."""
+    """The sandboxes of one spec that wait, or are still starting."""
 
     spec: SandboxSpec
-    waiting: deque[Sandbox] = field(default_factory=deque)
-    starting: set[asyncio.Task[None]] = field(default_factory=set)
-    callers: int = 0
-    """Number of callers that wait for a starting sandbox."""
+    waiting: deque[asyncio.Task[Sandbox]] = field(default_factory=deque)
 
 
 class _Lent:
@@ -60,19 +57,53 @@ class WaitingSandboxes(SandboxProvider):
     def __init__(self, provider: SandboxProvider, size: int = 2) -> None:
         self._provider, self._size = provider, size
         self._shelves: list[_Shelf] = []
+        """The most recently used spec is the last."""
         self._in_use: set[Sandbox] = set()
         self._served: deque[Sandbox] = deque()
+        """Used sandboxes that are still open."""
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
-
-    async def __aenter__(self) -> WaitingSandboxes:
-        return self
 
     async def image(self) -> str:
         return await self._provider.image()
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
         return await self._provider.build_image(files, dockerfile=dockerfile)
+
+    async def prepare(self, spec: SandboxSpec) -> None:
+        """Start waiting sandboxes of this spec; return when they are ready. Raises `SandboxError` if none starts."""
+        shelf = self._shelf(spec)
+        self._refill(shelf)
+        starting = list(shelf.waiting)
+        if starting:
+            await asyncio.wait(starting)
+        if starting and all(task.exception() for task in starting):
+            starting[0].result()
+
+    async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+        """An unused sandbox: a waiting one if there is any, one that is starting, or a new one."""
+        shelf = self._shelf(spec or SandboxSpec())
+        try:
+            while shelf.waiting:
+                task = next((task for task in shelf.waiting if task.done()), shelf.waiting[0])
+                shelf.waiting.remove(task)
+                try:
+                    sandbox = await asyncio.shield(task)
+                    await sandbox.ping()  # a fraction of a millisecond
+                except SandboxError:
+                    self._end(_close(task))
+                except asyncio.CancelledError:
+                    shelf.waiting.appendleft(task)
+                    raise
+                else:
+                    return self._lend(sandbox)
+            return self._lend(await self._provider.create(shelf.spec))
+        finally:
+            self._refill(shelf)
+
+    def _lend(self, sandbox: Sandbox) -> Sandbox:
+        self._in_use.add(sandbox)
+        return cast(Sandbox, _Lent(sandbox, self._return))
 
     async def _return(self, sandbox: Sandbox) -> None:
         if sandbox not in self._in_use:
@@ -87,82 +118,38 @@ class WaitingSandboxes(SandboxProvider):
         if not sandbox.idle:
             await sandbox.close()
 
-    def _end_served(self) -> None:
-        while len(self._served) > (self._size if self._in_use and not self._closed else 0):
-            task = asyncio.ensure_future(self._served.popleft().close())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
-
-    async def prepare(self, spec: SandboxSpec) -> None:
-        """Start waiting sandboxes of this spec; return when they are ready. Raises `SandboxError` if none starts."""
-        shelf = self._shelf(spec)
-        self._refill(shelf)
-        await asyncio.gather(*shelf.starting, return_exceptions=True)
-        if self._size and not shelf.waiting and not self._closed:
-            sandbox = await self._provider.create(spec)
-            if self._closed:
-                await sandbox.close()
-            else:
-                shelf.waiting.append(sandbox)
-
-    async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
-        """An unused sandbox: a waiting one if there is any, else a new one."""
-        shelf = self._shelf(spec or SandboxSpec())
-        try:
-            while True:
-                while shelf.waiting:
-                    candidate = shelf.waiting.popleft()
-                    if await _answers(candidate):
-                        return self._lend(candidate)
-                if shelf.callers >= len(shelf.starting):
-                    return self._lend(await self._provider.create(shelf.spec))
-                shelf.callers += 1
-                try:
-                    await asyncio.wait(shelf.starting, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    shelf.callers -= 1
-        finally:
-            self._refill(shelf)
-
-    def _lend(self, sandbox: Sandbox) -> Sandbox:
-        self._in_use.add(sandbox)
-        return cast(Sandbox, _Lent(sandbox, self._return))
-
     def _shelf(self, spec: SandboxSpec) -> _Shelf:
         """The shelf of a spec, moved to the end as the most recently used."""
-        shelf = next((known for known in self._shelves if known.spec == spec), None)
-        if shelf is None:
-            shelf = _Shelf(spec)
-        else:
-            self._shelves.remove(shelf)
-        self._shelves.append(shelf)
+        shelf = next((known for known in self._shelves if known.spec == spec), None) or _Shelf(spec)
+        self._shelves = [*(known for known in self._shelves if known is not shelf), shelf]
         return shelf
 
-    def _refill(self, shelf: _Shelf) -> None:
+    def _refill(self, current: _Shelf) -> None:
+        """Start what is missing; end the least recently used beyond twice `size` in all, and everything once closed."""
         wanted = min(self._size, max(1, len(self._in_use) // 2)) if self._in_use else self._size
-        while not self._closed and len(shelf.waiting) + len(shelf.starting) < wanted + shelf.callers:
-            task = asyncio.ensure_future(self._start(shelf))
-            shelf.starting.add(task)
-            task.add_done_callback(shelf.starting.discard)
-        self._clear_old(shelf)
-
-    def _clear_old(self, current: _Shelf) -> None:
-        """End the least recently used waiting sandboxes beyond twice `size` in all."""
-        surplus = sum(len(shelf.waiting) for shelf in self._shelves) - 2 * self._size
+        while not self._closed and len(current.waiting) < wanted:
+            task = asyncio.ensure_future(self._provider.create(current.spec))
+            current.waiting.append(task)
+            task.add_done_callback(lambda task: self._drop_failed(current, task))
+        surplus = sum(len(shelf.waiting) for shelf in self._shelves) - (0 if self._closed else 2 * self._size)
         for shelf in self._shelves:
-            while surplus > 0 and shelf.waiting and shelf is not current:
-                self._served.append(shelf.waiting.popleft())
-                self._end_served()
+            while surplus > 0 and shelf.waiting and (shelf is not current or self._closed):
+                self._end(_close(shelf.waiting.popleft()))
                 surplus -= 1
 
-    async def _start(self, shelf: _Shelf) -> None:
+    def _drop_failed(self, shelf: _Shelf, task: asyncio.Task[Sandbox]) -> None:
         # If the machine cannot start one now, the next call of `create` raises the error.
-        with contextlib.suppress(SandboxError):
-            sandbox = await self._provider.create(shelf.spec)
-            if self._closed:
-                await sandbox.close()
-            else:
-                shelf.waiting.append(sandbox)
+        if (task.cancelled() or task.exception()) and task in shelf.waiting:
+            shelf.waiting.remove(task)
+
+    def _end_served(self) -> None:
+        while len(self._served) > (self._size if self._in_use and not self._closed else 0):
+            self._end(self._served.popleft().close())
+
+    def _end(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(closing)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
         """End every sandbox. Idempotent."""
@@ -170,21 +157,13 @@ class WaitingSandboxes(SandboxProvider):
         self._served.extend(self._in_use)
         self._in_use.clear()
         self._end_served()
-        for shelf in list(self._shelves):
-            await asyncio.gather(*shelf.starting, return_exceptions=True)
-            await asyncio.gather(*(sandbox.close() for sandbox in shelf.waiting))
-            shelf.waiting.clear()
-        await asyncio.gather(*self._ending)
+        for shelf in self._shelves:
+            self._refill(shelf)
+        while self._ending:
+            await asyncio.wait(self._ending)
 
 
-async def _answers(sandbox: Sandbox) -> bool:
-    """Whether a waiting sandbox still answers, which takes a fraction of a millisecond; if not, it is closed."""
-    try:
-        await sandbox.ping()
-    except SandboxError:
-        await sandbox.close()
-        return False
-    except BaseException:  # cancelled: nobody else can close it
-        await asyncio.shield(sandbox.close())
-        raise
-    return True
+async def _close(starting: asyncio.Task[Sandbox]) -> None:
+    """Close a sandbox when it has started."""
+    with contextlib.suppress(SandboxError):
+        await (await starting).close()

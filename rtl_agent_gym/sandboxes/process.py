@@ -1,91 +1,162 @@
-"""The client's end of a process that a warden runs."""
+"""A program that runs in a sandbox beside its shell, and what a program or command did."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ..errors import SandboxLost
-from .channel import Channel
-from .protocol import Process
+from ..errors import SandboxError
+from .channel import Channel, Reply, Request
+from .observation import cut
+from .warden.output import Output
 
+WORK_DIR = "/code"
+"""The work folder of a problem inside every sandbox; paths of problems are relative to it."""
 BUFFER = 1 << 20
-"""Bytes of unread output that are buffered before the process is held back; twice as many at most."""
+"""Bytes of unread output that are buffered before a process is paused; twice as many at most."""
 
 
-class WardenProcess(Process):
-    """A process beside the shell; implements `Process`.
+@dataclass(frozen=True)
+class CommandResult:
+    """What one command of the persistent shell, or one process beside it, did."""
+
+    output: str
+    """stdout and stderr in the order they were written, decoded as UTF-8 with U+FFFD for invalid bytes. If it is longer
+    than the limit, its head and tail, and a line between them with the lengths before and after."""
+    exit_code: int | None
+    """The exit status (128 + n after signal n); None when the time ran out."""
+    timed_out: bool = False
+    """Whether the time ran out and the command's processes were ended."""
+    truncated: bool = False
+    """Whether `output` was cut."""
+    output_chars: int = 0
+    """Characters that were written before the cut."""
+    seconds: float = 0.0
+    """Wall time."""
+    restarted: str | None = None
+    """Why a new shell replaced the old one, or None. Files are kept; variables, functions and jobs are not."""
+    cwd: str = WORK_DIR
+    """The shell's working folder after a command; meaningless for a process."""
+
+
+class Process:
+    """A program that runs in a sandbox beside the shell. It and what it started are gone when `wait` returns.
+
+    Methods raise `SandboxLost` or `SandboxBroken` as those of `Sandbox` do.
 
     Args:
-        channel: To the warden.
-        worker: Whether the request is for the second warden.
-        argv, cwd, env: See `Sandbox.spawn`.
-        classifying: Translates failures; used around each wait for the warden.
+        channel: To the sandbox's warden.
+        reply: Waits for the reply to a request, for some seconds or without a limit.
+        header: ``argv``, ``cwd``, ``env``, and whether it is the second warden's (``worker``).
         grace: Seconds within which a killed process must end.
     """
 
     def __init__(
         self,
         channel: Channel,
-        worker: bool,
-        argv: Sequence[str],
-        cwd: str,
-        env: Mapping[str, str],
-        classifying: Callable[[], AbstractAsyncContextManager[None]],
+        reply: Callable[[Request, float | None], Awaitable[Reply]],
+        header: Mapping[str, Any],
         grace: float,
     ) -> None:
-        self._channel, self._classifying, self._grace = channel, classifying, grace
-        self._output = asyncio.StreamReader(BUFFER)
-        self._output.set_transport(_Flow(self._hold))
-        header = {"worker": worker, "argv": list(argv), "cwd": cwd, "env": dict(env)}
-        self._end = channel.send(b"X", header, b"", self._output.feed_data)
-        self._end.future.add_done_callback(lambda _: self._output.feed_eof())
-        self._address = {"worker": worker, "process": self._end.number}
+        self._channel, self._reply, self._grace = channel, reply, grace
+        self.output = asyncio.StreamReader(BUFFER)
+        """stdout and stderr in the order they were written. Ends when the process has ended or is lost; `wait` tells
+        which. While it is not read and the buffers are full, the process waits when it writes."""
+        self.output.set_transport(_Flow(self._hold))
+        self._end = channel.send(b"X", header, b"", self.output.feed_data)
+        self._end.reply.add_done_callback(lambda _: self.output.feed_eof())
+        self._address = {"worker": header["worker"], "process": self._end.number}
         self._stdin_open = True
 
     def _hold(self, held: bool) -> None:
-        with contextlib.suppress(SandboxLost):  # `wait` reports it
-            self._channel.tell(b"H", {**self._address, "held": held})
-
-    @property
-    def output(self) -> asyncio.StreamReader:
-        return self._output
+        self._channel.tell(b"H", {**self._address, "held": held})
 
     @property
     def exit_code(self) -> int | None:
-        ended = self._end.future.done() and self._end.future.exception() is None
-        return int(self._end.future.result().header["exit_code"]) if ended else None
+        """The exit status (128 + n after signal n); None while it runs, and when it was lost."""
+        end = self._end.reply
+        return int(end.result()[0]["exit_code"]) if end.done() and end.exception() is None else None
 
     async def write(self, data: bytes) -> None:
+        """Write to its stdin; return when the process's pipe has taken everything.
+
+        Raises:
+            BrokenPipeError: It has ended, or reads no more.
+        """
         if data:  # an empty piece would end its stdin
-            await self._write(data)
+            await self._reply(self._channel.send(b"I", self._address, data), None)
 
     async def close_stdin(self) -> None:
+        """End its stdin after everything that was written. Idempotent."""
         if self._stdin_open:
             self._stdin_open = False
             with contextlib.suppress(BrokenPipeError):
-                await self._write(b"")
-
-    async def _write(self, data: bytes) -> None:
-        async with self._classifying():
-            await self._channel.request(b"I", self._address, data, patience=None)
+                await self._reply(self._channel.send(b"I", self._address), None)
 
     async def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return the exit status. 127 for a program that cannot be run; `output` says why.
+
+        Raises:
+            TimeoutError: It has not ended within `timeout` seconds; it runs on.
+        """
         async with asyncio.timeout(timeout):
-            return await self._wait(None)
+            header, _ = await self._reply(self._end, None)
+        return int(header["exit_code"])
 
     async def kill(self) -> None:
-        with contextlib.suppress(SandboxLost):
-            self._channel.tell(b"K", self._address)
-        await self._wait(self._grace)
+        """Kill it and everything it started; return when it has ended. Idempotent."""
+        self._channel.tell(b"K", self._address)
+        await self._reply(self._end, self._grace)
 
-    async def _wait(self, patience: float | None) -> int:
-        async with self._classifying():
-            reply: dict[str, Any] = (await self._channel.wait(self._end, patience)).header
-        return int(reply["exit_code"])
+    async def communicate(
+        self, stdin: bytes = b"", *, timeout: float = 600.0, max_output: int = 1_000_000
+    ) -> CommandResult:
+        """Write its stdin, read its output, and wait for it; kill it at the time-out.
+
+        Args:
+            stdin: The rest of its stdin, which ends after it.
+            timeout: Seconds from now.
+            max_output: Characters to keep of the output, half of them from the head and half from the tail.
+        """
+        begun = time.monotonic()
+        head = bytearray()
+        kept = Output(8 * max_output, head.extend)
+
+        async def feed() -> None:
+            with contextlib.suppress(BrokenPipeError, SandboxError):  # `wait` tells what happened to it
+                await self.write(stdin)
+                await self.close_stdin()
+
+        async def finish() -> int:
+            while data := await self.output.read(1 << 20):
+                kept.feed(data)
+            return await self.wait()
+
+        feeding = asyncio.ensure_future(feed())
+        code = None
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    code = await finish()
+            if code is None:
+                await self.kill()
+                await finish()
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+        text, truncated = cut(bytes(head) + kept.rest(), kept.size, kept.chars, max_output)
+        return CommandResult(
+            output=text,
+            exit_code=code,
+            timed_out=code is None,
+            truncated=truncated,
+            output_chars=kept.chars,
+            seconds=time.monotonic() - begun,
+        )
 
 
 class _Flow(asyncio.ReadTransport):

@@ -1,55 +1,21 @@
-"""The contract of sandboxes: all that the rest of the package may ask of one.
+"""The contract of sandboxes: all that the rest of the package uses of them.
 
-A `Sandbox` is one isolated machine with one persistent shell, a `Process` is a program that runs beside the shell, and
-a `SandboxProvider` makes sandboxes and their images. Docker's implementation begins in `docker.py`; whatever keeps
-these promises can take its place. Methods with a body are the same for every implementation, which inherits them.
+A `Sandbox` is one isolated machine with one persistent shell, and a `SandboxProvider` makes sandboxes and their images.
+`container.py` implements both with Docker; another implementation that keeps these promises can replace it. It inherits
+the methods that have a body here.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
-from ..errors import SandboxError
-from .observation import cut
-from .warden.output import Output
-
-WORK_DIR = "/code"
-"""The work folder of a problem inside every sandbox; paths of problems are relative to it."""
-
-MAX_COUNT = 5000
-"""Files, and folders on the way to them, that one reading returns."""
+from .process import WORK_DIR, CommandResult, Process
 
 OutputSink = Callable[[bytes], None]
-"""Called with raw output as it comes, for live display. Only what the observation will keep is passed on."""
-
-
-@dataclass(frozen=True)
-class CommandResult:
-    """What one command of the persistent shell, or one process beside it, did."""
-
-    output: str
-    """stdout and stderr in the order they were written; decoded as UTF-8 with U+FFFD for what is not; cut to the limit
-    with head and tail kept and a line between them that says from how much to how much."""
-    exit_code: int | None
-    """The exit status (128 + n after signal n); None when the time ran out."""
-    timed_out: bool = False
-    """Whether the time ran out and the command's processes were ended."""
-    truncated: bool = False
-    """Whether `output` was cut."""
-    output_chars: int = 0
-    """Characters that were written before the cut."""
-    seconds: float = 0.0
-    """Wall time."""
-    restarted: str | None = None
-    """Why the shell had to be replaced by a new one, or None. Files last; variables, functions and jobs do not."""
-    cwd: str = WORK_DIR
-    """The shell's working folder after the command; says nothing of a process."""
+"""Called with raw output as it arrives, for live display; without the part that the observation omits."""
 
 
 class FoundFiles(dict[str, bytes]):
@@ -57,8 +23,8 @@ class FoundFiles(dict[str, bytes]):
 
     Args:
         files: The files.
-        left_out: Some of those that were not read for a limit, each with the reason.
-        left_out_count: How many were not read.
+        left_out: (path, reason) of the first files that were not read because of a limit.
+        left_out_count: Number of files that were not read.
     """
 
     def __init__(
@@ -82,10 +48,10 @@ class SandboxSpec:
     image: str | None = None
     """Image name or id; None for the package's own simulation image."""
     role: Literal["agent", "scoring"] = "agent"
-    """``agent``: everything runs as one unprivileged user. ``scoring``: files can also be put in by a second user, the
-    keeper, whose files no process of the sandbox can change and whose processes none can signal."""
+    """``agent``: everything runs as one unprivileged user. ``scoring``: a second user, the keeper, can also write
+    files; no process of the sandbox can change them or signal the keeper's processes."""
     memory: int = 2 << 30
-    """Of all processes and the work folder together."""
+    """For all processes and the work folder together."""
     cpus: float = 2.0
     """Processors that may be used at once, on average."""
     pids: int = 512
@@ -97,107 +63,17 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     """Extra environment variables of the shell and of processes."""
     files: Mapping[str, str | bytes] = field(default_factory=dict)
-    """Files that are there from the start, by absolute path; in the scoring role they are the keeper's."""
+    """Files that exist from the start, by absolute path; in the scoring role they are the keeper's."""
     keeper_folders: tuple[str, ...] = ("/src", f"{WORK_DIR}/src")
     """Folders that only the keeper can write to (scoring role)."""
     standby: tuple[str, ...] = ()
     """A process that is started with the sandbox, in the folder /; see `Sandbox.standby`."""
 
 
-class Process(Protocol):
-    """A program that runs in a sandbox beside the shell. It and what it started are gone when `wait` returns.
-
-    Methods raise `SandboxLost` or `SandboxBroken` as those of `Sandbox` do.
-    """
-
-    @property
-    def output(self) -> asyncio.StreamReader:
-        """stdout and stderr in the order they were written. Ends when the process has ended or is lost, which `wait`
-        tells. A process whose output is not read is held up once the buffers between are full.
-        """
-        ...
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit status (128 + n after signal n); None while it runs, and when it was lost."""
-        ...
-
-    async def write(self, data: bytes) -> None:
-        """Write to its stdin; return when the process's pipe has taken everything.
-
-        Raises:
-            BrokenPipeError: It has ended, or reads no more.
-        """
-        ...
-
-    async def close_stdin(self) -> None:
-        """End its stdin, behind all that was written. Idempotent."""
-        ...
-
-    async def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end and return the exit status. 127 for a program that cannot be run; `output` says why.
-
-        Raises:
-            TimeoutError: It has not ended within `timeout` seconds; it runs on.
-        """
-        ...
-
-    async def kill(self) -> None:
-        """Kill it and everything it started; return when it has ended. Idempotent."""
-        ...
-
-    async def communicate(
-        self, stdin: bytes = b"", *, timeout: float = 600.0, max_output: int = 1_000_000
-    ) -> CommandResult:
-        """Write all of its stdin, read all of its output, wait for it; kill it when the time is over.
-
-        Args:
-            stdin: All that it can still read; its stdin ends behind it.
-            timeout: Seconds from now.
-            max_output: Characters to keep of the output, half of them from the head and half from the tail.
-        """
-        begun = time.monotonic()
-        head = bytearray()
-        kept = Output(8 * max_output, head.extend)
-
-        async def feed() -> None:
-            with contextlib.suppress(BrokenPipeError, SandboxError):  # `wait` tells what happened to it
-                await self.write(stdin)
-                await self.close_stdin()
-
-        async def finish() -> int:
-            while data := await self.output.read(1 << 20):
-                kept.feed(data)
-            return await self.wait()
-
-        feeding = asyncio.ensure_future(feed())
-        code = None
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    code = await finish()
-            if code is None:
-                await self.kill()
-                await finish()
-        finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
-        text, truncated = cut(bytes(head) + kept.rest(), kept.size, kept.chars, max_output)
-        return CommandResult(
-            output=text,
-            exit_code=code,
-            timed_out=code is None,
-            truncated=truncated,
-            output_chars=kept.chars,
-            seconds=time.monotonic() - begun,
-        )
-
-
 class Sandbox(Protocol):
     """One isolated machine. Not safe for two concurrent `run` calls; processes may run beside anything.
 
-    Every method raises `SandboxLost` when the machine is gone, or `SandboxBroken` where the commands that were run in
-    it have ended it, and nothing else on its account.
+    Every method raises `SandboxLost` when the machine is gone, or `SandboxBroken` if its own commands ended it.
     """
 
     @property
@@ -214,7 +90,7 @@ class Sandbox(Protocol):
             command: Any bash text, of any length, several lines and here-documents included.
             timeout: Seconds until the command's processes are killed. The call returns at most one second later.
             max_output: Characters to keep of the output.
-            on_output: Told of output while the command runs.
+            on_output: Called with output while the command runs.
         """
         ...
 
@@ -223,7 +99,7 @@ class Sandbox(Protocol):
 
         Args:
             argv: The program, looked up in PATH, and its arguments.
-            cwd: Where it runs; / where that folder is missing.
+            cwd: Where it runs; / if that folder is missing.
             env: Added to the sandbox's own environment.
         """
         ...
@@ -244,7 +120,7 @@ class Sandbox(Protocol):
 
     @property
     def standby(self) -> Process | None:
-        """The process of `SandboxSpec.standby`, running since the sandbox started; None where the spec names none."""
+        """The process of `SandboxSpec.standby`, running since the sandbox started; None if the spec names none."""
         ...
 
     @property
@@ -253,7 +129,7 @@ class Sandbox(Protocol):
         ...
 
     async def write_files(
-        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False, mode: int = 0o644
+        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False
     ) -> None:
         """Write files below `root`, making folders as needed. Existing files are replaced, links never followed.
 
@@ -261,7 +137,6 @@ class Sandbox(Protocol):
             files: Relative path to content (str is written as UTF-8).
             root: An absolute folder in the sandbox.
             keeper: Write as the keeper, so that the sandbox's processes can read but not change them (scoring role).
-            mode: Permission bits.
         """
         ...
 
@@ -269,24 +144,20 @@ class Sandbox(Protocol):
         self,
         paths: Sequence[str],
         *,
-        root: str = WORK_DIR,
         first: Sequence[str] = (),
         max_file: int = 16 << 20,
         max_total: int = 64 << 20,
-        max_count: int = MAX_COUNT,
     ) -> FoundFiles:
-        """Regular files at or below `paths`, by their path relative to `root`.
+        """Regular files at or below `paths`, all relative to the work folder; at most 5,000 files and folders.
 
-        Links, devices, sockets and pipes are left out, and so is everything behind a linked folder; what is missing is
-        missing. What is left out for a limit is named in the result.
+        Links, devices, sockets and pipes are omitted, as is everything behind a linked folder. The result names files
+        that a limit excludes.
 
         Args:
-            paths: Files and folders.
-            root: An absolute folder in the sandbox.
+            paths: Files and folders, which need not exist.
             first: Files that are read before all others, in this order; the others follow by size.
-            max_file: Bytes of a file.
-            max_total: Bytes in all.
-            max_count: Files, and folders on the way to them.
+            max_file: Maximum size of a file in bytes.
+            max_total: Maximum size of all files together in bytes.
         """
         ...
 
@@ -302,7 +173,7 @@ class Sandbox(Protocol):
 class SandboxProvider(Protocol):
     """Makes sandboxes. An async context manager; leaving it closes every sandbox it made."""
 
-    async def __aenter__(self) -> SandboxProvider:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -311,11 +182,11 @@ class SandboxProvider(Protocol):
         await self.close()
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
-        """Start a sandbox. Raises `DaemonError` or `ImageError` when none can be had."""
+        """Start a sandbox. Raises `DaemonError` or `ImageError` if that fails."""
         ...
 
     async def prepare(self, spec: SandboxSpec) -> None:
-        """Have sandboxes of this spec ready for `create`, where the provider keeps any; return when they are.
+        """If the provider keeps sandboxes ready, start some of this spec; return when they are ready.
 
         Raises:
             SandboxError: None can be started.
@@ -323,15 +194,15 @@ class SandboxProvider(Protocol):
         return None
 
     async def image(self) -> str:
-        """The id of the image of specs that name none. Raises `ImageError` where it has not been built."""
+        """The id of the image of specs that name none. Raises `ImageError` if it has not been built."""
         ...
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
-        """The id of an image built from a folder of files; built once for the same files, by whichever process.
+        """The id of an image built from a folder of files; built once for the same files on this daemon.
 
         Args:
             files: The build context: contents by relative path.
-            dockerfile: Which of them says how to build it.
+            dockerfile: The path of its Dockerfile among them.
 
         Raises:
             ImageError: It cannot be built; the message ends with the last lines of the build.

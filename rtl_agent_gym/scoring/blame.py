@@ -15,7 +15,7 @@ from ..errors import HarnessError, ProblemError
 from ..problems.compose import COMPOSE_FILE
 from ..problems.model import Problem
 from ..problems.paths import editable
-from ..sandboxes.protocol import WORK_DIR
+from ..sandboxes import WORK_DIR
 from .grader.messages import Memory, Report, StartFault
 
 LOST = 5.0
@@ -72,11 +72,7 @@ def start_fault(service: str, fault: StartFault, problem: Problem) -> None:
 
 
 def memory_use(memory: Memory) -> MemoryUse | None:
-    """The design's part in processes killed for memory; None if the host or a parent group ran out of it.
-
-    Args:
-        memory: From the supervisor (`grader/measures.py`).
-    """
+    """The design's part in processes killed for memory; None if the host or a parent group ran out of it."""
     limit = memory["limit"]
     if memory["kills"] <= 0:
         return MemoryUse(limit=limit)
@@ -92,11 +88,7 @@ def _hog(memory: Memory) -> bool:
 
 
 def machine_fault(report: Report) -> str:
-    """Why the machine is to blame for a failed run; empty if it is not.
-
-    Args:
-        report: The supervisor's report of a run in which a service failed.
-    """
+    """Why the machine is to blame for a run in which a service failed; empty if it is not."""
     memory, lost = report["memory"], report["lost"]
     if memory_use(memory) is None:
         return (
@@ -106,7 +98,7 @@ def machine_fault(report: Report) -> str:
         )
     # A container near its own limit also stands still, while the kernel reclaims its memory.
     if lost >= LOST and not memory["pressed"] and not _hog(memory):
-        return f"the container stood still for {lost:.0f} s: it was paused, or the host had no processor for it"
+        return f"the container did not run for {lost:.0f} s: it was paused, or the host had no processor for it"
     for service in report["services"]:
         if service["code"] is not None:
             continue

@@ -127,20 +127,13 @@ def _environment(name: str, service: Mapping[str, Any], harness: Mapping[str, st
             raise ProblemError(f"service {name!r}: its env_file {path!r} is not there")
         env |= read_env_file(harness[path], env)
     own = {name: value for name, value in own_environment(service).items() if value is not None}
-    return env | {name: _interpolate(_plain(value), {}) for name, value in own.items()}
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in own.items()}
+    return env | {name: _interpolate(text, {}) for name, text in texts.items()}
 
 
 def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables of an ``env_file``, as compose reads it: spaces around ``=``, comments, quotes, and ``$NAME`` for
-    earlier variables. This process's own environment is not used.
-
-    Args:
-        text: The file's content.
-        known: Variables of files read before.
+    earlier variables, also of the files read before (`known`). This process's own environment is not used.
     """
     values: dict[str, str] = {}
     for binding in parse_stream(io.StringIO(text)):

@@ -137,32 +137,21 @@ class Frontend:
     async def _ask(self, request: bytes) -> dict[str, Any]:
         """One reply. No source can end the child itself, so its end is the machine's fault."""
         try:
-            reply = await asyncio.wait_for(self._exchange(request), self._patience + _GRACE)
-        except TimeoutError:
+            async with asyncio.timeout(self._patience + _GRACE):
+                child = self._child = self._child or await self._start()
+                assert child.stdin is not None
+                assert child.stdout is not None
+                child.stdin.write(request)
+                await child.stdin.drain()
+                reply: dict[str, Any] = json.loads(await child.stdout.readuntil())
+                return reply
+        except BaseException as error:
             await self._end()
-            raise HarnessError("the SystemVerilog front end does not answer; the host has stopped it") from None
-        except BaseException:
-            await self._end()
+            if isinstance(error, TimeoutError):
+                raise HarnessError("the SystemVerilog front end does not answer; the host has stopped it") from None
+            if isinstance(error, ConnectionError | EOFError):
+                raise HarnessError("the SystemVerilog front end was ended from outside, or does not start") from None
             raise
-        if reply is None:
-            await self._end()
-            raise HarnessError("the SystemVerilog front end was ended from outside, or does not start")
-        return reply
-
-    async def _exchange(self, request: bytes) -> dict[str, Any] | None:
-        child = self._child = self._child or await self._start()
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            child.stdin.write(request)
-            await child.stdin.drain()
-            line = await child.stdout.readline()
-        except (ConnectionError, ValueError):
-            return None
-        if not line.endswith(b"\n"):
-            return None
-        reply: dict[str, Any] = json.loads(line)
-        return reply
 
     async def _start(self) -> asyncio.subprocess.Process:
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL

@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from .blame import MemoryUse
 from .harness import Defences, HarnessRun, scoring_limits
 from .outcomes import Account, account, share
 from .reward import RewardWeights
 from .score import Measured, Score, TestOutcome
 from .submission import SubmittedFiles
-from .syntax import is_hdl
+from .syntax import SYNTAX, disagreement, is_hdl
 
 _COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\b(?:error|sorry)\b.*)$", re.MULTILINE)
-
-
 _MOST = 20
 """Upper bound on the files and notes that a score lists."""
 
@@ -60,32 +57,25 @@ def first_few(texts: Sequence[str]) -> list[str]:
     return [*texts[:_MOST], *more]
 
 
-def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defences: Defences, notes: str) -> Grading:
-    """Complete a grading with the run of the harness.
-
-    Args:
-        static: The stages that run nothing.
-        submission: What was graded.
-        run: The run of the harness.
-        defences: Which defences were active.
-        notes: Additions to the reason: complaints of the static stages, and disagreement between front ends.
-    """
-    accounts = [account(service["messages"], check_results=defences.witness) for service in run.services]
-    several = len(run.services) > 1
-    tests = [
-        test.model_copy(update={"name": f"{service['name']}: {test.name}"}) if several else test
-        for service, heard in zip(run.services, accounts, strict=True)
-        for test in heard.tests(service["name"], service["code"])
-    ]
-    heard_of = dict.fromkeys(text for heard in accounts for text in heard.violations)
-    violations = [*static.violations, *(honest_place(text, submission.tree) for text in heard_of)]
-    compiled = [ok for heard in accounts for ok in heard.compiled]
+def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defences: Defences) -> Grading:
+    """Complete `static`, the stages that run nothing, with the run of the harness."""
+    accounts: list[Account] = []
+    tests: list[TestOutcome] = []
+    earned: list[float] = []
+    for service in run.services:
+        name, code = service["name"], service["code"]
+        found = account(service["messages"], check_results=defences.witness)
+        prefix = f"{name}: " if len(run.services) > 1 else ""
+        tests += [TestOutcome(name=prefix + test.name, outcome=test.outcome) for test in found.tests(name, code)]
+        earned += found.earned(code)
+        accounts.append(found)
+    reported = dict.fromkeys(text for found in accounts for text in found.violations)
+    violations = [*static.violations, *(honest_place(text, submission.tree) for text in reported)]
+    compiled = [ok for found in accounts for ok in found.compiled]
     passed = not violations and all(service["code"] == 0 for service in run.services)
-    late = any(service["code"] is None for service in run.services)
-    earned = [
-        part for service, heard in zip(run.services, accounts, strict=True) for part in heard.earned(service["code"])
-    ]
+    in_time = all(service["code"] is not None for service in run.services)
     reason = _reason(submission, run, tests, violations, passed, accounts)
+    second_opinion = disagreement(static.reason.startswith(SYNTAX), run.lint)
     return static.model_copy(
         update={
             "passed": passed,
@@ -93,9 +83,9 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
             "tests": tests,
             "credit": 1.0 if passed else sum(earned) / len(earned) if earned else 0.0,
             "violations": violations,
-            "notes": [printable(text) for text in dict.fromkeys(text for heard in accounts for text in heard.notes)],
-            "reason": "; ".join(part for part in (reason, notes) if part),
-            "repeatable": static.repeatable and not late and _ended_by_own_limits(run),
+            "notes": [printable(text) for text in dict.fromkeys(text for found in accounts for text in found.notes)],
+            "reason": "; ".join(part for part in (reason, static.reason, second_opinion) if part),
+            "repeatable": static.repeatable and in_time and _ended_by_own_limits(run),
         }
     )
 
@@ -106,20 +96,20 @@ def _ended_by_own_limits(run: HarnessRun) -> bool:
 
 
 def honest_place(violation: str, tree: Mapping[str, bytes]) -> str:
-    """A violation under the place where it really stands.
+    """A violation with its real place.
 
-    The compiler names places as `` `line `` directives tell it to. Where a submitted file has one, the place is looked
-    up in the text instead: the first line with the task's name, or else the directive itself.
+    The compiler believes `` `line `` directives. Where a submitted file has one, the place is looked up in the text
+    instead: the first line with the task's name, or else the directive itself.
     """
     violation = printable(violation)
     moved = _first_line(tree, re.compile(rb"`\s*line\b"))
     if moved is None:
         return violation
     match = re.match(r"\S+:\d+: (.*)", violation, re.DOTALL)
-    said = match[1] if match else violation
-    task = re.match(r"[$`]\w+", said)
+    complaint = match[1] if match else violation
+    task = re.match(r"[$`]\w+", complaint)
     found = _first_line(tree, re.compile(re.escape(task[0].encode()) + rb"\b")) if task else None
-    return f"{found or moved}: {said} (a `line directive stands at {moved})"
+    return f"{found or moved}: {complaint} (there is a `line directive at {moved})"
 
 
 def printable(text: str) -> str:
@@ -149,28 +139,23 @@ def _reason(
         return f"tried to reach the checker: {violations[0]}"
     if passed:
         return f"all {done} tests passed" if total > 1 else "the hidden test passed"
-    if submission.missing and any(target not in submission.tree for target in submission.missing):
-        return f"missing: {', '.join(target for target in submission.missing if target not in submission.tree)}"
+    if absent := [target for target in submission.missing if target not in submission.tree]:
+        return f"missing: {', '.join(absent)}"
     if submission.missing:
         return f"not submitted, or empty: {', '.join(submission.missing)}"
-    for heard in accounts:
-        if heard.compiler:
-            match = _COMPILER_ERROR.search(heard.compiler)
-            said = f"{match[1]}: {match[2]}" if match else heard.compiler.strip().splitlines()[0]
-            return f"does not compile: {said}"
-        if heard.complaints:
-            return f"the simulator refuses it: {heard.complaints[0]}"
+    for found in accounts:
+        if found.compiler:
+            match = _COMPILER_ERROR.search(found.compiler)
+            return f"does not compile: {f'{match[1]}: {match[2]}' if match else found.compiler.strip().splitlines()[0]}"
+        if found.complaints:
+            return f"the simulator refuses it: {found.complaints[0]}"
     late = [service["name"] for service in run.services if service["code"] is None]
     if late:
         return f"the hidden tests did not end in time (service {late[0]}); does the simulation never finish?"
     if run.memory.out:
-        return f"the compiler or the simulation needed more memory than {_there_was(run.memory)}"
+        limit = f" ({run.memory.limit >> 20} MiB)" if run.memory.limit else ""
+        there_is = f"a grading has{limit}" if run.memory.own else "the machine has, and used most of a grading's limit"
+        return f"the compiler or the simulation needed more memory than {there_is}"
     bad = [test for test in tests if test.outcome not in ("passed", "skipped")]
     first = f", first {bad[0].name}" if bad else ""
     return f"{total - done} of {total} tests failed{first}"
-
-
-def _there_was(memory: MemoryUse) -> str:
-    if not memory.own:
-        return "the machine has, and had most of what a grading may have"
-    return f"a grading has ({memory.limit >> 20} MiB)" if memory.limit else "a grading has"

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import HarnessError
 from ..problems.model import Problem
-from ..sandboxes.protocol import WORK_DIR, SandboxProvider, SandboxSpec
+from ..sandboxes import WORK_DIR, SandboxProvider, SandboxSpec
 from .blame import MemoryUse, check_report
 from .compose import RUN_DIR, Service
 from .grader.bounds import decode_report
@@ -107,10 +107,7 @@ async def run_harness(
     """Run every service of a harness on a submission.
 
     Args:
-        submission: What is graded.
-        services: From `read_services`.
-        provider: Creates the sandboxes.
-        images: Finds or builds their images.
+        submission, services, provider, images: What is graded, and in which sandboxes.
         timeout: Seconds for all services together.
         defences: None for all of them.
         lint: Whether Verilator lints the design meanwhile.

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from ..errors import ImageError
 from ..problems.model import Problem
+from ..sandboxes import SandboxProvider
 from ..sandboxes.image import pinned_versions
-from ..sandboxes.protocol import SandboxProvider
 from .compose import SIM_IMAGES, Service
 
 _PIP = re.compile(r"(?:python3?\s+-m\s+)?pip3?\s+install\s+(.*)", re.DOTALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..problems.model import Problem
@@ -119,27 +119,23 @@ def judge_interface(asked: Sequence[Demand], reading: Reading) -> InterfaceStage
             shares.append(0.0)
             continue
         wrong = list(_compare(demand, {port.name: port for port in ports}))
-        differences += [text for _, text in wrong]
+        differences += wrong
         shares.append(1.0 - len(wrong) / len(demand.ports))
     return InterfaceStage(sum(shares) / len(shares) if shares else 1.0, tuple(differences))
 
 
-def _compare(demand: Demand, ports: Mapping[str, Port]) -> list[tuple[str, str]]:
-    """Each required port that is missing or different, with a description of the difference."""
+def _compare(demand: Demand, ports: Mapping[str, Port]) -> Iterator[str]:
+    """How each required port that is missing or different differs."""
     extra = [port for name, port in ports.items() if name not in {asked.name for asked in demand.ports}]
-    wrong = []
     for asked in demand.ports:
-        port = ports.get(asked.name)
+        name, port = asked.name, ports.get(asked.name)
         if port is None:
             like = _alike(asked, extra, demand.names_only)
-            wrong.append((asked.name, f"{like} where {asked.name} was asked" if like else f"{asked.name} is missing"))
+            yield f"{like} instead of {name}" if like else f"{name} is missing"
         elif not demand.names_only and port.direction != asked.direction:
-            wrong.append(
-                (asked.name, f"{asked.name} is {_DIRECTIONS[port.direction]}, {_DIRECTIONS[asked.direction]} was asked")
-            )
+            yield f"{name} is {_DIRECTIONS[port.direction]}, expected {_DIRECTIONS[asked.direction]}"
         elif asked.width is not None and port.width is not None and asked.width != port.width:
-            wrong.append((asked.name, f"{asked.name} has {_bits(port.width)} where {asked.width} were asked"))
-    return wrong
+            yield f"{name} has {port.width} bit{'s' * (port.width > 1)}, expected {asked.width}"
 
 
 def _alike(asked: Port, extra: list[Port], names_only: bool) -> str | None:
@@ -150,12 +146,5 @@ def _alike(asked: Port, extra: list[Port], names_only: bool) -> str | None:
     names = difflib.get_close_matches(asked.name, [port.name for port in fitting], n=1, cutoff=0.3)
     if not names and len(fitting) == 1:
         names = [fitting[0].name]
-    for port in list(extra):
-        if names and port.name == names[0]:
-            extra.remove(port)
-            return port.name
-    return None
-
-
-def _bits(width: int) -> str:
-    return "1 bit" if width == 1 else f"{width} bits"
+    extra[:] = [port for port in extra if port.name not in names]
+    return names[0] if names else None

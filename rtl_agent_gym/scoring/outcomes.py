@@ -11,21 +11,9 @@ from dataclasses import dataclass, field
 from .grader.messages import Message
 from .score import TestOutcome
 
-
-@dataclass
-class Simulation:
-    """One simulation with cocotb: its planned tests and how they ended."""
-
-    planned: list[str]
-    outcomes: dict[str, str] = field(default_factory=dict)
-
-    def results(self) -> dict[str, str]:
-        """Every planned test; one without a reported outcome counts as an error."""
-        return {name: self.outcomes.get(name, "error") for name in [*self.planned, *self.outcomes]}
-
-    def failed(self) -> bool:
-        """Whether a test did anything but pass or be skipped."""
-        return any(outcome not in ("passed", "skipped") for outcome in self.results().values())
+Simulation = dict[str, str]
+"""The tests of one simulation with cocotb, and how they ended; one that was planned and never reported is an error."""
+GOOD = ("passed", "skipped")
 
 
 @dataclass
@@ -38,6 +26,7 @@ class Item:
     """Whether it failed before all its work was done, for example with more configurations to run."""
     simulations: list[Simulation] = field(default_factory=list)
 
+    @property
     def outcome(self) -> str:
         """Its outcome in pytest; ``error`` without one."""
         if "failed" in self.phases.values():
@@ -49,47 +38,42 @@ class Item:
         """Its name without parameters, shared by all tests of one parametrised function."""
         return self.name.partition("[")[0]
 
-    def planned(self) -> list[str]:
-        """The tests of its longest simulation."""
-        return max((list(simulation.results()) for simulation in self.simulations), key=len, default=[])
-
+    @property
     def earned(self) -> float | None:
         """Its partial credit, 0..1; None if it was skipped.
 
         This is the share of its tests that passed in every simulation it ran. If it failed for another reason, or
         before all its simulations ran, that share is unknown, and the credit is 0.
         """
-        outcome = self.outcome()
-        if outcome == "skipped":
-            return None
         judged: dict[str, bool] = {}
-        for simulation in self.simulations:
-            for name, said in simulation.results().items():
-                if said != "skipped":
-                    judged[name] = judged.get(name, True) and said == "passed"
-        if outcome == "passed" and not judged:
+        for name, outcome in (pair for simulation in self.simulations for pair in simulation.items()):
+            if outcome != "skipped":
+                judged[name] = judged.get(name, True) and outcome == "passed"
+        if self.outcome == "skipped":
+            return None
+        if self.outcome == "passed" and not judged:
             return 1.0
-        unexplained = outcome != "passed" and all(judged.values())
+        unexplained = self.outcome != "passed" and all(judged.values())
         return 0.0 if unexplained or self.unfinished else sum(judged.values()) / len(judged)
 
-    def tests(self, expected: Sequence[str] = ()) -> list[TestOutcome]:
+    def tests(self, expected: Iterable[str] = ()) -> list[TestOutcome]:
         """Its single tests; also itself if it has none, or failed although they passed.
 
         Args:
             expected: The tests of a sibling. An item without a simulation, because the design did not compile with its
                 parameters, failed as many: breaking a configuration must not cost less than a wrong result in it.
         """
+        simulations = self.simulations
+        if not simulations and self.outcome in ("failed", "error"):
+            simulations = [dict.fromkeys(expected, "error")]
         short = self.name.rsplit("/", 1)[-1]
-        if not self.simulations and expected and self.outcome() in ("failed", "error"):
-            return [TestOutcome(name=f"{short}/{test}", outcome="error") for test in expected]
         found = [
             TestOutcome(name=f"{short}/{test}", outcome=outcome)
-            for simulation in self.simulations
-            for test, outcome in simulation.results().items()
+            for simulation in simulations
+            for test, outcome in simulation.items()
         ]
-        outcome = self.outcome()
-        if not found or (outcome != "passed" and all(test.outcome in ("passed", "skipped") for test in found)):
-            found.append(TestOutcome(name=short, outcome=outcome))
+        if not found or (self.outcome != "passed" and all(test.outcome in GOOD for test in found)):
+            found.append(TestOutcome(name=short, outcome=self.outcome))
         return found
 
 
@@ -116,11 +100,11 @@ class Account:
 
     def tests(self, service: str, code: int | None) -> list[TestOutcome]:
         """The tests of the service, at least one."""
-        siblings: dict[str, list[str]] = {}
+        siblings: dict[str, Simulation] = {}
         for item in self.items.values():
-            siblings[item.function] = max(siblings.get(item.function, []), item.planned(), key=len)
+            siblings[item.function] = max(siblings.get(item.function, {}), *item.simulations, {}, key=len)
         found = [test for item in self.items.values() for test in item.tests(siblings[item.function])]
-        if not found or (code != 0 and all(test.outcome in ("passed", "skipped") for test in found)):
+        if not found or (code != 0 and all(test.outcome in GOOD for test in found)):
             outcome = "passed" if code == 0 else "error" if code is None else "failed"
             found.append(TestOutcome(name=service, outcome=outcome))
         return found
@@ -130,7 +114,7 @@ class Account:
 
         A service that failed although no reported test failed earns nothing.
         """
-        earned = [share for item in self.items.values() if (share := item.earned()) is not None]
+        earned = [share for item in self.items.values() if (share := item.earned) is not None]
         if code != 0 and all(share == 1.0 for share in earned):
             return [0.0] * max(len(earned), 1)
         return earned or [1.0]
@@ -165,15 +149,15 @@ def account(messages: Iterable[Message], *, check_results: bool = True) -> Accou
             item.phases[message["when"]] = message["outcome"]
             item.unfinished = item.unfinished or message["unfinished"]
         elif message["kind"] == "plan":
-            total.item(message["item"]).simulations.append(Simulation(message["tests"]))
+            total.item(message["item"]).simulations.append(dict.fromkeys(message["tests"], "error"))
         elif message["kind"] == "test":
             if simulations := total.item(message["item"]).simulations:
-                simulations[-1].outcomes[message["test"]] = message["outcome"]
+                simulations[-1][message["test"]] = message["outcome"]
         elif message["kind"] == "results" and check_results and message["total"] and not message["failed"]:
             # Compare what the checker read after the simulation with the messages during it.
             simulations = total.item(message["item"]).simulations
-            if not simulations or simulations[-1].failed():
-                total.violations.append(f"{message['file']}: says that all tests passed, which nobody saw")
+            if not simulations or not all(outcome in GOOD for outcome in simulations[-1].values()):
+                total.violations.append(f"{message['file']}: reports that all tests passed, but no witness saw that")
     total.violations = list(dict.fromkeys(total.violations))
     return total
 

@@ -54,12 +54,9 @@ class RewardWeights(BaseModel):
         compile: float = 0.0,
         tests: float = 0.0,
     ) -> float:
-        """The weighted sum.
+        """The weighted sum of the official verdict and the stages' shares, 0..1 each.
 
-        Args:
-            passed: The official verdict.
-            format: Share of the target files that exist; `syntax`, `interface` and `compile` likewise.
-            tests: The partial credit of the tests, 0..1; used with `partial_tests` only.
+        `tests`, the partial credit, counts with `partial_tests` only.
         """
         earned = tests if self.partial_tests else float(passed)
         total = self.format * format + self.syntax * syntax + self.interface * interface

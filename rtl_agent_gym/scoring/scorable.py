@@ -22,21 +22,14 @@ def why_unscorable(problem: Problem) -> str | None:
 
 def scorable(problems: Sequence[Problem]) -> tuple[list[Problem], list[tuple[Problem, str]]]:
     """The problems that can be scored here, and the others with the reason."""
-    kept: list[Problem] = []
-    left: list[tuple[Problem, str]] = []
-    for problem in problems:
-        reason = why_unscorable(problem)
-        if reason is None:
-            kept.append(problem)
-        else:
-            left.append((problem, reason))
-    return kept, left
+    reasons = [(problem, why_unscorable(problem)) for problem in problems]
+    kept = [problem for problem, reason in reasons if reason is None]
+    return kept, [(problem, reason) for problem, reason in reasons if reason is not None]
 
 
 def require_scorable(problem: Problem) -> Problem:
     """Return the problem, or raise `UsageError` if it cannot be scored here."""
     reason = why_unscorable(problem)
     if reason is not None:
-        name = "" if problem.id in reason else f"{problem.id} "
-        raise UsageError(f"{name}cannot be scored here: {reason}" if name else f"this cannot be scored here: {reason}")
+        raise UsageError(f"{'this' if problem.id in reason else problem.id} cannot be scored here: {reason}")
     return problem

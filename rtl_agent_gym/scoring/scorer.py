@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,9 +15,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from ..errors import SandboxError, UsageError
 from ..problems.model import Problem
-from ..sandboxes.docker import DockerSandboxes
-from ..sandboxes.pool import WaitingSandboxes
-from ..sandboxes.protocol import SandboxProvider
+from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
 from .cache import ScoreCache
 from .compose import Service, read_services
 from .frontend import Frontend, frontend_version
@@ -24,7 +23,6 @@ from .grading import Grading, judge_run
 from .harness import (
     TIME_LIMIT,
     Defences,
-    HarnessRun,
     run_harness,
     scoring_limits,
     scoring_sandbox,
@@ -36,7 +34,7 @@ from .interface import Demand, demands, judge_interface
 from .reward import RewardWeights
 from .score import Score
 from .submission import SubmittedFiles, sift
-from .syntax import SyntaxStage, disagreement, is_hdl, judge_syntax, reading_order
+from .syntax import is_hdl, judge_syntax, reading_order
 
 ATTEMPTS = 4
 """How often a grading is tried if the machine fails."""
@@ -136,18 +134,13 @@ class Scorer:
             return grading.score(self.weights, submission, seconds=seconds, retries=retries.count, cached=cached)
 
         # A grading in the cache proves that the problem can be scored, so its harness need not be read again.
-        key = await self._key(submission, timeout, seed, retries) if self._cache and self.weights.simulate else ""
-        known = self._cache.get(key) if self._cache and key else None
-        if known is not None:
+        cache = self._cache if self.weights.simulate else None
+        key = await self._key(submission, timeout, seed, retries) if cache else ""
+        if cache and (known := cache.get(key)) is not None:
             return score(known, cached=True)
-        services = read_services(problem)
-        if not self.weights.simulate:
-            grading, notes = await retrying(lambda: self._static(submission, services), retries)
-            why = "; ".join(part for part in ("the hidden tests were not run", grading.reason, notes) if part)
-            return score(grading.model_copy(update={"reason": why}))
-        grading = await self._grade(submission, services, timeout, seed, retries)
-        if self._cache and grading.repeatable:
-            self._cache.put(key, grading)
+        grading = await self._grade(submission, timeout, seed, retries)
+        if cache and grading.repeatable:
+            cache.put(key, grading)
         return score(grading)
 
     async def _key(self, submission: SubmittedFiles, timeout: float, seed: int | None, retries: Retries) -> str:
@@ -172,60 +165,42 @@ class Scorer:
             self._digests[id(problem)] = (problem, problem.digest)
         return self._digests[id(problem)][1]
 
-    async def _grade(
-        self,
-        submission: SubmittedFiles,
-        services: Sequence[Service],
-        timeout: float,
-        seed: int | None,
-        retries: Retries,
-    ) -> Grading:
+    async def _grade(self, submission: SubmittedFiles, timeout: float, seed: int | None, retries: Retries) -> Grading:
+        services = read_services(submission.problem)
         if submission.fault:
             return Grading(reason=submission.fault, violations=list(submission.violations))
-
-        async def run_once() -> HarnessRun:
-            return await run_harness(
-                submission,
-                services,
-                self._sandboxes(),
-                self._images,
-                timeout=timeout,
-                defences=self._defences,
-                seed=seed,
-            )
-
-        running = asyncio.ensure_future(retrying(run_once, retries))
+        if not self.weights.simulate:
+            static = await retrying(lambda: self._static(submission, services), retries)
+            reason = "; ".join(part for part in ("the hidden tests were not run", static.reason) if part)
+            return static.model_copy(update={"reason": reason})
+        run = functools.partial(run_harness, timeout=timeout, defences=self._defences, seed=seed)
+        running = asyncio.ensure_future(
+            retrying(lambda: run(submission, services, self._sandboxes(), self._images), retries)
+        )
         try:
-            static, notes = await retrying(lambda: self._static(submission, services), retries)
+            static = await retrying(lambda: self._static(submission, services), retries)
         except BaseException:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)  # its sandbox is closed then
             raise
-        run = await running
-        if run.lint is not None:
-            stage = SyntaxStage(static.syntax, notes if notes.startswith("syntax:") else "")
-            notes = "; ".join(part for part in (notes, disagreement(stage, run.lint)) if part)
-        return judge_run(static, submission, run, self._defences, notes)
+        return judge_run(static, submission, await running, self._defences)
 
-    async def _static(self, submission: SubmittedFiles, services: Sequence[Service]) -> tuple[Grading, str]:
-        """The stages that run nothing, and their complaints as one line."""
+    async def _static(self, submission: SubmittedFiles, services: Sequence[Service]) -> Grading:
+        """The stages that run nothing, with their complaints as the reason."""
         tops = top_modules(services)
         files = {path: content for path, content in submission.tree.items() if is_hdl(path)}
-        order = reading_order(submission, source_paths(services))
-        reading = await self._frontend.read(files, order, list(tops))
+        reading = await self._frontend.read(files, reading_order(submission, source_paths(services)), list(tops))
         syntax = judge_syntax(submission, reading)
         interface = judge_interface(await self._asked(submission.problem, tops), reading)
-        notes = [syntax.reason] if syntax.reason else []
-        if interface.differences:
-            notes.append(f"interface: {', '.join(interface.differences)}")
-        grading = Grading(
+        ports = f"interface: {', '.join(interface.differences)}" if interface.differences else ""
+        return Grading(
             format=submission.format,
             syntax=syntax.share,
             interface=interface.share,
             violations=list(submission.violations),
+            reason="; ".join(part for part in (syntax.reason, ports) if part),
             repeatable=reading.repeatable,
         )
-        return grading, "; ".join(notes)
 
     async def _asked(self, problem: Problem, tops: Mapping[str, Sequence[str]]) -> list[Demand]:
         digest = self._digest(problem)

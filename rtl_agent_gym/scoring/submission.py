@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -95,37 +95,22 @@ class SubmittedFiles:
 
 
 def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool = True) -> SubmittedFiles:
-    """Sort submitted files.
-
-    Args:
-        problem: Determines which files may be changed.
-        files: By path relative to the work folder.
-        defended: False, for tests of this defence, grades all of them.
-    """
+    """Sort submitted files, given by path relative to the work folder. For tests, `defended=False` grades all."""
     kept: dict[str, bytes] = {}
     violations: list[str] = []
     ignored: dict[str, str] = {}
     for path, content in sorted(files.items()):
+        plain = path if path.isprintable() and not path_fault(path) else ascii(path)
         if defended and (reason := _violation(problem, path)):
-            violations.append(_describe(path, reason))
+            violations.append(f"{plain}: {reason}; it was left out")
         elif defended and (reason := _omission(problem, path)):
-            ignored[path] = _describe(path, reason)
+            ignored[path] = f"{plain}: {reason}"
         else:
             kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
     fault = _size_fault(kept) or tree_fault(kept) or ""
     return SubmittedFiles(
         problem, {} if fault else kept, tuple(violations), fault, tuple(ignored), tuple(ignored.values())
     )
-
-
-def _is_python(problem: Problem, path: str) -> bool:
-    """Whether a file is a program for the checker's interpreter. No open harness runs one of the candidate."""
-    return path.endswith(_PYTHON) and path not in problem.context and path not in problem.targets
-
-
-def _describe(path: str, reason: str) -> str:
-    plain = path.isprintable() and not path_fault(path)
-    return f"{path}: {reason}" if plain else f"{path!a}: {reason}"
 
 
 def _violation(problem: Problem, path: str) -> str | None:
@@ -135,9 +120,9 @@ def _violation(problem: Problem, path: str) -> str | None:
     letters = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/")).replace("\0", "")
     place = posixpath.normpath(posixpath.join("/code", letters)).removeprefix("/code/").lstrip("/")
     if place in problem.harness:
-        return "that is a file of the hidden tests; it was left out"
+        return "that is a file of the hidden tests"
     if place.startswith("src/") and (place.endswith(_PYTHON) or _LOADED_UNASKED.fullmatch(posixpath.basename(place))):
-        return "it would be loaded beside the hidden tests; it was left out"
+        return "it would be loaded beside the hidden tests"
     return None
 
 
@@ -145,15 +130,15 @@ def _omission(problem: Problem, path: str) -> str | None:
     """Why a file is ignored; None if it is graded."""
     fault = path_fault(path) or (None if path.isprintable() else "the name has characters that do not print")
     if fault:
-        return f"{fault}; no such file is put anywhere"
+        return f"{fault}; a file with such a name is not copied"
     if not editable(problem, path):
-        return "no file that may be changed"
+        return "not a file that may be changed"
     if path in problem.context or path in problem.targets:
         return None
-    if _is_python(problem, path):
-        return "no program is put where the tests run"
+    if path.endswith(_PYTHON):  # no open harness runs a program of the candidate's
+        return "Python files are not copied to where the tests run"
     if _LOADED_UNASKED.fullmatch(posixpath.basename(path)):
-        return "a checker would load a file of this name by itself"
+        return "a checker would load a file of this name automatically"
     return None
 
 
@@ -163,21 +148,10 @@ def _size_fault(files: Mapping[str, bytes]) -> str | None:
     for path, content in files.items():
         if len(content) > MAX_FILE:
             return f"{path} has {len(content)} bytes; at most {MAX_FILE} are graded"
-    deep = next((path for path in files if path.count("/") > MAX_DEPTH), None)
-    if deep is not None:
-        return f"{deep[:60]}… lies {deep.count('/')} folders deep; at most {MAX_DEPTH} are graded"
-    if (folders := _folders(files)) > MAX_FOLDERS:
-        return f"the files need {folders} folders; at most {MAX_FOLDERS} are graded"
+        if (depth := path.count("/")) > MAX_DEPTH:
+            return f"{path[:60]}… is {depth} folders deep; at most {MAX_DEPTH} are graded"
+    folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
+    if len(folders) > MAX_FOLDERS:
+        return f"the files need {len(folders)} folders; at most {MAX_FOLDERS} are graded"
     total = sum(map(len, files.values()))
     return f"{total} bytes were submitted; at most {MAX_TOTAL} are graded" if total > MAX_TOTAL else None
-
-
-def _folders(paths: Iterable[str]) -> int:
-    """The number of folders that the paths need."""
-    found: set[str] = set()
-    for path in paths:
-        folder = posixpath.dirname(path)
-        while folder and folder not in found:
-            found.add(folder)
-            folder = posixpath.dirname(folder)
-    return len(found)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from .frontend import Reading
 from .submission import SubmittedFiles
 
+SYNTAX = "syntax: "
+"""The beginning of pyslang's complaint in a reason."""
 HDL = (".v", ".sv", ".vh", ".svh")
 _VERILATOR_ERROR = re.compile(
     r"^%Error(?:-(?P<code>\w+))?: (?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: (?P<text>.*)$", re.MULTILINE
@@ -47,29 +49,29 @@ def judge_syntax(submission: SubmittedFiles, reading: Reading) -> SyntaxStage:
     """The syntax stage from pyslang's reading. Targets in other languages only need to exist."""
     targets = submission.problem.targets
     if reading.fault:
-        return SyntaxStage(0.0, f"syntax: {reading.fault}")
+        return SyntaxStage(0.0, f"{SYNTAX}{reading.fault}")
     broken = {path for path, _, _ in reading.errors}
     good = [t for t in targets if t not in broken and t not in submission.missing]
     first = next((error for error in reading.errors if error[0] in targets), None)
-    reason = f"syntax: {first[0]}:{first[1]}: {first[2]}" if first else ""
+    reason = f"{SYNTAX}{first[0]}:{first[1]}: {first[2]}" if first else ""
     return SyntaxStage(len(good) / len(targets) if targets else float(not broken), reason)
 
 
-def disagreement(stage: SyntaxStage, lint: str | None) -> str:
+def disagreement(complained: bool, lint: str | None) -> str:
     """Which of the two front ends complained if only one did; empty if they agree or Verilator did not run.
 
     Only syntax errors count, not features that Verilator does not support or modules that it misses.
+
+    Args:
+        complained: Whether pyslang did.
+        lint: What Verilator printed; None if it did not run.
     """
     if lint is None:
         return ""
     found = [m for m in _VERILATOR_ERROR.finditer(lint) if "syntax error" in m["text"] and m["code"] not in _NOT_SYNTAX]
-    if found and not stage.reason:
-        first = found[0]
-        return f"Verilator alone complains of the syntax: {_short(first['file'])}:{first['line']}: {first['text']}"
-    if stage.reason and not _VERILATOR_ERROR.search(lint):
+    if found and not complained:
+        file, line, text = found[0].group("file", "line", "text")
+        return f"Verilator alone complains of the syntax: {file.removeprefix('/code/')}:{line}: {text}"
+    if complained and not _VERILATOR_ERROR.search(lint):
         return "pyslang alone complains of the syntax, Verilator does not"
     return ""
-
-
-def _short(path: str) -> str:
-    return path.removeprefix("/code/")

@@ -53,37 +53,20 @@ def centred_rewards(
     there are none, of the batch's other episodes; if there are none either, 0. A reward is never part of its own
     running baseline.
 
-    Args:
-        rewards_P: The rewards of each group's episodes.
-        problems_P: Each group's problem.
-        baseline: The kind of baseline.
-        running: The means of earlier batches; the baseline ``running`` adds this batch to them.
+    `running` has the means of earlier batches; the baseline ``running`` adds this batch to them.
     """
     everything = [reward for rewards in rewards_P for reward in rewards]
-    if baseline == "running":
-        centred_P = _centre_on_earlier(rewards_P, problems_P, everything, running)
-        for problem, rewards in zip(problems_P, rewards_P, strict=True):
-            running.update(problem, rewards)
-        return centred_P
-    if baseline == "group":
-        bases_P = [_mean(rewards) for rewards in rewards_P]
-    else:
-        bases_P = [_mean(everything) if baseline == "batch" else 0.0] * len(rewards_P)
-    return [[reward - base for reward in rewards] for rewards, base in zip(rewards_P, bases_P, strict=True)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
-
-
-def _centre_on_earlier(
-    rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str], everything: list[float], running: RunningMeans
-) -> list[list[float]]:
+    groups = list(zip(problems_P, rewards_P, strict=True))
     of_problem: dict[str, list[float]] = {}
-    for problem, rewards in zip(problems_P, rewards_P, strict=True):
+    for problem, rewards in groups:
         of_problem.setdefault(problem, []).extend(rewards)
 
-    def base(problem: str, reward: float) -> float:
+    def base(problem: str, rewards: Sequence[float], reward: float) -> float:
+        if baseline == "none":
+            return 0.0
+        if baseline != "running":
+            around = rewards if baseline == "group" else everything
+            return sum(around) / len(around)
         if problem in running.means:
             return running.means[problem][1]
         for around in (of_problem[problem], everything):
@@ -91,10 +74,11 @@ def _centre_on_earlier(
                 return (sum(around) - reward) / (len(around) - 1)
         return 0.0
 
-    return [
-        [reward - base(problem, reward) for reward in rewards]
-        for problem, rewards in zip(problems_P, rewards_P, strict=True)
-    ]
+    centred_P = [[reward - base(problem, rewards, reward) for reward in rewards] for problem, rewards in groups]
+    if baseline == "running":
+        for problem, rewards in groups:
+            running.update(problem, rewards)
+    return centred_P
 
 
 def token_advantages(

@@ -1,16 +1,18 @@
 """Saves a run's steps, resumes a run, and repeats failed steps so that none counts twice.
 
-A failed request to a trainer may or may not have been executed, and so may those sent after it; sending it again could
-add a gradient twice, step twice, or step without a gradient. So a step counts only once its checkpoint is saved. After
-a failure, a new trainer is created from the last checkpoint, as in a resumed run, and the step is repeated with the
-same episodes. If the last checkpoint is older than the step (``resume_every``), the run ends; resuming it is exact.
+A failed request to a trainer may or may not have been executed, and so may those sent after it. So a step counts only
+once its checkpoint is saved. After a failure, a new trainer is created from the last checkpoint, and the step is
+repeated with the same episodes. If that checkpoint is older than the step (``resume_every``), the run ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import tinker
 
 from ..engines.protocol import Sampler, Trainer
 from ..errors import RequestRefused, ServiceDown, ServiceError
@@ -18,7 +20,7 @@ from .options import TrainOptions
 from .progress import Progress
 from .run_folder import RunFolder
 from .services import Engine
-from .step import Stepped
+from .step import Stepped, step_and_save
 
 T = TypeVar("T")
 MakeTrainer = Callable[[str | None], Awaitable[Trainer]]
@@ -28,28 +30,26 @@ PAUSES = (2.0, 10.0, 30.0)
 """Seconds before each repetition of a step."""
 
 
+@dataclass
 class Checkpointer:
-    """The trainer, its checkpoints, and the metrics of their steps.
+    """The trainer, its checkpoints, and the metrics of their steps."""
 
-    Args:
-        options: The run's options.
-        folder: The run's folder, open and repaired.
-        engine: Deletes checkpoints, and creates samplers of saved weights.
-        make_trainer: Creates the trainer, at the beginning and after a failure.
-        progress: Where to show repetitions.
-    """
+    options: TrainOptions
+    folder: RunFolder
+    """Must be open and repaired."""
+    engine: Engine
+    """Deletes checkpoints, and creates samplers of saved weights."""
+    make_trainer: MakeTrainer
+    """Creates the trainer, at the beginning and after a failure."""
+    progress: Progress
+    """Where to show repetitions."""
+    repeated: int = field(default=0, init=False)
+    """How often work of the current step was repeated."""
 
-    def __init__(
-        self, options: TrainOptions, folder: RunFolder, engine: Engine, make_trainer: MakeTrainer, progress: Progress
-    ) -> None:
-        self._options, self._folder, self._engine = options, folder, engine
-        self._make_trainer, self._progress = make_trainer, progress
-        records = folder.checkpoints()
-        last: dict[str, Any] = records[-1] if records else {}
+    def __post_init__(self) -> None:
+        last: dict[str, Any] = next(reversed(self.folder.checkpoints()), {})
         self.steps = int(last.get("batch", 0))
         """Number of completed steps."""
-        self.repeated = 0
-        """How often work of the current step was repeated."""
         self.state: dict[str, Any] = _upgrade_state(last.get("loop", {}), self.steps)
         """The loop's state in the last checkpoint; empty for a new run."""
         self._saved, self._saved_path = self.steps, last.get("state_path")
@@ -59,17 +59,17 @@ class Checkpointer:
 
     async def open(self) -> None:
         """Create the trainer. Raises like `Engine.trainer`."""
-        self._trainer = await self._make_trainer(self._saved_path)
+        self._trainer = await self.make_trainer(self._saved_path)
 
     async def sampler(self, path: str | None) -> Sampler:
         """A sampler of saved weights; None for the trainer's current ones."""
         if path is not None:
-            return await self._engine.sampler(path)
+            return await self.engine.sampler(path)
         return await self.apply(self.steps, lambda trainer: trainer.save_weights_and_get_sampling_client())
 
     async def save_sampler(self, step: int) -> str | None:
         """Save the current weights if a checkpoint will be written while episodes sampled from them are pending."""
-        if not any(self._is_saved(one) for one in range(step, step + self._options.lag)):
+        if not any(self._is_saved(one) for one in range(step, step + self.options.lag)):
             return None
         saved = await self.apply(step, lambda trainer: trainer.save_weights_for_sampler(f"behind-{step:06d}"))
         return str(saved.path)
@@ -102,29 +102,25 @@ class Checkpointer:
                         f"of step {self._saved}: start the same command again to resume from it"
                     ) from error
                 self.repeated += 1
-                self._progress.print(
-                    f"step {step + 1}: {error}; repeating it from the last checkpoint in {pause:.0f} s"
-                )
+                self.progress.print(f"step {step + 1}: {error}; repeating it from the last checkpoint in {pause:.0f} s")
             self._trainer = None
             await asyncio.sleep(pause)
         raise AssertionError("the last repetition returns or raises")
 
-    def names(self, step: int) -> dict[str, str | None]:
-        """Names for what is saved after a step: the checkpoint (``state``) and weights to keep (``weights``)."""
-        name = "final" if step + 1 == self._options.num_steps else f"{step + 1:06d}"
-        return {"state": name if self._is_saved(step) else None, "weights": name if self._is_kept(step) else None}
+    async def train(self, step: int, data: Sequence[tinker.Datum]) -> Stepped:
+        """Train on a step's data, and save what is due after it. Raises like `apply`."""
+        name = self._name(step)
+        state, weights = (name if due(step) else None for due in (self._is_saved, self._is_kept))
+        return await self.apply(step, lambda trainer: step_and_save(trainer, data, self.options, step, state, weights))
 
-    async def commit(
-        self, step: int, metrics: Mapping[str, Any], stepped: Stepped, state: Mapping[str, Any], needed: Sequence[str]
-    ) -> bool:
+    async def commit(self, step: int, metrics: Mapping[str, Any], stepped: Stepped, state: Mapping[str, Any]) -> bool:
         """Record a step whose weights are saved, and delete weights that no resumed run needs any more.
 
         Args:
             step: The step, counted from 0.
             metrics: The step's metrics.
-            stepped: The result of `step_and_save`.
-            state: What a resumed loop needs besides the weights.
-            needed: Other saved weights that a resumed loop needs.
+            stepped: The result of `train`.
+            state: What a resumed loop needs besides the weights; ``pending`` names those of pending episodes.
 
         Returns:
             Whether a checkpoint was written.
@@ -134,31 +130,35 @@ class Checkpointer:
         if stepped.state_path is None:
             return False
         kept = self._is_kept(step)
-        self._rolling.append([*needed, *([] if kept else [stepped.state_path])])
+        needed = {one["weights"] for one in state["pending"]}
+        self._rolling.append([*sorted(needed), *([] if kept else [stepped.state_path])])
         obsolete = [path for paths in self._rolling[:-2] for path in paths]
         self._rolling = self._rolling[-2:]
         record = {
-            "name": self.names(step)["state"],
+            "name": self._name(step),
             "batch": self.steps,
-            "final": self.steps == self._options.num_steps,
+            "final": self.steps == self.options.num_steps,
             "state_path": stepped.state_path,
             "sampler_path": stepped.sampler_path,
             "rolling": not kept,
             "loop": {**state, "rolling": self._rolling},
         }
-        self._folder.add_checkpoint(record, self._unsaved)
+        self.folder.add_checkpoint(record, self._unsaved)
         self._saved, self._saved_path, self._unsaved = self.steps, stepped.state_path, []
         for path in obsolete:
             if not any(path in paths for paths in self._rolling):
-                await self._engine.delete(path)
+                await self.engine.delete(path)
         return True
 
+    def _name(self, step: int) -> str:
+        return "final" if step + 1 == self.options.num_steps else f"{step + 1:06d}"
+
     def _is_kept(self, step: int) -> bool:
-        o, done = self._options, step + 1
+        o, done = self.options, step + 1
         return done == o.num_steps or (o.save_every > 0 and done % o.save_every == 0)
 
     def _is_saved(self, step: int) -> bool:
-        return self._is_kept(step) or (step + 1) % self._options.resume_every == 0
+        return self._is_kept(step) or (step + 1) % self.options.resume_every == 0
 
 
 def _upgrade_state(state: dict[str, Any], steps: int) -> dict[str, Any]:

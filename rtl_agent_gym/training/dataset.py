@@ -8,15 +8,14 @@ from ..episodes.episode import EpisodeConfig
 from ..episodes.prompt import PromptTooLong, open_prompt
 from ..errors import UsageError
 from ..scoring.cache import default_cache_dir
-from .annotations import TokenBytes
 from .options import TrainOptions
-from .plan import Models, Plan
+from .plan import Plan
 from .run_folder import RunFolder
 
 
-def make_dataset(plan: Plan, folder: RunFolder, models: Models) -> CVDPDataset:
+def make_dataset(plan: Plan, folder: RunFolder) -> CVDPDataset:
     """The training problems in batches."""
-    return CVDPDataset(plan.problems, env_config(plan, folder, models), schedule(plan.options))
+    return CVDPDataset(plan.problems, env_config(plan, folder), schedule(plan.options))
 
 
 def schedule(o: TrainOptions) -> Schedule:
@@ -25,12 +24,12 @@ def schedule(o: TrainOptions) -> Schedule:
     return Schedule(o.batch_size, o.group_size, order=order, seed=o.seed, batches=o.num_steps)
 
 
-def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig:
+def env_config(plan: Plan, folder: RunFolder) -> TinkerEnvConfig:
     """The configuration of a run's environments."""
     o = plan.options
     return TinkerEnvConfig(
-        model_name=models.tokenizer,
-        renderer_name=models.renderer,
+        model_name=plan.student,
+        renderer_name=plan.renderer,
         episode=EpisodeConfig(
             workspace="answer" if o.env == "single_turn" else "shell",
             max_turns=o.max_turns,
@@ -38,19 +37,14 @@ def env_config(plan: Plan, folder: RunFolder, models: Models) -> TinkerEnvConfig
             harness_feedback=o.harness_feedback,
             progress_coef=o.progress_coef,
             transcript_dir=folder.transcripts,
-            system_prompt=models.system_prompt,
-            user_prompt=models.user_prompt,
+            system_prompt=plan.system_prompt,
+            user_prompt=plan.user_prompt,
             max_tokens=o.max_tokens,
             max_trajectory_tokens=o.max_trajectory_tokens,
         ),
         reward=o.reward_config(),
         score_cache=default_cache_dir(),
     )
-
-
-def token_bytes_of(config: TinkerEnvConfig) -> TokenBytes:
-    """A function that returns the bytes of one of the student's tokens."""
-    return load_renderer(config).codec.token_bytes
 
 
 def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:

@@ -1,19 +1,25 @@
-"""Turns graded episodes into training datums, with the teacher's judgement and the advantages."""
+"""Turns graded episodes into training datums, with the teacher's judgement and the advantages.
+
+They are also added to the transcripts, which are written before the teacher's log-probabilities are known.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import tinker
 import torch
 from tinker_cookbook.rl.data_processing import trajectory_to_data
 from tinker_cookbook.rl.types import Trajectory
 
-from ..errors import RequestRefused, ServiceDown, ServiceError
+from ..errors import RequestRefused, ServiceDown, ServiceError, TranscriptError, UsageError
+from ..renderers import Renderer
+from ..transcripts import TokenRecord, add_tokens
 from .advantages import RunningMeans, centred_rewards, token_advantages
 from .options import TrainOptions
 from .rollouts import PlayedGroup, mean
@@ -41,27 +47,29 @@ class Example:
     failure: ServiceError | None = None
     """Why the teacher did not judge."""
 
-    async def judge(self, teacher: Teacher) -> None:
+    async def judge(self, teacher: Teacher | None) -> None:
         """Let the teacher judge. If that fails, the episode has no KL: a refusal would be repeated on each resume.
 
         Raises:
             ServiceDown: The service cannot be used any more.
         """
+        nothing = [0.0] * len(self.sampled.tokens)
+        self.judgement = Judgement(nothing, nothing)
         try:
-            self.judgement = await teacher.judge(self.sampled)
+            if teacher is not None:
+                self.judgement = await teacher.judge(self.sampled)
         except ServiceDown:
             raise
         except ServiceError as error:
             logger.warning("an episode of %s is not judged: %s", self.sampled.problem, error)
-            nothing = [0.0] * len(self.sampled.tokens)
-            self.judgement, self.failure = Judgement(nothing, nothing), error
+            self.failure = error
 
-    def set_advantages(self, options: TrainOptions) -> None:
+    def set_advantages(self, options: TrainOptions, renderer: Renderer | None) -> None:
         """Combine reward and KL into the datum's advantages."""
         kl_T = weights_T = None
         if self.judgement is not None:
             kl_T = self.judgement.kl[1:]  # the first token is not a target
-            weights_T = self.judgement.weights[1:] if self.judgement.weights is not None else None
+            weights_T = kl_weights(self.sampled, options, renderer)[1:]
         advantages_T = token_advantages(self.centred, kl_T, self.sampled.mask[1:], options, weights_T)
         self.datum = with_inputs(self.datum, advantages=torch.tensor(advantages_T, dtype=torch.float32))
 
@@ -74,6 +82,18 @@ def _as_sampled(problem: str, datum: tinker.Datum) -> Sampled:
     return Sampled(problem, tokens, [0.0, *mask_T], [0.0, *logprobs_T])
 
 
+def kl_weights(sampled: Sampled, options: TrainOptions, renderer: Renderer | None) -> list[float]:
+    """Factor for the KL of each token, by its kind; 1 for a token without a kind, such as a control token."""
+    weights = options.kl_weights()
+    if renderer is None or all(weight == 1 for weight in weights.values()):
+        return [1.0] * len(sampled.tokens)
+    found: list[float] = []
+    for ids, by_student in sampled.runs():
+        kinds = renderer.kinds(ids) if by_student else [None] * len(ids)
+        found += [1.0 if kind is None else weights[kind] for kind in kinds]
+    return found
+
+
 def with_inputs(datum: tinker.Datum, **inputs: torch.Tensor) -> tinker.Datum:
     """A copy of a datum with some inputs of the loss replaced."""
     made = {name: tinker.TensorData.from_torch(values) for name, values in inputs.items()}
@@ -81,15 +101,20 @@ def with_inputs(datum: tinker.Datum, **inputs: torch.Tensor) -> tinker.Datum:
 
 
 async def make_examples(
-    groups: Sequence[PlayedGroup], teacher: Teacher | None, options: TrainOptions, running: RunningMeans
+    groups: Sequence[PlayedGroup],
+    teachers: Mapping[str, Teacher],
+    options: TrainOptions,
+    running: RunningMeans,
+    renderer: Renderer | None = None,
 ) -> list[Example]:
     """The training examples of a step, with their advantages.
 
     Args:
         groups: The graded episodes.
-        teacher: The teacher; None for none.
+        teachers: The teachers by problem; empty if there are none.
         options: How reward and KL become advantages.
         running: The running means; updated.
+        renderer: The student's, for `kl_weights`.
 
     Raises:
         ServiceError: The teacher judged no episode, and not because the service refused them all. Such a step is not
@@ -105,14 +130,14 @@ async def make_examples(
             data = trajectory_to_data(episode, 0.0)
             complete = episode if len(data) == 1 else None
             examples += [Example(_as_sampled(group.problem, datum), datum, centred, complete) for datum in data]
-    if teacher is not None:
-        await asyncio.gather(*(example.judge(teacher) for example in examples))
+    if teachers:
+        await asyncio.gather(*(example.judge(teachers.get(example.sampled.problem)) for example in examples))
         failures = [example.failure for example in examples if example.failure is not None]
         transient = [failure for failure in failures if not isinstance(failure, RequestRefused)]
         if transient and len(failures) == len(examples):
             raise ServiceError(f"the teacher judged no episode of the step; {transient[-1]}") from transient[-1]
     for example in examples:
-        example.set_advantages(options)
+        example.set_advantages(options, renderer)
     return examples
 
 
@@ -137,3 +162,44 @@ def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, f
         metrics |= {f"teacher_kl/{problem}": kl[problem] / max(1.0, covered[problem]) for problem in kl}
     metrics["teacher_kl/unjudged"] = float(sum(example.failure is not None for example in examples))
     return metrics
+
+
+def annotate(examples: Sequence[Example], renderer: Renderer | None) -> None:
+    """Add tokens and log-probabilities to the episodes' transcripts, for `rtl-agent-gym view`. Idempotent.
+
+    Errors with a transcript are only logged, since the training does not depend on it.
+
+    Args:
+        examples: The path of the transcript is in the logs of their transitions, where `CVDPEnv` writes it.
+        renderer: Gives the text of the tokens; without it, their ids are shown.
+    """
+    for example in examples:
+        if example.episode is None:
+            continue
+        logs = (step.logs["transcript"] for step in example.episode.transitions if "transcript" in step.logs)
+        path = next(logs, None)
+        if not path:
+            continue
+        try:
+            add_tokens(Path(str(path)), dict(enumerate(_token_records(example, example.episode, renderer), 1)))
+        except (TranscriptError, UsageError) as error:
+            logger.warning("not annotated: %s", error)
+
+
+def _token_records(example: Example, episode: Trajectory, renderer: Renderer | None) -> list[TokenRecord]:
+    """The tokens of each turn with their log-probabilities."""
+    places = [place for place, sampled in enumerate(example.sampled.mask) if sampled]
+    records: list[TokenRecord] = []
+    for transition in episode.transitions:
+        ids = list(transition.ac.tokens)
+        own = list(transition.ac.maybe_logprobs or [])
+        here, places = places[: len(ids)], places[len(ids) :]
+        teacher = None
+        if example.judgement is not None and len(here) == len(ids) == len(own):
+            kl, covered = example.judgement.kl, example.judgement.covered
+            teacher = [
+                logprob - kl[place] if covered[place] else None for logprob, place in zip(own, here, strict=True)
+            ]
+        texts = [renderer.codec.token_bytes(id_).decode(errors="replace") for id_ in ids] if renderer else None
+        records.append(TokenRecord(ids, own if len(own) == len(ids) else None, texts, teacher))
+    return records

@@ -10,12 +10,11 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..engines.protocol import Sampler
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
-from ..episodes.runtime import acquire
-from ..errors import SandboxError, ServiceDown
 from ..evaluation.config import EvaluationConfig
 from ..evaluation.evaluate import evaluate
 from ..evaluation.outcome import EpisodeResult
@@ -25,7 +24,7 @@ from ..policies.sampler import TokenSamplerPolicy
 from ..problems import Problem
 from .options import TrainOptions
 from .progress import Progress
-from .rollouts import PAUSES, mean, token_limit
+from .rollouts import mean, token_limit, with_retries
 
 
 @dataclass(frozen=True)
@@ -75,12 +74,7 @@ class Evaluator:
     async def play(
         self, problems: Sequence[Problem], sampler: Sampler, samples: int, folder: Path
     ) -> Sequence[EpisodeResult]:
-        """Play `samples` episodes of each problem, with pauses and retries after machine faults.
-
-        Raises:
-            SandboxError: The machine did not recover.
-            ServiceDown: The service cannot be used any more.
-        """
+        """Play `samples` episodes of each problem. Raises like `with_retries`."""
         o = self.options
         config = EvaluationConfig(
             problems=problems,
@@ -101,21 +95,5 @@ class Evaluator:
             ),
         )
         observer = Observer(finished=lambda _: self.progress.episode_done())
-        lease = acquire()
-        try:
-            runtime = lease.runtime
-            grader = runtime.scorer(self.config.reward, self.config.score_cache)
-            for pause in (*PAUSES, None):
-                try:
-                    done = await evaluate(config, policy, observer=observer, provider=runtime.provider, grader=grader)
-                    return done.results
-                except ServiceDown:
-                    raise
-                except SandboxError as error:
-                    if pause is None:
-                        raise
-                    self.progress.print(f"evaluating: {error}; retrying in {pause:g} s")
-                await asyncio.sleep(pause)
-        finally:
-            await lease.release()
-        raise AssertionError("the last attempt returns or raises")
+        done = await with_retries(partial(evaluate, config, policy, observer=observer), self.progress.print)
+        return done.results

@@ -8,17 +8,15 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RTLGymError, SandboxError, UsageError
-from .endings import cause_of, clean_up
-from .options import split_arguments
-from .options_help import describe_options
-from .plan import ModelRecipe, Models, Plan, plan_run
+from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
+from .options import describe_options, split_arguments
+from .plan import ModelRecipe, Plan, plan_run
 from .progress import Progress
 from .run_folder import RunFolder
 
@@ -119,9 +117,9 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     engine: Engine | None = None
     status: Status = "errored"
     try:
-        models = await _make_models(plan, progress)
+        plan = await _make_models(plan, progress)
         engine = await _make_engine(plan, folder, progress)
-        await _train(plan, folder, progress, models, engine)
+        await _train(plan, folder, progress, engine)
         status = "success"
     except asyncio.CancelledError:
         status = "interrupted"
@@ -141,57 +139,84 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         )
 
 
-async def _make_models(plan: Plan, progress: Progress) -> Models:
-    o = plan.options
-    if plan.recipe is None or not (plan.is_made(o.student_model) or plan.is_made(o.teacher_model)):
-        return plan.models
+async def _make_models(plan: Plan, progress: Progress) -> Plan:
+    if plan.recipe is None or plan.recipe.name not in (plan.student, plan.teacher):
+        return plan
     progress.print(f"building the {plan.recipe.name} student and teacher, or loading them from the cache …")
-    return await asyncio.to_thread(plan.recipe.make, o, plan.models)
+    return await asyncio.to_thread(plan.recipe.make, plan)
 
 
 async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Engine:
     from .services import local_engine, tinker_engine
 
-    with contextlib.suppress(ImportError):  # each save and load of a model would draw its own progress bar
-        from transformers.utils import logging as transformers_logging
-
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if plan.engine == "tinker":
         return await tinker_engine(plan.options.base_url, progress.print, plan.options.service_wait_seconds)
     return local_engine(folder.path / "checkpoints", plan.options.seed)
 
 
-async def _train(plan: Plan, folder: RunFolder, progress: Progress, models: Models, engine: Engine) -> None:
+async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engine) -> None:
+    from ..envs.tinker_config import load_renderer
     from .checkpointer import Checkpointer
-    from .dataset import check_prompts, make_dataset, token_bytes_of
+    from .dataset import check_prompts, make_dataset
     from .evaluator import Evaluator
     from .loop import TrainingLoop
     from .services import RUNNING_PATIENCE
-    from .teachers.setup import make_teacher
+    from .teachers.setup import make_teachers
 
     o = plan.options
-    dataset = make_dataset(plan, folder, models)
+    dataset = make_dataset(plan, folder)
     await asyncio.to_thread(check_prompts, plan, dataset.config)
 
     async def make_trainer(checkpoint: str | None) -> Trainer:
         state = checkpoint or o.load_checkpoint_path
-        return await engine.trainer(models.student, o.lora_rank, o.seed, state, optimizer=checkpoint is not None)
+        return await engine.trainer(plan.student, o.lora_rank, o.seed, state, optimizer=checkpoint is not None)
 
     checkpointer = Checkpointer(o, folder, engine, make_trainer, progress)
     await checkpointer.open()
     if checkpointer.steps:
         progress.print(f"{folder.path}: resuming after step {checkpointer.steps}")
-    teacher = await make_teacher(plan, models.teacher, engine, dataset.config)
-    token_bytes = await asyncio.to_thread(token_bytes_of, dataset.config)
+    teachers = await make_teachers(plan, engine, dataset.config)
+    renderer = await asyncio.to_thread(load_renderer, dataset.config)
     engine.requests.run_begins(RUNNING_PATIENCE * o.service_wait_seconds)
     evaluated = {"test": plan.problems if o.eval_episodes else [], "held_out": plan.held_out}
     evaluator = Evaluator(o, evaluated, dataset.config, folder.path / "evaluations", progress)
     with _weights_and_biases(plan, folder) as on_metrics:
         loop = TrainingLoop(
-            o, dataset, checkpointer, teacher, evaluator, folder, progress,
-            token_bytes=token_bytes, on_metrics=on_metrics,
-        )  # fmt: skip
+            o, dataset, checkpointer, teachers, evaluator, folder, progress, renderer=renderer, on_metrics=on_metrics
+        )
         await loop.run()
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The exception of a group to report to the user: first those that end a run, then those that cost an episode."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    found = [cause_of(one) for one in error.exceptions]
+    for kind in (KeyboardInterrupt, UsageError, ServiceDown, RTLGymError):
+        for one in found:
+            if isinstance(one, kind):
+                return one
+    return found[0]
+
+
+async def clean_up(steps: Mapping[str, Callable[[], Awaitable[None]]], *, failed: bool) -> None:
+    """Do every step, even if another one fails.
+
+    Raises:
+        Exception: The first of the steps' exceptions. A `ServiceError` is only logged, and so is every exception if the
+            run has `failed` already.
+    """
+    first: Exception | None = None
+    for name, step in steps.items():
+        try:
+            await step()
+        except ServiceError as error:
+            logger.warning("%s: %s", name, error)
+        except Exception as error:  # raised after the other steps
+            logger.warning("%s failed", name, exc_info=True)
+            first = first or error
+    if first is not None and not failed:
+        raise first
 
 
 async def _report(folder: RunFolder) -> None:
@@ -219,6 +244,6 @@ def _weights_and_biases(plan: Plan, folder: RunFolder) -> Iterator[OnMetrics | N
     except (ImportError, ConfigurationError) as error:
         raise UsageError(f"wandb_project: {error}") from error
     try:
-        yield lambda step, metrics: wandb.log_metrics(metrics, step)
+        yield wandb.log_metrics
     finally:
         wandb.close()

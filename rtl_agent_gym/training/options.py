@@ -5,9 +5,13 @@ Nothing heavy is imported here, so that a wrong option is reported at once.
 
 from __future__ import annotations
 
+import difflib
+import json
+import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -19,6 +23,9 @@ from ..scoring import RewardWeights
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 BaselineName = Literal["group", "batch", "running", "none"]
+
+MAX_HELP_WIDTH = 120
+"""Columns of the help text at most."""
 
 
 def _list(value: object) -> object:
@@ -263,19 +270,13 @@ def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def build_options(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> TrainOptions:
-    """Build the options.
-
-    Args:
-        given: Values by name, as text or with their type.
-        defaults: Replace the general default values.
+    """Build the options from values by name, as text or with their type; `defaults` replace the general ones.
 
     Raises:
         UsageError: An option is unknown or has a wrong value; the message names it.
     """
     unknown = [name for name in given if name not in TrainOptions.model_fields]
     if unknown:
-        import difflib
-
         near = difflib.get_close_matches(unknown[0], TrainOptions.model_fields, n=2)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"{unknown[0]}: unknown option{hint}")
@@ -290,3 +291,33 @@ def _first(error: ValidationError) -> str:
     name = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     return f"{name}: {message}, got {first['input']!r}" if name else message
+
+
+def describe_options(width: int | None = None) -> str:
+    """All options with their defaults and descriptions. `width` is in columns; by default that of the terminal."""
+    columns = max(40, min(width or shutil.get_terminal_size().columns, MAX_HELP_WIDTH))
+    lines = ["Options, as name=value, with their defaults:", ""]
+    for name, field in TrainOptions.model_fields.items():
+        lines.append(f"  {name}={_default(field.get_default(call_default_factory=True))}")
+        lines += textwrap.wrap(
+            _description(field.description or "", field.annotation),
+            columns,
+            initial_indent=" " * 6,
+            subsequent_indent=" " * 6,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
+
+
+def _description(text: str, annotation: Any) -> str:
+    words = " ".join(text.replace("``", "").split())
+    if get_origin(annotation) is Literal:
+        words += f" One of {', '.join(map(str, get_args(annotation)))}."
+    return words
+
+
+def _default(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return json.dumps(value) if isinstance(value, dict) else str(value)

@@ -12,27 +12,13 @@ from ..engines.credentials import has_key
 from ..errors import UsageError
 from ..problems import Problem, category_name, load_problems, split_problems
 from ..scoring.scorable import scorable
-from .effects import check_effects
 from .options import TrainOptions, build_options
 from .published import check_hub, renderer_for
 
 CHARACTERS_A_TOKEN = 8
 """More than any vocabulary here achieves on prose, so a prompt that is too long at this ratio is certainly too long."""
 
-
-@dataclass(frozen=True)
-class Models:
-    """The models of a run, by the names that its engine uses."""
-
-    student: str
-    teacher: str | None
-    tokenizer: str
-    """The student's tokenizer."""
-    renderer: str
-    """The student's dialect."""
-    system_prompt: str | None = None
-    """None for the environment's default; so is `user_prompt`."""
-    user_prompt: str | None = None
+_REMEDY = "choose baseline=running, or group_size=2 or more"
 
 
 @dataclass(frozen=True)
@@ -45,8 +31,8 @@ class ModelRecipe:
     """Their dialect."""
     defaults: Mapping[str, Any]
     """Default options of a run without a service whose student is of this recipe."""
-    make: Callable[[TrainOptions, Models], Models]
-    """Builds the models that the options name, and returns the run's models with their paths."""
+    make: Callable[[Plan], Plan]
+    """Builds the models that the options name, and returns the plan with their paths and prompts."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +43,19 @@ class Plan:
     engine: Literal["local", "tinker"]
     problems: list[Problem]
     """Problems to train on."""
-    models: Models
-    """With the names of a recipe's models; `ModelRecipe.make` replaces them."""
     held_out: list[Problem]
     """Problems that are only evaluated."""
+    student: str
+    """The student by the name that the engine uses. `ModelRecipe.make` replaces the names of a recipe's models."""
+    teacher: str | None
+    renderer: str
+    """The student's dialect."""
+    system_prompt: str | None = None
+    """None for the environment's default; so is `user_prompt`."""
+    user_prompt: str | None = None
     recipe: ModelRecipe | None = None
     warnings: tuple[str, ...] = ()
     """Where the run will not do what its options suggest."""
-
-    def is_made(self, model: str | None) -> bool:
-        """Whether the recipe makes this model."""
-        return self.recipe is not None and model == self.recipe.name
 
 
 def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe | None = None) -> Plan:
@@ -99,12 +87,15 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe 
     teachers = [("teacher_model", o.teacher_model), *(("teachers", model) for model in o.teachers.values())]
     published = [("student_model", o.student_model), *(teachers if o.distils else ())]
     published = [(option, model) for option, model in published if model not in (None, made)]
-    models = _check_models(o, engine, recipe, published)
+    renderer = _check_models(o, engine, recipe, published)
+    prompts = o.text_of("system_prompt"), o.text_of("user_prompt")
     _check_prompts(o, () if o.student_model == made else problems + held_out)
     for option, model in published if engine == "local" else ():
         if not Path(model).is_dir():
             check_hub(model, option)
-    return Plan(o, engine, problems, models, held_out, recipe, check_effects(o, engine, given))
+    warnings = _check_effects(o, engine, given)
+    models = o.student_model, o.teacher_model, renderer
+    return Plan(o, engine, problems, held_out, *models, *prompts, recipe=recipe, warnings=warnings)
 
 
 def _is_local(engine: str, base_url: str | None) -> bool:
@@ -188,8 +179,8 @@ def _load(o: TrainOptions, option: str, source: str, ids: list[str] | None = Non
 
 def _check_models(
     o: TrainOptions, engine: str, recipe: ModelRecipe | None, published: Sequence[tuple[str, str]]
-) -> Models:
-    """The models, after checking that the published ones are known and their dialects fit."""
+) -> str:
+    """The student's dialect, after checking that the published models are known and their dialects fit."""
     renderer = o.renderer_name or (recipe.renderer if recipe is not None else "")
     made = recipe is not None and o.student_model == recipe.name
     if recipe is not None and made and renderer.partition("_")[0] != recipe.renderer.partition("_")[0]:
@@ -199,8 +190,7 @@ def _check_models(
             renderer = renderer_for(model, o.renderer_name, engine, option, "renderer_name")
         else:
             renderer_for(model, o.teacher_renderer_name, engine, option, "teacher_renderer_name")
-    prompts = o.text_of("system_prompt"), o.text_of("user_prompt")
-    return Models(o.student_model, o.teacher_model, o.student_model, renderer, *prompts)
+    return renderer
 
 
 def _check_prompts(o: TrainOptions, problems: Sequence[Problem]) -> None:
@@ -213,3 +203,47 @@ def _check_prompts(o: TrainOptions, problems: Sequence[Problem]) -> None:
                 f"max_trajectory_tokens: the prompt of {problem.id} has more than {fewest} tokens, and the limit for "
                 f"the episode is {o.max_trajectory_tokens}"
             )
+
+
+def _check_effects(o: TrainOptions, engine: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The warnings about options without the effect that they suggest; each starts with the name of an option.
+
+    Raises `UsageError` if every advantage of every step would be 0.
+    """
+    control = o.constant_reward is not None  # meant to learn nothing
+    cancelled = None if control else _reward_cancels_itself(o)
+    warnings: list[str] = []
+    if not o.distils and not control:
+        if o.reward_coef == 0:
+            raise UsageError(
+                "reward_coef: it is 0, and there is no teacher or kl_penalty_coef=0; nothing would be learned"
+            )
+        if cancelled:
+            raise UsageError(f"{cancelled}, so every advantage would be 0; {_REMEDY}")
+    if o.distils and o.reward_coef > 0 and cancelled:
+        warnings.append(
+            f"{cancelled} and has no effect, only the teacher does; {_REMEDY}, or reward_coef=0 if this is intended"
+        )
+    if not o.distils and o.kl_penalty_coef > 0 and "kl_penalty_coef" in given:
+        warnings.append("kl_penalty_coef: has no effect without a teacher; name one with teacher_model")
+    if o.temperature != 1:
+        logprobs = (
+            "are of that temperature"
+            if engine == "local"
+            else "are of that temperature or of 1, which the service does not document (see optim/kl_sample_train_v1)"
+        )
+        warnings.append(
+            f"temperature: tokens are sampled at {o.temperature:g}, and their log-probabilities {logprobs}, but the "
+            "loss and the teacher assume temperature 1: importance weights are not 1, and the KL is not that of the "
+            "model; choose temperature=1 unless this is intended"
+        )
+    return tuple(warnings)
+
+
+def _reward_cancels_itself(o: TrainOptions) -> str | None:
+    """Why each episode's reward is its own baseline; None if it is not."""
+    if o.baseline == "group" and o.group_size == 1:
+        return "baseline: with baseline=group and group_size=1 each episode's reward is its own baseline"
+    if o.baseline == "batch" and o.group_size * o.batch_size == 1:
+        return "baseline: with baseline=batch and one episode a step each episode's reward is its own baseline"
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -25,17 +24,10 @@ _OTHER_PURPOSE = re.compile(r"Qwen/Qwen3-(?:.*-)?(Base|VL|Omni|Embedding|Reranke
 
 
 def renderer_for(model: str, requested: str | None, engine: str, model_option: str, option: str) -> str:
-    """The dialect of a model: the requested one if it fits, or the preferred one.
-
-    Args:
-        model: The model's name.
-        requested: The dialect that the options name; None for none.
-        engine: ``local`` or ``tinker``.
-        model_option: The option that names the model, for error messages.
-        option: The option that names the dialect, for error messages.
+    """The dialect of a model: the requested one if it fits, or the preferred one if none is requested.
 
     Raises:
-        UsageError: The model is unknown, or the dialect does not fit it.
+        UsageError: The model (of `model_option`) is unknown, or the dialect (of `option`) does not fit it.
     """
     other = _OTHER_PURPOSE.fullmatch(model)
     if other is not None and requested is None:
@@ -64,26 +56,19 @@ def renderer_for(model: str, requested: str | None, engine: str, model_option: s
 
 def check_hub(model: str, option: str) -> None:
     """Raise `UsageError` if a model is neither in the hub's cache on this machine nor on the hub."""
-    import requests
-    from huggingface_hub import constants, try_to_load_from_cache
+    import httpx
+    from huggingface_hub import model_info, try_to_load_from_cache
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     if isinstance(try_to_load_from_cache(model, "config.json"), str):
         return
     advice = "give a folder in the format of transformers, or the name of a model on the hub"
-    if constants.HF_HUB_OFFLINE:
-        raise UsageError(f"{option}: {model!r} is not on this machine, and HF_HUB_OFFLINE is set; {advice}")
-    token = os.environ.get("HF_TOKEN")
     try:
-        found = requests.head(
-            f"{constants.ENDPOINT}/{model}/resolve/main/config.json",
-            headers={"Authorization": f"Bearer {token}"} if token else {},
-            timeout=HUB_PATIENCE,
-            allow_redirects=False,
-        )
-    except requests.RequestException as error:
+        model_info(model, timeout=HUB_PATIENCE)
+    except RepositoryNotFoundError as error:
+        raise UsageError(f"{option}: the hub has no model {model!r}, or it needs another HF_TOKEN; {advice}") from error
+    except (OSError, httpx.HTTPError) as error:  # also if HF_HUB_OFFLINE is set
         raise UsageError(
             f"{option}: {model!r} is not on this machine, and the hub does not answer "
             f"({type(error).__name__}); {advice}"
         ) from error
-    if found.status_code in (401, 403, 404):
-        raise UsageError(f"{option}: the hub has no model {model!r}, or it needs another HF_TOKEN; {advice}")

@@ -24,11 +24,7 @@ def rollout_name(step: int, group: int, member: int) -> str:
 
 
 class RolloutStore:
-    """The episodes of current steps.
-
-    Args:
-        folder: Created if missing.
-    """
+    """The episodes of current steps, in a folder that is created if missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -16,10 +16,10 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import tinker
 from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
@@ -38,36 +38,58 @@ from .rollout_store import RolloutStore, rollout_name
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 PAUSES = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
-"""Seconds to wait before each retry of a step."""
+"""Seconds to wait before each retry of a step or an evaluation."""
 
 
+@dataclass
 class SeededCompleter(TokenCompleter):
-    """Samples the turns of one episode.
+    """Samples the turns of one episode."""
 
-    Args:
-        sampler: The weights.
-        options: Limits, temperature and seed.
-        name: The episode's name, for the seeds.
-    """
-
-    def __init__(self, sampler: Sampler, options: TrainOptions, name: str) -> None:
-        self._sampler, self._options, self._name = sampler, options, name
-        self._turn, self._limit = 0, token_limit(sampler, options)
+    sampler: Sampler
+    options: TrainOptions
+    """Limits, temperature and seed."""
+    name: str
+    """The episode's name, for the seeds."""
+    _turn: int = field(default=0, init=False)
 
     async def __call__(
         self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
     ) -> TokensWithLogprobs:
         """Sample the next turn. It is empty, with stop reason "length", if the episode's token limit is reached."""
-        options = self._options
-        limit = min(options.max_tokens, self._limit - model_input.length, max_tokens or options.max_tokens)
+        options = self.options
+        left = token_limit(self.sampler, options) - model_input.length
+        limit = min(options.max_tokens, left, max_tokens or options.max_tokens)
         self._turn += 1
         if limit < 1:
             return TokensWithLogprobs([], [], "length")
-        seed = turn_seed(options.seed, self._name, self._turn)
+        seed = turn_seed(options.seed, self.name, self._turn)
         parameters = tinker.SamplingParams(max_tokens=limit, temperature=options.temperature, stop=stop, seed=seed)
-        sequence = (await self._sampler.sample(model_input, 1, parameters)).sequences[0]
+        sequence = (await self.sampler.sample(model_input, 1, parameters)).sequences[0]
         return TokensWithLogprobs(list(sequence.tokens), list(sequence.logprobs or []), sequence.stop_reason)
+
+
+async def with_retries(play: Callable[[], Awaitable[T]], show: Callable[[str], None]) -> T:
+    """Play episodes, again after each of `PAUSES` if all were lost to faults of the machine or the service.
+
+    Raises:
+        SandboxError: The last attempt failed, too.
+        RequestRefused: The service refused every episode, and would refuse them again.
+        ServiceDown: The service cannot be used any more.
+    """
+    for pause in PAUSES:
+        try:
+            return await play()
+        except (RequestRefused, ServiceDown):
+            raise
+        except SandboxError as error:
+            text = f"{error}; retrying in {pause:g} s"
+        logger.warning("%s", text)
+        show(text)
+        await asyncio.sleep(pause)
+    return await play()
 
 
 def token_limit(sampler: Sampler, options: TrainOptions) -> int:
@@ -134,56 +156,46 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / max(1, len(values))
 
 
-@dataclass(frozen=True)
-class PendingBatch:
-    """A step whose episodes have been started."""
+class Pending(TypedDict):
+    """A step whose episodes have been started, as a checkpoint records it."""
 
-    problems: list[Problem]
+    problems: list[str]
+    """Their ids."""
     version: int
     """Number of steps that the sampling weights were trained for."""
     weights: str | None
     """Path of the saved sampling weights; None if no checkpoint is written before the batch is collected."""
-    task: asyncio.Task[Batch]
 
 
+@dataclass
 class RolloutProducer:
     """Plays the episodes of the current and the next steps, each step with the newest weights when it begins.
 
     It owns a task for each pending step; `stop` ends them.
-
-    Args:
-        options: The run's options.
-        dataset: Chooses the problems and creates their environments.
-        folder: Where graded episodes are kept until their step is in a checkpoint.
-        progress: Where to show episodes and pauses.
     """
 
-    def __init__(self, options: TrainOptions, dataset: CVDPDataset, folder: Path, progress: Progress) -> None:
-        self._options, self._dataset, self._progress = options, dataset, progress
-        self.store = RolloutStore(folder)
-        self._slots = asyncio.Semaphore(options.max_concurrent)
-        self._pending: dict[int, PendingBatch] = {}
+    options: TrainOptions
+    dataset: CVDPDataset
+    """Chooses the problems and creates their environments."""
+    folder: Path
+    """Where graded episodes are kept until their step is in a checkpoint."""
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.store = RolloutStore(self.folder)
+        self._slots = asyncio.Semaphore(self.options.max_concurrent)
+        self._pending: dict[int, tuple[Pending, asyncio.Task[Batch]]] = {}
 
     def due(self, step: int) -> list[int]:
         """The steps whose episodes may begin together with `step`, and have not begun yet."""
-        ahead = range(step, min(step + self._options.lag + 1, self._options.num_steps))
+        ahead = range(step, min(step + self.options.lag + 1, self.options.num_steps))
         return [one for one in ahead if one not in self._pending]
 
-    def start(
-        self, step: int, sampler: Sampler, version: int, weights: str | None, problems: Sequence[Problem] = ()
-    ) -> None:
-        """Begin a step's episodes.
-
-        Args:
-            step: The step, counted from 0.
-            sampler: The weights.
-            version: Number of steps they were trained for.
-            weights: See `PendingBatch`.
-            problems: The problems that were chosen before an interruption; if empty, they are chosen now.
-        """
-        chosen = list(problems) or self._dataset.choose(step)
-        task = asyncio.create_task(self._play_step(step, chosen, sampler))
-        self._pending[step] = PendingBatch(chosen, version, weights, task)
+    def start(self, step: int, sampler: Sampler, pending: Pending) -> None:
+        """Begin a step's episodes with the weights of `sampler`."""
+        by_id = {problem.id: problem for problem in self.dataset.problems}
+        problems = [by_id[name] for name in pending["problems"]]
+        self._pending[step] = pending, asyncio.create_task(self._play_step(step, problems, sampler))
 
     async def collect(self, step: int) -> Batch:
         """Wait for the episodes of a started step.
@@ -193,66 +205,57 @@ class RolloutProducer:
             RequestRefused: The service refused every episode.
             ServiceDown: The service cannot be used any more.
         """
-        pending = self._pending[step]
-        self._progress.begin(step, "playing", len(pending.problems) * self._options.group_size)
-        batch = await pending.task
+        pending, task = self._pending[step]
+        self.progress.begin(step, "playing", len(pending["problems"]) * self.options.group_size)
+        batch = await task
         del self._pending[step]
-        batch.lag = step - pending.version
+        batch.lag = step - pending["version"]
         return batch
 
-    def pending(self) -> list[dict[str, Any]]:
+    def pending(self) -> list[Pending]:
         """What a resumed run must start again, in the order of the steps; for a checkpoint."""
-        return [
-            {"problems": [problem.id for problem in one.problems], "version": one.version, "weights": one.weights}
-            for one in self._pending.values()
-        ]
+        return [pending for pending, _ in self._pending.values()]
 
     async def stop(self) -> None:
         """Cancel the running episodes. Idempotent."""
-        tasks = [one.task for one in self._pending.values()]
+        tasks = [task for _, task in self._pending.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _play_step(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
-        begun, faults, dropped = time.monotonic(), list[SandboxError](), 0
-        for pause in (*PAUSES, None):
-            batch = await self._play_groups(step, problems, sampler)
-            refused = bool(batch.faults) and all(isinstance(fault, RequestRefused) for fault in batch.faults)
-            faults, dropped = faults + batch.faults, dropped + batch.dropped
+        batch, begun = Batch(), time.monotonic()
+
+        async def play() -> Batch:
+            before = len(batch.faults)
+            async with asyncio.TaskGroup() as tasks:
+                groups = [
+                    tasks.create_task(self._play_group(step, number, problem, sampler, batch.faults))
+                    for number, problem in enumerate(problems)
+                ]
+            batch.groups = [group for task in groups if (group := task.result()) is not None]
+            batch.dropped += len(groups) - len(batch.groups)
+            faults = batch.faults[before:]
             if batch.groups:
-                return Batch(batch.groups, faults, dropped, seconds=time.monotonic() - begun)
-            if refused:
+                return batch
+            if faults and all(isinstance(fault, RequestRefused) for fault in faults):
                 text = f"the service refused every episode of step {step + 1}: {faults[-1]}"
                 raise RequestRefused(text) from faults[-1]
-            if pause is not None:
-                text = f"step {step + 1}: every episode was lost to faults (see logs.log); retrying in {pause:g} s"
-                logger.warning("%s", text)
-                self._progress.print(text)
-                await asyncio.sleep(pause)
-        raise SandboxError(
-            f"every group of step {step + 1} was lost to faults of the machine or the service, {len(PAUSES) + 1} times "
-            f"over {sum(PAUSES):g} s; see logs.log, repair the machine (rtl-agent-gym doctor), "
-            "and start the same command again to resume the run"
-        )
+            raise SandboxError(
+                f"step {step + 1}: every group was lost to faults of the machine or the service; see logs.log, and "
+                "repair the machine (rtl-agent-gym doctor); the same command resumes the run"
+            )
 
-    async def _play_groups(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
-        """Play the step's groups concurrently. Lost groups are counted."""
-        faults: list[SandboxError] = []
-        async with asyncio.TaskGroup() as tasks:
-            groups = [
-                tasks.create_task(self._play_group(step, number, problem, sampler, faults))
-                for number, problem in enumerate(problems)
-            ]
-        played = [group for task in groups if (group := task.result()) is not None]
-        return Batch(played, faults, dropped=len(groups) - len(played))
+        await with_retries(play, self.progress.print)
+        batch.seconds = time.monotonic() - begun
+        return batch
 
     async def _play_group(
         self, step: int, number: int, problem: Problem, sampler: Sampler, faults: list[SandboxError]
     ) -> PlayedGroup | None:
         """Play and grade a group; None if too few episodes survived. Adds to `faults`."""
-        o = self._options
-        builder = self._dataset.group(problem, o.group_size)
+        o = self.options
+        builder = self.dataset.group(problem, o.group_size)
 
         async def play(member: int, env: Env) -> tuple[Trajectory, Env] | None:
             name = rollout_name(step, number, member)
@@ -265,7 +268,7 @@ class RolloutProducer:
                     async with self._slots:
                         trajectory = await _roll_out(SeededCompleter(sampler, o, name), env)
                     self.store.put(name, trajectory)
-                    self._progress.episode_done()
+                    self.progress.episode_done()
                     return trajectory, env
                 except ServiceDown:
                     raise
@@ -303,4 +306,4 @@ async def _roll_out(policy: TokenCompleter, env: Env) -> Trajectory:
         if task is not None and task.cancelling():
             raise
         logger.warning("a rollout's work was cancelled", exc_info=True)
-        raise SandboxLost("the rollout's work was cancelled, although the run goes on") from error
+        raise SandboxLost("the rollout's work was cancelled, although the run continues") from error

@@ -47,17 +47,8 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).expanduser()
+        self.transcripts, self.episodes = self.path / "transcripts", self.path / "episodes"
         self._owned = contextlib.ExitStack()
-
-    @property
-    def transcripts(self) -> Path:
-        """The folder of the transcripts."""
-        return self.path / "transcripts"
-
-    @property
-    def episodes(self) -> Path:
-        """The folder of graded episodes that are in no checkpoint yet."""
-        return self.path / "episodes"
 
     def open(self, config: Mapping[str, Any], behavior: LogDirBehavior) -> None:
         """Create the folder, or open an existing one.
@@ -96,9 +87,8 @@ class RunFolder:
 
         The steps count once the checkpoint's line is on disk.
         """
-        _append(self.path / CHECKPOINTS, {**record, "metrics": metrics})
-        for row in metrics:
-            _append(self.path / METRICS, row)
+        _write(self.path / CHECKPOINTS, "a", json.dumps({**record, "metrics": metrics}) + "\n")
+        _write(self.path / METRICS, "a", "".join(json.dumps(row) + "\n" for row in metrics))
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints, oldest first, without a line that a crash cut off."""
@@ -184,9 +174,9 @@ def code_state() -> str:
     return found
 
 
-def _append(path: Path, row: Mapping[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(row) + "\n")
+def _write(path: Path, mode: str, text: str) -> None:
+    with path.open(mode, encoding="utf-8") as stream:
+        stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -202,8 +192,5 @@ def _read(path: Path) -> list[dict[str, Any]]:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file atomically."""
     scratch = path.with_name(f".{path.name}.tmp")
-    with scratch.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
+    _write(scratch, "w", text)
     os.replace(scratch, path)

@@ -51,9 +51,6 @@ class Engine:
         If that takes longer than `CLOSE_TIMEOUT`, it returns: the thread ends with the process, and the service ends
         sessions of silent clients by itself.
 
-        Args:
-            status: How the run ended.
-
         Raises:
             ServiceError: The service did not end the session.
         """
@@ -97,12 +94,7 @@ class Engine:
         return GuardedSampler(client, self.requests, self._context(client, None))
 
     async def published(self, option: str, model: str) -> Sampler:
-        """Create a sampler of a published model, or of saved weights if `model` is a ``tinker://`` path.
-
-        Args:
-            option: The option that names the model, for error messages.
-            model: The model's name.
-        """
+        """Create a sampler of the model that an option names; of saved weights if `model` is a ``tinker://`` path."""
         if model.startswith("tinker://"):
             create = partial(self.service.create_sampling_client, model_path=model)
         else:

@@ -73,23 +73,16 @@ class Stepped:
 async def step_and_save(
     trainer: Trainer,
     data: Sequence[tinker.Datum],
-    learning_rate: float,
     options: TrainOptions,
-    *,
+    step: int,
     state: str | None = None,
     weights: str | None = None,
 ) -> Stepped:
-    """`optimize`, unless `data` is empty, and save.
+    """`optimize` with the learning rate of a step, unless `data` is empty, and save.
 
-    Args:
-        trainer: See `optimize`.
-        data: See `optimize`.
-        learning_rate: See `optimize`.
-        options: See `optimize`.
-        state: Name of the checkpoint to save; None for none.
-        weights: Name of the weights for sampling to save; None for none.
+    `state` and `weights` name the checkpoint and the weights for sampling to be saved; None for none.
     """
-    metrics = await optimize(trainer, data, learning_rate, options) if data else {}
+    metrics = await optimize(trainer, data, options.learning_rate_at(step), options) if data else {}
     sampler = await trainer.save_weights_and_get_sampling_client()
     state_path = (await trainer.save_state(state)).path if state is not None else None
     sampler_path = (await trainer.save_weights_for_sampler(weights)).path if weights is not None else None

@@ -1,8 +1,7 @@
 """The record of an episode: JSON Lines, one event per line, written as it happens."""
 
-from .annotate import TokenRecord, add_tokens
 from .events import SCHEMA_VERSION, CommandRecord, End, Event, Header, ScoreRecord, SubmissionRecord, TurnRecord
-from .record import Transcript, TranscriptWriter, read_events, read_transcript
+from .record import TokenRecord, Transcript, TranscriptWriter, add_tokens, read_events, read_transcript
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -53,7 +53,7 @@ class SubmissionRecord(BaseModel):
     number: int
     """1-based."""
     left: int
-    """How many submissions the agent had left."""
+    """How many submissions remained."""
     fraction: float
     """Tests passed of all tests, 0 to 1."""
     reward: float
@@ -75,7 +75,7 @@ class CommandRecord(BaseModel):
     truncated_output: bool = False
     """Whether the output shown to the model was shortened."""
     restarted: str | None = None
-    """Why the shell had to be replaced, or None."""
+    """Why the shell was replaced, or None."""
     seconds: float = 0.0
     """Wall time."""
     output: str | None = None

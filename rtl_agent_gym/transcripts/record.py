@@ -1,19 +1,20 @@
-"""Writing a transcript as the episode happens, and reading it back, even if incomplete."""
+"""Write a transcript as the episode happens, read it back, even if incomplete, and add tokens to it later."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from .. import strict_json
-from ..errors import TranscriptError, cannot_write
+from ..errors import TranscriptError, UsageError, cannot_write
 from .events import SCHEMA_VERSION, End, Event, Header, ScoreRecord, TurnRecord
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
@@ -54,7 +55,7 @@ class TranscriptWriter:
                 continue
         raise TranscriptError(f"{folder}: no unused name for a transcript of {problem_id}")
 
-    def write(self, event: Header | TurnRecord | ScoreRecord | End) -> None:
+    def write(self, event: Event) -> None:
         """Append one event with the current time. Raises `SandboxError` if the disk is full."""
         line = event.model_copy(update={"time": time.time()}).model_dump(mode="json")
         try:
@@ -92,10 +93,8 @@ def read_events(path: Path) -> Iterator[Event]:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise TranscriptError(f"{path}: cannot be read: not a regular file")
+            raise OSError(errno.EINVAL, "not a regular file")
         data = path.read_bytes()
-    except TranscriptError:
-        raise
     except (OSError, ValueError) as error:
         raise TranscriptError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     *lines, rest = data.split(b"\n")
@@ -129,7 +128,7 @@ def _why_no_header(row: object) -> str:
 
 
 def _check_version(path: Path, version: object) -> None:
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise TranscriptError(f"{path}: its schema_version is {str(version)[:40]!r}, which no version writes")
     if version > SCHEMA_VERSION:
         raise TranscriptError(
@@ -160,3 +159,58 @@ def read_transcript(path: Path | str) -> Transcript:
     if transcript is None:
         raise TranscriptError(f"{path}: contains no complete line, so there is no episode to read")
     return transcript
+
+
+@dataclass(frozen=True)
+class TokenRecord:
+    """The tokens of one turn. All fields given have the same length; None keeps what the transcript has."""
+
+    token_ids: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
+    """Log-probability of each token under the policy, in nats."""
+    tokens: Sequence[str] | None = None
+    """The text of each token."""
+    teacher_logprobs: Sequence[float | None] | None = None
+    """Log-probability of each token under the teacher, in nats; None for a token that the teacher cannot score."""
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(values) for name, values in self.given().items()}
+        if len(set(lengths.values())) > 1:
+            raise UsageError(f"the fields of a turn must have the same length, got {lengths}")
+
+    def given(self) -> dict[str, list[object]]:
+        """The fields that are not None."""
+        return {name: list(values) for name, values in vars(self).items() if values is not None}
+
+
+def add_tokens(path: Path, turns: Mapping[int, TokenRecord]) -> None:
+    """Add tokens to turns of a finished transcript. The file is replaced atomically.
+
+    Args:
+        path: The transcript.
+        turns: Tokens by turn number, from 1.
+
+    Raises:
+        TranscriptError: The file cannot be read or written, or a turn does not exist.
+    """
+    lines: list[str] = []
+    found: set[int] = set()
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"a line is not an event: {line[:60]}")
+            if row.get("event") == "turn" and row.get("turn") in turns:
+                row |= turns[row["turn"]].given()
+                found.add(row["turn"])
+            lines.append(json.dumps(row) + "\n")
+        if missing := ", ".join(map(str, sorted(turns.keys() - found))):
+            raise ValueError(f"there is no turn {missing}")
+    except (OSError, ValueError) as error:
+        raise TranscriptError(f"{path}: tokens cannot be added: {error}") from error
+    scratch = path.with_name(f".{path.name}.new")  # not *.jsonl, so that it is not read as a transcript
+    try:
+        scratch.write_text("".join(lines), encoding="utf-8")
+        os.replace(scratch, path)
+    except OSError as error:
+        raise TranscriptError(f"{path}: cannot be written: {error}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 import docker.errors
 import pytest
 
-from rtl_agent_gym.cli import checks
+from rtl_agent_gym.cli import doctor
 from rtl_agent_gym.sandboxes import image
 from rtl_agent_gym.sandboxes.container import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect
@@ -65,15 +65,15 @@ class TestDoctor:
     def test_tinker_credentials_that_the_sdk_finds_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TINKER_API_KEY", "")
         monkeypatch.setenv("TINKER_CREDENTIAL_CMD", "echo tml-secret")
-        found = next(check for check in checks.run_checks() if check.part == "Tinker credentials")
+        found = next(check for check in doctor.run_checks() if check.part == "Tinker credentials")
         assert (found.state, found.found) == ("ok", "found in TINKER_CREDENTIAL_CMD")
 
     def test_vocabularies_where_the_variables_say(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
-        states = {check.part: check for check in checks.run_checks() if check.group == "vocabularies"}
+        states = {check.part: check for check in doctor.run_checks() if check.group == "vocabularies"}
         assert states["Harmony vocabulary"].state == "optional"
         (tmp_path / "o200k_base.tiktoken").touch()
-        states = {check.part: check for check in checks.run_checks() if check.group == "vocabularies"}
+        states = {check.part: check for check in doctor.run_checks() if check.group == "vocabularies"}
         assert states["Harmony vocabulary"].found == "offline, from $TIKTOKEN_ENCODINGS_BASE"
 
     @pytest.mark.docker
@@ -85,7 +85,7 @@ class TestDoctor:
             for _ in range(5):  # tests that run beside this one sweep such containers away, as they should
                 container = client.api.create_container(image.ensure_image(), ["true"], labels=owner)["Id"]
                 try:
-                    left = next(check for check in checks.run_checks() if check.part == "containers left behind")
+                    left = next(check for check in doctor.run_checks() if check.part == "containers left behind")
                 finally:
                     with suppress(docker.errors.NotFound):
                         client.api.remove_container(container)

@@ -116,7 +116,7 @@ def test_a_reader_that_has_read_enough(run: Path) -> None:
     os.close(reading)
     with open(writing, "w") as pipe:
         done = call("export", run, stdout=pipe)
-    assert done.stderr in ("", "1 lines of sft\n")
+    assert done.stderr in ("", "1 line of sft\n")
     assert done.returncode == 1
 
 

@@ -13,7 +13,7 @@ from rtl_agent_gym.transcripts import read_transcript
 from tests.cli.in_process import call as run
 from tests.policies.chat_server import ChatServer, call
 
-pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("no_waiting_sandboxes")]
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")]
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -126,7 +126,7 @@ def test_submissions_are_shown_live(tmp_path: Path) -> None:
     done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", *where)
     assert done.returncode == 1, done.stderr
     assert "submission 1 of 1: these checks fail:\n- files (one is missing or empty)" in done.stdout
-    assert "(submission 1, 0 left: 0/1 tests, reward +0.000)" in done.stdout
+    assert "submission 1, 0 left: 0/1 tests, reward +0.000)" in done.stdout
     assert "the one submission is used up; nothing was checked" in done.stdout
     (path,) = (tmp_path / "t").iterdir()
     assert read_transcript(path).header.options["harness_feedback"] == 1

@@ -60,6 +60,7 @@ def test_the_designs_are_the_bundled_problems_own(problem: Problem) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("shared_gradings")
 @pytest.mark.parametrize(("design", "passes"), [(DESIGN, True), (WRONG_DESIGN, False)])
 async def test_the_recorded_outputs_are_what_the_shell_gives(
     problem: Problem, provider: DockerSandboxes, design: str, passes: bool

@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["tutorial.md", "howto/problems.md", "howto/reward.md", "howto/failures.md"]
+PAGES = ["tutorial.md", "howto/problems.md", "howto/reward.md", "howto/failures.md", "families.md"]
 _BLOCK = re.compile(
     r"(?P<slow><!-- slow: .*? -->\n+)?^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE
 )
@@ -115,7 +115,7 @@ def test_every_page_with_a_program_is_run() -> None:
     """A page that is left out above has nothing that a reader would copy into Python and expect to work as it is."""
     with_programs = {
         str(path.relative_to(DOCS))
-        for path in [DOCS / "tutorial.md", *(DOCS / "howto").glob("*.md")]
+        for path in [DOCS / "tutorial.md", DOCS / "families.md", *(DOCS / "howto").glob("*.md")]
         if any(block.language in ("python", "console") for block in blocks(str(path.relative_to(DOCS))))
     }
     assert with_programs == {*PAGES}

@@ -7,6 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _scorers(request: pytest.FixtureRequest) -> None:
-    """Sandboxes in waiting are the scorer's business, and tested there; one file has them, as users do."""
+    """Waiting sandboxes and repeated gradings are tests of the scorer; one file has them as users do."""
     if not request.path.name.startswith("test_gym_env"):
         request.getfixturevalue("no_waiting_sandboxes")
+        request.getfixturevalue("shared_gradings")

@@ -190,6 +190,7 @@ def test_problems_that_cannot_be_scored_are_told_apart() -> None:
     assert left[0][1] == "needs a commercial simulator"
 
 
+@pytest.mark.usefixtures("shared_gradings")
 async def test_a_chat_model_solves_a_problem(tmp_path: Path, provider: DockerSandboxes) -> None:
     problem = next(p for p in load_problems("bundled") if "fixed_priority_arbiter" in p.id)
     assert problem.golden is not None
@@ -292,6 +293,7 @@ async def test_a_model_service_that_goes_away_is_named_in_the_transcript(
     assert "overloaded" in str(end.error)
 
 
+@pytest.mark.usefixtures("shared_gradings")
 async def test_a_single_turn_evaluation_is_graded_and_kept_in_memory(provider: DockerSandboxes, tmp_path: Path) -> None:
     rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path)
     config = EvaluationConfig(problems=problems(1), policy="golden", episode=rules, keep=False, cache=False)
@@ -304,6 +306,7 @@ async def test_a_single_turn_evaluation_is_graded_and_kept_in_memory(provider: D
     assert found.record.rules == {"single_turn": True}
 
 
+@pytest.mark.usefixtures("shared_gradings")
 async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: DockerSandboxes, tmp_path: Path) -> None:
     def by_syntax(score: Score) -> float:
         return 7 * score.syntax
@@ -322,3 +325,19 @@ async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: Dock
 def test_numbers_out_of_range_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} must be at least 1, got 0"):
         EvaluationConfig(**{name: 0})  # type: ignore[arg-type]
+
+
+async def test_no_sandbox_waits_for_a_grading_that_never_comes(tmp_path: Path, provider: DockerSandboxes) -> None:
+    roles: list[str] = []
+
+    class Counted(ProviderAround):
+        """The provider, which records the sandboxes that it creates."""
+
+        async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+            roles.append((spec or SandboxSpec()).role)
+            return await super().create(spec)
+
+    (result,) = await play(tmp_path, problems(1), GoldenPolicy(), Counted(provider), weights=RewardWeights())
+    assert result.score is not None
+    assert result.score.passed
+    assert sorted(roles) == ["agent", "scoring"]

@@ -32,8 +32,8 @@ ARBITER = next(problem for problem in PROBLEMS.values() if "arbiter" in problem.
 
 
 @pytest.fixture
-async def scorer(provider: DockerSandboxes, tmp_path: Path) -> AsyncIterator[Scorer]:
-    async with Scorer(provider, cache=tmp_path / "cache") as made:
+async def scorer(provider: DockerSandboxes, gradings: Path) -> AsyncIterator[Scorer]:
+    async with Scorer(provider, cache=gradings) as made:
         yield made
 
 
@@ -287,7 +287,7 @@ async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: D
     report = await again(rewrite(path, other_score), provider, static)
     assert report.divergence is not None
     parts: Any = {"provider": provider, "grader": static, "renderer": renderer}
-    with pytest.raises(UsageError, match="no shell to hand over"):
+    with pytest.raises(UsageError, match="no shell to open"):
         async with replayed_to(read_transcript(path), ARBITER, 1, **parts):
             pass
 
@@ -302,8 +302,8 @@ async def test_submissions_are_graded_again_and_compared(tmp_path: Path, provide
     script = tmp_path / "script.yaml"
     script.write_text(json.dumps([*turns, {"run": "submit"}, {"run": "submit; date"}]))
     rules: dict[str, Any] = {"harness_feedback": 2, "progress_coef": 0.25}
-    async with Scorer(provider) as scorer:  # no cache: both are graded for themselves
-        path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, scorer, **rules)
+    async with Scorer(provider) as recording, Scorer(provider, cache=tmp_path / "cache") as scorer:
+        path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, recording, **rules)
         transcript = read_transcript(path)
         assert {name: transcript.header.options[name] for name in rules} == rules
         report = await again(path, provider, scorer)

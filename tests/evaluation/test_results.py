@@ -13,9 +13,8 @@ import pytest
 from rtl_agent_gym.errors import SandboxError, TranscriptError, UsageError
 from rtl_agent_gym.evaluation.config import EvaluationRecord
 from rtl_agent_gym.evaluation.official import raw_result, report, write_official
-from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
+from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed, summarise
 from rtl_agent_gym.evaluation.results import ResultsFile, read_config, read_results
-from rtl_agent_gym.evaluation.summary import summarise
 from rtl_agent_gym.scoring.score import Score
 
 CONFIG = EvaluationRecord(

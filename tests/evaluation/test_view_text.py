@@ -71,7 +71,7 @@ def test_a_submission_is_shown_with_what_it_came_to(tmp_path: Path) -> None:
     path = record(tmp_path, [submitted, final_turn(2, "Done.")], graded=score(True))
     text = printed(path)
     assert "- test_1" in text
-    assert "submission 1, 2 left: tests 1/4, reward +0.125" in text
+    assert "submission 1, 2 left: 1/4 tests, reward +0.125" in text
     shown = episode(read_transcript(path))["turns"][0]["commands"][0]["submission"]
     assert (shown["number"], shown["score"]["tests_passed"]) == (1, 1)
 
@@ -281,6 +281,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("shared_gradings")
 async def test_a_real_episode_records_what_each_turn_changed(provider: DockerSandboxes, tmp_path: Path) -> None:
     [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
     async with Scorer(provider) as scorer:

@@ -22,10 +22,14 @@ ALWAYS = 1
 """Wrong designs of a problem that are graded apart from its others."""
 
 QUICK = {min(problem.id for problem in PROBLEMS.values() if problem.category == category) for category in (3, 4, 5, 16)}
-"""The problems whose wrong design the normal suite grades, one of each category; the slow suite grades all of all."""
+"""The problems that the default suite grades, one of each category; the slow suite grades all."""
+
+ROWS = [
+    pytest.param(problem, id=id_, marks=[] if id_ in QUICK else [pytest.mark.slow]) for id_, problem in PROBLEMS.items()
+]
 
 
-@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+@pytest.mark.parametrize("problem", ROWS)
 async def test_the_reference_solution_earns_everything(problem: Problem, provider: DockerSandboxes) -> None:
     async with Scorer(provider, cache=None) as scorer:
         episode = Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3"))
@@ -49,13 +53,7 @@ async def grade_wrong(problem: Problem, provider: DockerSandboxes, names: list[s
         assert not score.violations, name
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        pytest.param(problem, id=id_, marks=[] if id_ in QUICK else [pytest.mark.slow])
-        for id_, problem in PROBLEMS.items()
-    ],
-)
+@pytest.mark.parametrize("problem", ROWS)
 async def test_wrong_designs_do_not_pass(problem: Problem, provider: DockerSandboxes) -> None:
     names = sorted(wrong_designs(problem.id))
     assert len(names) >= ALWAYS

@@ -119,7 +119,7 @@ def test_show_as_json(source: Path, agentic_row: Row) -> None:
 def test_a_problems_text_cannot_steer_the_terminal(agentic_row: Row, write_rows: Write) -> None:
     row = agentic_row | {"prompt": "a [bold]b[/bold] \x1b[2Jc\x07\x9b31m"}
     output = run("show", row["id"], "--problems", write_rows(row)).output
-    assert "a [bold]b[/bold] \ufffd[2Jc\ufffd\ufffd31m" in output
+    assert "a [bold]b[/bold] ⟨U+001B⟩[2Jc⟨U+0007⟩⟨U+009B⟩31m" in output
 
 
 def test_validate_finds_nothing_in_right_rows(source: Path) -> None:

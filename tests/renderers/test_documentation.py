@@ -58,10 +58,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "was cut off by the token limit before it was complete": CUT,
     "while you were thinking": ("<think>x", "<|channel|>analysis<|message|>x"),
     "cut off by the token limit": ("I", "<|channel|>final<|message|>I"),
-    "after the last whole call": (qwen() + "I", oss('{"command": "ls"}') + "<|start|>assistant<|channel|>final"),
+    "after the last complete call": (qwen() + "I", oss('{"command": "ls"}') + "<|start|>assistant<|channel|>final"),
 }
 CUT_OFF = {text for text in EXAMPLES if "cut off" in text or "thinking" in text} - {"nothing but thinking"} | {
-    "after the last whole call"
+    "after the last complete call"
 }
 QWEN_EXAMPLES = {
     "</tool_call> was missing": qwen().removesuffix("</tool_call>"),
@@ -101,7 +101,7 @@ def test_the_common_table_is_true() -> None:
     assert table("Both families").keys() == EXAMPLES.keys()
     for told, kind in table("Both families").items():
         for name, completion in zip(("qwen3", "gpt_oss"), EXAMPLES[told], strict=True):
-            if (name, told) == ("gpt_oss", "after the last whole call"):
+            if (name, told) == ("gpt_oss", "after the last complete call"):
                 continue  # a call of gpt-oss ends in a stop token, so nothing comes after it
             assert outcome(name, completion, told, told in CUT_OFF) == kind, told
 

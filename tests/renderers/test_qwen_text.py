@@ -199,7 +199,7 @@ def test_what_the_token_limit_cut_is_told(completion: str, words: list[str]) -> 
 def test_whole_calls_before_the_token_limit_are_run() -> None:
     action = parse(call("ls") + "\nAnd now I", truncated=True)
     assert action.commands == ("ls",)
-    assert "cut off by the token limit after the last whole call" in action.notes[0]
+    assert "cut off by the token limit after the last complete call" in action.notes[0]
 
 
 @pytest.mark.parametrize("language", ["bash", "sh", "shell", "Bash"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 from pathlib import Path
@@ -31,7 +32,9 @@ def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     vocabularies.harmony_encoding.cache_clear()
 
 
-def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path) -> None:
+def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Building it takes ten seconds, and the same ranks give the same bytes.
+    monkeypatch.setattr(vocabularies, "build_qwen3_tokenizer", functools.cache(vocabularies.build_qwen3_tokenizer))
     path = vocabularies.qwen3_tokenizer_file()
     assert path.parent == empty_cache
     data = path.read_bytes()

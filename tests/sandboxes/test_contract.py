@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+import pytest_asyncio
 
 from rtl_agent_gym.errors import ImageError, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxProvider, SandboxSpec, WaitingSandboxes
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
 
 ECHO = ["python3", "-uc", "import sys\nfor line in sys.stdin:\n    print('heard', line.strip())\nsys.exit(3)"]
 COUNT = """
@@ -24,7 +25,7 @@ for number in range(200):
 """
 
 
-@pytest.fixture(params=["docker", "pool"])
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["docker", "pool"])
 async def maker(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
     async with DockerSandboxes() as docker:
         if request.param == "docker":
@@ -39,10 +40,13 @@ def spec(request: pytest.FixtureRequest) -> SandboxSpec:
     return SandboxSpec(role=request.param)
 
 
-@pytest.fixture
-async def box(maker: SandboxProvider, spec: SandboxSpec) -> Sandbox:
+@pytest_asyncio.fixture(loop_scope="module")
+async def box(maker: SandboxProvider, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
+    """A fresh one for each test."""
     await maker.prepare(spec)
-    return await maker.create(spec)
+    made = await maker.create(spec)
+    yield made
+    await made.close()
 
 
 async def test_a_process_is_talked_with(box: Sandbox) -> None:

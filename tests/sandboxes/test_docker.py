@@ -16,8 +16,7 @@ import pytest
 
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec
-from rtl_agent_gym.sandboxes.client import DockerClient
-from rtl_agent_gym.sandboxes.hosting import MAPPED_UIDS, MAX_INODES, UIDS, uid_range
+from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, DockerClient, uid_range
 
 pytestmark = pytest.mark.docker
 shared = pytest.mark.asyncio(loop_scope="module")

@@ -29,10 +29,16 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def api() -> Iterator[docker.APIClient]:
+def client() -> Iterator[docker.DockerClient]:
     """A client of the machine's daemon."""
     with closing(connect()) as client:
-        yield client.api
+        yield client
+
+
+@pytest.fixture
+def api(client: docker.DockerClient) -> docker.APIClient:
+    """Its low-level calls."""
+    return client.api
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ def own_images(context: Path, monkeypatch: pytest.MonkeyPatch, api: docker.APICl
     yield context
     (context / "gone").write_text("so that no image is the current one")
     for _ in range(50):  # a container that used one may be gone only a moment after its end
-        image.prune(api)
+        image.prune()
         if not api.images(name=image.REPOSITORY):
             return
         time.sleep(0.1)
@@ -124,33 +130,35 @@ class TestTheImage:
         built = image.ensure_image(said.append)  # as ./scripts/test has left it
         said.clear()
         started = time.monotonic()
-        assert image.ensure_image(said.append) == built == image.find_image()
+        assert image.ensure_image(said.append) == built == image.inspect()["id"]
         assert time.monotonic() - started < 2
         assert said == []
 
     def test_its_tools_run_and_have_the_pinned_versions(self, api: docker.APIClient) -> None:
-        before = {container["Id"] for container in api.containers(all=True, filters={"ancestor": image.find_image()})}
+        of_image = {"ancestor": image.inspect()["id"]}
+        before = {container["Id"] for container in api.containers(all=True, filters=of_image)}
         versions = image.verify()
         assert versions["iverilog"] == versions["vvp"] == "13.0"
         assert versions["cocotb"] == "2.0.1"
         assert versions["verilator"] >= "5.032"
         assert versions["yosys"]
         for _ in range(50):  # Docker removes the container a moment after its end
-            left = api.containers(all=True, filters={"ancestor": image.find_image(), "status": "exited"})
+            left = api.containers(all=True, filters=of_image | {"status": "exited"})
             if not {container["Id"] for container in left} - before:
                 break
             time.sleep(0.1)
         else:
             pytest.fail(f"containers were left behind: {left}")
 
-    def test_holds_no_certificates_of_the_machine_that_built_it(self, api: docker.APIClient) -> None:
-        output = image._run_once(api, image.find_image(), "find / -xdev -name 'host-ca*' 2>/dev/null; echo searched")
+    def test_holds_no_certificates_of_the_machine_that_built_it(self, client: docker.DockerClient) -> None:
+        script = "find / -xdev -name 'host-ca*' 2>/dev/null; echo searched"
+        output = image._run_once(client, image.inspect()["id"], script)
         assert output == "searched\n"
 
     def test_a_missing_one_says_how_to_build_it(self, context: Path) -> None:
         (context / "new").write_text(secrets.token_hex(8))
         with pytest.raises(ImageError, match="rtl-agent-gym image build"):
-            image.find_image()
+            image.inspect()["id"]
 
 
 @pytest.mark.docker
@@ -173,21 +181,23 @@ class TestBuilding:
         assert text.count("\n") == 30
         assert len(api.containers(all=True, filters={"status": "exited"})) <= before
         with pytest.raises(ImageError, match="is not there"):
-            image.find_image(api)
+            image.inspect()["id"]
 
     def test_an_image_without_the_tools_fails_verification(self, own_images: Path) -> None:
         image.ensure_image()
         with pytest.raises(ImageError, match=r"iverilog  ?\(wants 13\.0\).*cocotb missing.*vvp missing.*--no-cache"):
             image.verify()
 
-    def test_prune_removes_earlier_ones_and_keeps_the_current(self, own_images: Path, api: docker.APIClient) -> None:
+    def test_prune_removes_earlier_ones_and_keeps_the_current(
+        self, own_images: Path, client: docker.DockerClient
+    ) -> None:
         image.ensure_image()
         earlier = image.image_tag()
         write_dockerfile(own_images, "RUN echo another")
         current = image.ensure_image()
         assert image.prune() == [earlier]
-        assert image.find_image() == current
-        assert base_image.image_id(api, earlier) is None
+        assert image.inspect()["id"] == current
+        assert base_image.image_id(client, earlier) is None
         assert image.prune() == []
 
     def test_prune_leaves_what_a_container_uses(self, own_images: Path, api: docker.APIClient) -> None:
@@ -205,19 +215,19 @@ class TestBuilding:
 @pytest.mark.slow
 @pytest.mark.skipif(not is_root() or find_program("debootstrap") is None, reason="only root bootstraps Debian")
 def test_a_base_is_bootstrapped_where_no_registry_gives_one(
-    monkeypatch: pytest.MonkeyPatch, api: docker.APIClient
+    monkeypatch: pytest.MonkeyPatch, client: docker.DockerClient
 ) -> None:
     monkeypatch.setattr(base_image, "PULLED_BASE", "127.0.0.1:9/rtl-agent-gym-test:none")
     monkeypatch.setattr(base_image, "BOOTSTRAPPED_BASE", "rtl-agent-gym-test/base:trixie")
     said: list[str] = []
     try:
-        name = base_image.ensure_base(api, said.append)
+        name = base_image.ensure_base(client, said.append)
         assert name == "rtl-agent-gym-test/base:trixie"
         assert any("bootstrapping Debian" in line for line in said)
-        release = image._run_once(api, name, "cat /etc/os-release; ls /usr/share/keyrings; ls /var/lib/apt/lists")
+        release = image._run_once(client, name, "cat /etc/os-release; ls /usr/share/keyrings; ls /var/lib/apt/lists")
         assert "VERSION_CODENAME=trixie" in release
         assert "debian-archive-keyring.gpg" in release
-        assert base_image.ensure_base(api) == name
+        assert base_image.ensure_base(client, said.append) == name
     finally:
-        api.remove_image("rtl-agent-gym-test/base:trixie", force=True)
+        client.api.remove_image("rtl-agent-gym-test/base:trixie", force=True)
     assert not list(Path("/var/tmp").glob("rtl-agent-gym-base-*"))

@@ -170,7 +170,7 @@ async def test_one_whose_standby_died_is_not_handed_out(provider: DockerSandboxe
         await pool.prepare(spec)
         (waiting,) = pool._shelves[0].waiting
         await asyncio.sleep(1)
-        assert (await pool.create(spec)).id != waiting.id
+        assert (await pool.create(spec)).id != waiting.result().id
 
 
 async def test_preparing_a_pool_that_closes_meanwhile_leaves_nothing(provider: DockerSandboxes) -> None:

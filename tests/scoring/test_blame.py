@@ -84,7 +84,7 @@ def report(**changes: Any) -> dict[str, Any]:
     ("found", "said"),
     [
         (report(), ""),
-        (report(lost=30.0), "stood still for 30 s"),
+        (report(lost=30.0), "did not run for 30 s"),
         (report(lost=30.0, memory={"pressed": 9}), ""),  # it stood still for its own hunger
         (report(lost=30.0, memory={"peak": LIMIT}), ""),
         (report(lost=1.0), ""),

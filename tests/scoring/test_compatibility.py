@@ -49,7 +49,13 @@ def design(name: str, where: Path = DESIGNS) -> dict[str, str]:
     return files
 
 
-@pytest.mark.parametrize("name", NEEDS)
+FIRST = set({need: name for name, need in reversed(NEEDS.items())}.values())
+"""One row of each need. The other rows are slow."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FIRST else [pytest.mark.slow]) for name in NEEDS]
+)
 async def test_what_was_written_for_cocotb_1_runs(scorer: Scorer, rows: dict[str, Problem], name: str) -> None:
     score = await scorer.score(rows[name], design(name.removeprefix("cvdp_agentic_")))
     assert score.passed, (score.reason, score.tests)

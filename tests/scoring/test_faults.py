@@ -147,7 +147,7 @@ async def test_a_sandbox_in_waiting_that_was_killed_is_not_used(provider: Docker
         assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
         pool = scorer._pool
         assert pool is not None
-        while not (waiting := [box for shelf in pool._shelves for box in shelf.waiting]):
+        while not (waiting := [box.result() for shelf in pool._shelves for box in shelf.waiting if box.done()]):
             await asyncio.sleep(0.1)
         await asyncio.to_thread(provider.client().kill, waiting[0].id)
         score = await scorer.score(adder, {TARGET: GOLDEN})

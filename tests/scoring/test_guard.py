@@ -148,7 +148,7 @@ async def test_a_results_file_cannot_be_forged(provider: DockerSandboxes, adder:
         assert not scores[name].passed
         assert scores[name].reward == pytest.approx(0.4)
     assert scores["witness"].violations == [
-        "/code/rundir/sim_build/test_adder.result.xml: says that all tests passed, which nobody saw"
+        "/code/rundir/sim_build/test_adder.result.xml: reports that all tests passed, but no witness saw that"
     ]
     assert scores["simulation"].violations == [
         "rtl/adder.sv:4: $fopen opens '/code/rundir/sim_build/test_adder.result.xml' for writing, which only the "
@@ -284,8 +284,14 @@ OUTSIDE = {
 }
 
 
+QUICK = {"$c", "DPI", "$fopen", "include"}
+"""One construct of each kind. The others are slow: they are found in the same text in the same way."""
+
+
 @pytest.mark.docker
-@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in OUTSIDE]
+)
 async def test_under_verilator_nothing_reaches_out(scorer: Scorer, name: str) -> None:
     body, expected = OUTSIDE[name]
     problem = make_problem(harness=VERILATOR | {"src/answer.svh": "// the answer\n"})
@@ -357,7 +363,7 @@ async def test_the_place_in_a_violation_is_the_real_one(scorer: Scorer) -> None:
     score = await scorer.score(make_problem(), {TARGET: theft})
     assert score.violations == [
         "rtl/adder.sv:3: $fopen opens 'out.xml' for writing, which only the checker may "
-        "(a `line directive stands at rtl/adder.sv:2)"
+        "(there is a `line directive at rtl/adder.sv:2)"
     ]
 
 

@@ -1,4 +1,5 @@
-"""Our verdict is the official one: for every bundled solution and every wrong design that lies beside it.
+"""Our verdict is the official one: for every bundled solution and every wrong design that lies beside it, and for the
+designs of generated problems.
 
 The official way is ``docker compose run`` of each service, with the exit status as the verdict and no guard, no witness
 and no sifting in between: a volume of the work folder, the hidden tests mounted below it.
@@ -19,10 +20,12 @@ import pytest
 
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.bundled import wrong_designs
+from rtl_agent_gym.problems.families import FAMILIES
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import RUN_DIR, SIM_IMAGES, read_services
+from tests.problems.family_designs import designs, members
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -69,11 +72,23 @@ def compose() -> None:
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 async def test_the_verdict_is_the_official_one(problem: Problem, provider: DockerSandboxes) -> None:
     assert problem.golden is not None
-    designs = {"golden": problem.golden, **wrong_designs(problem.id)}
+    await agrees(problem, {"reference": problem.golden, **wrong_designs(problem.id)}, provider)
+
+
+@pytest.mark.usefixtures("compose")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_the_verdict_on_a_generated_problem_is_the_official_one(family: str, provider: DockerSandboxes) -> None:
+    (member,) = members(family, 1)
+    await agrees(FAMILIES[family].problem(member), designs(member), provider)
+
+
+async def agrees(problem: Problem, tried: Mapping[str, Mapping[str, str]], provider: DockerSandboxes) -> None:
+    """Assert that both verdicts accept the reference and reject all other designs."""
     async with Scorer(provider) as scorer:
-        for name, files in designs.items():
+        for name, files in tried.items():
             whole = {**problem.context, **files}
             score = await scorer.score(problem, whole)
             assert score.passed == await asyncio.to_thread(official, problem, whole), (name, score.reason)
-            assert score.passed == (name == "golden"), (name, score.reason)
+            assert score.passed == (name == "reference"), (name, score.reason)
             assert score.violations == []

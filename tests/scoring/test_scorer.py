@@ -77,8 +77,9 @@ async def test_wrong_designs_get_a_score_with_a_reason(
     "body",
     [
         "reg x; initial forever x = ~x;",
-        'initial forever $display("5 passed");',
-        "int n; always_comb begin n = a; while (1) n = n + 1; end",
+        # Slow: the same clock ends them, and each takes a processor for all of its time.
+        pytest.param('initial forever $display("5 passed");', marks=pytest.mark.slow),
+        pytest.param("int n; always_comb begin n = a; while (1) n = n + 1; end", marks=pytest.mark.slow),
     ],
 )
 async def test_an_endless_simulation_ends_with_its_time(scorer: Scorer, adder: Problem, body: str) -> None:
@@ -115,7 +116,7 @@ async def test_partial_tests_and_the_other_presets(provider: DockerSandboxes, ad
             rewards[name] = score.reward
     assert (score.tests_passed, score.tests_total) == (1, 3)
     assert score.interface == 0.75
-    assert "sum has 8 bits where 9 were asked" in score.reason
+    assert "sum has 8 bits, expected 9" in score.reason
     assert rewards == pytest.approx({"default": 0.4, "staged": 0.45, "dense": 0.4 + 1 / 3, "compile": 0.9})
 
 
@@ -355,7 +356,7 @@ async def test_the_benchmarks_own_row_with_its_solution(scorer: Scorer, cvdp_dat
     wrong = {path: text.replace("reset", "rst_n") for path, text in problem.golden.items()}
     score = await scorer.score(problem, wrong)
     assert not score.passed
-    assert "rst_n where reset was asked" in score.reason
+    assert "rst_n instead of reset" in score.reason
 
 
 async def test_sandboxes_wait_before_the_first_grading_where_they_were_asked_for(adder: Problem) -> None:

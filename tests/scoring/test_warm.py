@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.sandboxes import DockerSandboxes
@@ -54,24 +56,33 @@ def test_show(capsys):
 """  # noqa: E501
 
 
-async def run_all(
-    provider: DockerSandboxes, commands: Sequence[str], source: str, env: str = ENV, **more: str
-) -> list[ServiceReport]:
-    """A harness of one file of tests, run by each command in turn with the file's name in the place of the braces."""
-    text = "".join(
-        f"  s{number}:\n    image: __OSS_SIM_IMAGE__\n    env_file: ./src/.env\n    command: {json.dumps(command)}\n"
-        for number, command in enumerate(commands)
-    )
-    harness = {"docker-compose.yml": f"services:\n{text}", "src/.env": env, "src/test_it.py": source}
-    problem = make_problem(harness={**harness, **{f"src/{name}.py": text for name, text in more.items()}})
+@dataclass(frozen=True)
+class Case:
+    """One service: a command, with its test file in the place of the braces, and its variables."""
+
+    command: str
+    source: str
+    env: str = ENV
+
+
+async def run_cases(provider: DockerSandboxes, cases: Sequence[Case], **more: str) -> list[ServiceReport]:
+    """Run the cases one after another in one sandbox. Equal sources are one file."""
+    numbers = {source: number for number, source in enumerate(dict.fromkeys(case.source for case in cases))}
+    text, harness = "services:\n", {f"src/{name}.py": text for name, text in more.items()}
+    for number, case in enumerate(cases):
+        command = case.command.replace("/src/test_it.py", f"/src/test_it{numbers[case.source]}.py")
+        text += f"  s{number}:\n    image: __OSS_SIM_IMAGE__\n    env_file: ./src/{number}.env\n"
+        text += f"    command: {json.dumps(command)}\n"
+        harness |= {f"src/{number}.env": case.env, f"src/test_it{numbers[case.source]}.py": case.source}
+    problem = make_problem(harness={**harness, "docker-compose.yml": text})
     submission = sift(problem, {TARGET: GOLDEN})
-    found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
+    found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=250, lint=False)
     return list(found.services)
 
 
 async def run(provider: DockerSandboxes, command: str, source: str, env: str = ENV, **more: str) -> ServiceReport:
-    """As `run_all`, with one command."""
-    (service,) = await run_all(provider, [command], source, env, **more)
+    """As `run_cases`, with one case."""
+    (service,) = await run_cases(provider, [Case(command, source, env)], **more)
     return service
 
 
@@ -83,11 +94,25 @@ def shown(service: ServiceReport) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("forked", "new"), PAIRS)
-@pytest.mark.parametrize("options", ["-s /src/test_it.py", "-o cache_dir=/code/rundir/.cache /src/test_it.py -v"])
-async def test_a_harness_sees_no_difference(provider: DockerSandboxes, forked: str, new: str, options: str) -> None:
+OPTIONS = ["-s /src/test_it.py", "-o cache_dir=/code/rundir/.cache /src/test_it.py -v"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def seen() -> dict[tuple[str, str], ServiceReport]:
+    """What `SHOW` sees, by command and options."""
     env = f"{ENV}RTL_GYM_SEED = 5\nRANDOM_SEED = 5\n"
-    one, other = await run_all(provider, [command.format(options) for command in (forked, new)], SHOW, env)
+    keys = [(command, options) for options in OPTIONS for pair in PAIRS for command in pair]
+    async with DockerSandboxes() as provider:
+        found = await run_cases(provider, [Case(command.format(options), SHOW, env) for command, options in keys])
+    return dict(zip(keys, found, strict=True))
+
+
+@pytest.mark.parametrize(("forked", "new"), PAIRS)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_harness_sees_no_difference(
+    seen: dict[tuple[str, str], ServiceReport], forked: str, new: str, options: str
+) -> None:
+    one, other = seen[forked, options], seen[new, options]
     assert "\nFORKED" in one["log"]
     assert "\nNEW" in other["log"]
     assert (one["code"], other["code"]) == (0, 0)
@@ -113,10 +138,19 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("source", ENDS.values(), ids=ENDS.keys())
-async def test_it_ends_as_a_new_interpreter_does(provider: DockerSandboxes, source: str) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ended() -> dict[str, list[ServiceReport]]:
+    """How each of `ENDS` ends as a fork, and with an interpreter of its own."""
     options = "-s -p no:cacheprovider /src/test_it.py"
-    one, other = await run_all(provider, [command.format(options) for command in (FORKED, NEW)], source)
+    cases = [Case(command.format(options), source) for source in ENDS.values() for command in (FORKED, NEW)]
+    async with DockerSandboxes() as provider:
+        found = await run_cases(provider, cases)
+    return dict(zip(ENDS.values(), map(list, zip(found[::2], found[1::2], strict=True)), strict=True))
+
+
+@pytest.mark.parametrize("source", ENDS.values(), ids=ENDS.keys())
+def test_it_ends_as_a_new_interpreter_does(ended: dict[str, list[ServiceReport]], source: str) -> None:
+    one, other = ended[source]
     assert one["code"] == other["code"]
     assert _lasting(one["log"]) == _lasting(other["log"])
 
@@ -133,23 +167,31 @@ def test():
 """
 
 
-@pytest.mark.parametrize(
-    ("command", "env"),
-    [
-        (FORKED, f"{ENV}PYTHONWARNINGS = default\n"),
-        (FORKED, f"{ENV}PYTHONHASHSEED = 7\n"),
-        (FORKED, f"{ENV}LC_ALL = C\n"),
-        (FORKED, f"{ENV}PYTEST_ADDOPTS = -q\n"),
-        ('bash -c "pytest {}"', f"{ENV}BASH_ENV = /src/before.sh\n"),
-        ('/bin/sh -c "cd /src && pytest {}"', ENV),
-        ('/bin/sh -c "A=1 pytest {}"', ENV),
-        ("python3 -m pytest {}", ENV),
-    ],
-)
-async def test_what_a_fork_cannot_promise_gets_an_interpreter(
-    provider: DockerSandboxes, command: str, env: str
+PROMISES = [
+    (FORKED, f"{ENV}PYTHONWARNINGS = default\n"),
+    (FORKED, f"{ENV}PYTHONHASHSEED = 7\n"),
+    (FORKED, f"{ENV}LC_ALL = C\n"),
+    (FORKED, f"{ENV}PYTEST_ADDOPTS = -q\n"),
+    ('bash -c "pytest {}"', f"{ENV}BASH_ENV = /src/before.sh\n"),
+    ('/bin/sh -c "cd /src && pytest {}"', ENV),
+    ('/bin/sh -c "A=1 pytest {}"', ENV),
+    ("python3 -m pytest {}", ENV),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def promised() -> dict[tuple[str, str], ServiceReport]:
+    """The services of `PROMISES`."""
+    cases = [Case(command.format("-s /src/test_it.py"), USES, env) for command, env in PROMISES]
+    async with DockerSandboxes() as provider:
+        return dict(zip(PROMISES, await run_cases(provider, cases), strict=True))
+
+
+@pytest.mark.parametrize(("command", "env"), PROMISES)
+def test_what_a_fork_cannot_promise_gets_an_interpreter(
+    promised: dict[tuple[str, str], ServiceReport], command: str, env: str
 ) -> None:
-    service = await run(provider, command.format("-s /src/test_it.py"), USES, env)
+    service = promised[command, env]
     assert service["code"] == 0, service["log"]
     assert ("\nFORKED" in service["log"]) == ("PYTEST_ADDOPTS" in env)
 

@@ -61,5 +61,5 @@ def home(tmp_path: Path, toy_models: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _scorers(no_waiting_sandboxes: None) -> None:
-    """Sandboxes in waiting are the scorer's business, and tested there."""
+def _scorers(no_waiting_sandboxes: None, shared_gradings: None) -> None:
+    """Waiting sandboxes and repeated gradings are tests of the scorer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import tinker
 
+from rtl_agent_gym.envs.tinker_config import load_renderer
 from rtl_agent_gym.envs.tinker_data import CVDPDataset
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.training.checkpointer import Checkpointer
-from rtl_agent_gym.training.dataset import make_dataset, token_bytes_of
+from rtl_agent_gym.training.dataset import make_dataset
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
 from rtl_agent_gym.training.options import build_options, split_arguments
-from rtl_agent_gym.training.plan import Models, Plan
+from rtl_agent_gym.training.plan import Plan
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.rollout_store import rollout_name
 from rtl_agent_gym.training.rollouts import turn_seed
@@ -74,14 +75,13 @@ class Scripted:
 def make_plan(folder: Path, problems: Sequence[Problem], *arguments: str, held_out: Sequence[Problem] = ()) -> Plan:
     """The plan of a run with Qwen3's dialect."""
     o = build_options(split_arguments([f"log_path={folder}", "eval_every=0", *arguments]))
-    models = Models("s", o.teacher_model, "Qwen/Qwen3-8B", "qwen3")
-    return Plan(o, "tinker", list(problems), models, list(held_out))
+    return Plan(o, "tinker", list(problems), list(held_out), "Qwen/Qwen3-8B", o.teacher_model, "qwen3")
 
 
 async def run(
     plan: Plan,
     service: Any,
-    make_teacher: Callable[[CVDPDataset], Awaitable[Teacher | None]],
+    make_teachers: Callable[[CVDPDataset], Awaitable[Mapping[str, Teacher]]],
     prepare: Callable[[CVDPDataset], None] = lambda _: None,
 ) -> RunFolder:
     """Do the run of a plan.
@@ -89,13 +89,13 @@ async def run(
     Args:
         plan: From `make_plan`.
         service: Replaces the engine, its trainer and its sampler.
-        make_teacher: Creates the teacher.
+        make_teachers: Creates the teachers by problem.
         prepare: Called before the first step.
     """
     folder = RunFolder(plan.options.log_path)
     folder.open(plan.options.model_dump(mode="json"), "resume")
-    dataset = make_dataset(plan, folder, plan.models)
-    teacher = await make_teacher(dataset)
+    dataset = make_dataset(plan, folder)
+    teachers = await make_teachers(dataset)
     prepare(dataset)
 
     async def make_trainer(state: str | None) -> Any:
@@ -107,9 +107,9 @@ async def run(
             await checkpointer.open()
             evaluated = {"held_out": plan.held_out}
             evaluator = Evaluator(plan.options, evaluated, dataset.config, folder.path / "evaluations", progress)
-            token_bytes = token_bytes_of(dataset.config)
+            renderer = load_renderer(dataset.config)
             await TrainingLoop(
-                plan.options, dataset, checkpointer, teacher, evaluator, folder, progress, token_bytes=token_bytes
+                plan.options, dataset, checkpointer, teachers, evaluator, folder, progress, renderer=renderer
             ).run()
     finally:
         folder.close()

@@ -44,8 +44,8 @@ async def episodes(folder_path: Path, teacher: Teacher | None, *more: str) -> li
         f"kl_penalty_coef={int(teacher is not None)}", "group_size=2", f"num_steps={STEPS}", *more,
     )  # fmt: skip
 
-    async def made(_: Any) -> Teacher | None:
-        return teacher
+    async def made(_: Any) -> dict[str, Teacher]:
+        return {problem.id: teacher} if teacher is not None else {}
 
     folder = await run(plan, Scripted([TURNS, TURNS]), made)
     return [read_transcript(path) for path in sorted(folder.transcripts.glob("*.jsonl"))]

@@ -22,8 +22,9 @@ pytestmark = pytest.mark.docker
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 
-async def no_teacher(_: Any) -> None:
+async def no_teacher(_: Any) -> dict[str, Any]:
     """The reward alone."""
+    return {}
 
 
 async def test_progress_alone_tells_two_episodes_apart(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ async def test_progress_alone_tells_two_episodes_apart(tmp_path: Path) -> None:
         tmp_path, [problem], "harness_feedback=2", "progress_coef=0.7", "kl_penalty_coef=0", "teacher_model=none",
         "group_size=2", "baseline=group", f"num_steps={STEPS}", "reward_coef=1",
     )  # fmt: skip
-    episode = env_config(plan, RunFolder(tmp_path), plan.models).episode
+    episode = env_config(plan, RunFolder(tmp_path)).episode
     assert (episode.harness_feedback, episode.progress_coef) == (2, 0.7)
     folder = await run(plan, service, no_teacher)
     rows = folder.metrics()

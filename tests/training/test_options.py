@@ -16,8 +16,7 @@ from rtl_agent_gym.demo.tiny_episode import PROBLEM_ID
 from rtl_agent_gym.engines.credentials import STORED, has_key
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.training import plan
-from rtl_agent_gym.training.options import TrainOptions, build_options, split_arguments
-from rtl_agent_gym.training.options_help import describe_options
+from rtl_agent_gym.training.options import TrainOptions, build_options, describe_options, split_arguments
 from rtl_agent_gym.training.plan import Plan
 
 CONTRACT = {
@@ -143,7 +142,7 @@ def test_an_unknown_model_of_the_service(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_with_a_key_the_plan_is_qwen_on_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "k")
     made = plan_run({"problem_ids": PROBLEM_ID})
-    assert (made.engine, made.models.renderer) == ("tinker", "qwen3")
+    assert (made.engine, made.renderer) == ("tinker", "qwen3")
     assert (made.options.student_model, made.options.teacher_model) == ("Qwen/Qwen3-8B", "Qwen/Qwen3-32B")
 
 
@@ -212,8 +211,8 @@ def test_other_temperatures_and_a_kl_without_a_teacher_are_told_of(monkeypatch: 
 def test_a_base_model_that_was_taught_a_dialect_can_be_named_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-k")
     made = plan_run({"student_model": "Qwen/Qwen3-8B-Base", "renderer_name": "qwen3_instruct"})
-    assert made.models.renderer == "qwen3_instruct"
-    assert plan_run({"student_model": "Qwen/Qwen3-30B-A3B-Instruct-2507"}).models.renderer == "qwen3_instruct"
+    assert made.renderer == "qwen3_instruct"
+    assert plan_run({"student_model": "Qwen/Qwen3-30B-A3B-Instruct-2507"}).renderer == "qwen3_instruct"
 
 
 def test_credentials_are_found_where_the_sdk_finds_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, Usag
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.training import checkpointer, launch
-from rtl_agent_gym.training.endings import cause_of, clean_up
+from rtl_agent_gym.training.launch import cause_of, clean_up
 from rtl_agent_gym.training.teachers import Judgement, Sampled
 from rtl_agent_gym.training.teachers.cross import CrossTokens
 from tests.training.faulty_service import Fault, Faulty, failed, no_connection, status_error

@@ -19,7 +19,7 @@ from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
 from rtl_agent_gym.training.rollout_store import rollout_name  # noqa: E402
 from rtl_agent_gym.training.rollouts import turn_seed  # noqa: E402
-from rtl_agent_gym.training.teachers.setup import make_teacher  # noqa: E402
+from rtl_agent_gym.training.teachers.setup import make_teachers  # noqa: E402
 from tests.envs.scripted_tinker import END, LOGPROB, call, decode  # noqa: E402
 from tests.training.scripted_run import Scripted, make_plan, run  # noqa: E402
 from tests.training.test_annotations import Certain  # noqa: E402
@@ -69,7 +69,7 @@ async def played(
     )  # fmt: skip
 
     async def teacher(dataset: Any) -> Any:
-        return await make_teacher(plan, plan.models.teacher, engine, dataset.config)  # type: ignore[arg-type]
+        return await make_teachers(plan, engine, dataset.config)  # type: ignore[arg-type]
 
     def prepare(dataset: Any) -> None:
         for group, problem in enumerate(dataset.choose(0)):

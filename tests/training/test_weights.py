@@ -8,18 +8,26 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch")
 pytest.importorskip("tinker_cookbook")
+import tinker
+from tinker_cookbook.completers import TokensWithLogprobs
+from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
 
-
+from rtl_agent_gym.envs.tinker_config import load_renderer
+from rtl_agent_gym.episodes.prompt import open_prompt
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
+from rtl_agent_gym.training.advantages import RunningMeans
 from rtl_agent_gym.training.dataset import env_config
+from rtl_agent_gym.training.datums import kl_weights, make_examples
 from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.rollouts import PlayedGroup
 from rtl_agent_gym.training.run_folder import RunFolder
-from rtl_agent_gym.training.teachers import SameTokens, Sampled, WeightedKinds
-from rtl_agent_gym.training.teachers.setup import make_teacher
+from rtl_agent_gym.training.teachers import Sampled
+from rtl_agent_gym.training.teachers.setup import make_teachers
 from tests.training.scripted_run import make_plan
 
 QWEN = '<think>\nHm.\n</think>\n\nSo: <tool_call>\n{"name": "execute_bash"}\n</tool_call><|im_end|>'
@@ -54,20 +62,20 @@ def test_the_kind_of_each_token() -> None:
     assert (found["thinking"], found["call"], set(found)) == ("Hm.", "{}", {"thinking", "call", None})
 
 
+async def test_a_tokens_weight_is_that_of_its_kind_and_one_for_all_others() -> None:
+    ids = list(qwen3_tokenizer().encode(QWEN, add_special_tokens=False).ids)
+    sampled = Sampled("p", [1, 2, *ids], [0.0] * 2 + [1.0] * len(ids), [0.0] * 2 + [-0.5] * len(ids))
+    options = TrainOptions(kl_weight_thinking=0.1, kl_weight_text=0.5, kl_weight_call=2.0)
+    found = kl_weights(sampled, options, qwen())
+    named = dict(zip((None, None, *qwen().kinds(ids)), found, strict=True))
+    assert named == {None: 1.0, "thinking": 0.1, "text": 0.5, "call": 2.0}
+    assert found[:2] == [1.0, 1.0]  # the prompt
+    assert kl_weights(sampled, TrainOptions(), qwen()) == [1.0] * len(sampled.tokens)  # by default none counts more
+
+
 class Certain:
     async def compute_logprobs(self, prompt: Any) -> list[float | None]:
         return [None, *[-1.0] * (prompt.length - 1)]
-
-
-async def test_weights_are_told_beside_the_judgement_which_stays_as_it_is() -> None:
-    ids = list(qwen3_tokenizer().encode(QWEN, add_special_tokens=False).ids)
-    sampled = Sampled("p", [1, 2, *ids], [0.0] * 2 + [1.0] * len(ids), [0.0] * 2 + [-0.5] * len(ids))
-    teacher: Any = SameTokens(Certain())  # type: ignore[arg-type]
-    found = await WeightedKinds(teacher, qwen(), {"thinking": 0.1, "text": 0.5, "call": 2.0}).judge(sampled)
-    assert found.kl == (await teacher.judge(sampled)).kl
-    assert found.weights is not None
-    named = dict(zip((None, None, *qwen().kinds(ids)), found.weights, strict=True))
-    assert named == {None: 1.0, "thinking": 0.1, "text": 0.5, "call": 2.0}
 
 
 class Published:
@@ -75,20 +83,37 @@ class Published:
         return Certain()
 
 
+def played(problem: Problem, prompt: list[int], turn: list[int]) -> PlayedGroup:
+    """A group of one episode of one turn, without a reward."""
+    said = TokensWithLogprobs(turn, [-0.5] * len(turn), "stop")
+    step = Transition(tinker.ModelInput.from_ints(prompt), said, 0.0, True)
+    episode = Trajectory([step], tinker.ModelInput.empty(), "completed")
+    return PlayedGroup(problem.id, [], TrajectoryGroup([episode], [0.0], [{}]))
+
+
 @pytest.mark.parametrize("teacher", ["Qwen/Qwen3-32B", "openai/gpt-oss-20b"])
 async def test_the_options_weigh_any_teacher_and_by_default_none(tmp_path: Path, teacher: str) -> None:
-    problems = load_problems("bundled")[:1]
+    [problem] = load_problems("bundled")[:1]
     engine: Any = Published()
+    turn = list(qwen3_tokenizer().encode(QWEN, add_special_tokens=False).ids)
 
-    async def made(*arguments: str) -> Any:
-        plan = make_plan(tmp_path, problems, f"teacher_model={teacher}", *arguments)
-        config = env_config(plan, RunFolder(tmp_path), plan.models)
-        return await make_teacher(plan, teacher, engine, config)
+    async def advantages(*arguments: str) -> list[float]:
+        plan = make_plan(tmp_path, [problem], f"teacher_model={teacher}", "kl_penalty_coef=1", *arguments)
+        config = env_config(plan, RunFolder(tmp_path))
+        renderer = load_renderer(config)
+        teachers = await make_teachers(plan, engine, config)
+        opening = open_prompt(problem, config.episode, renderer)
+        prompt = renderer.initial_ids(opening.system, opening.user)
+        groups = [played(problem, prompt, turn)]
+        [example] = await make_examples(groups, teachers, plan.options, RunningMeans(), renderer)
+        assert example.judgement is not None
+        assert sum(example.judgement.covered) > 0
+        return list(example.datum.loss_fn_inputs["advantages"].data)[-len(turn) :]
 
-    assert not isinstance(await made(), WeightedKinds)
-    weighted = await made("kl_weight_thinking=0.1")
-    assert isinstance(weighted, WeightedKinds)
-    assert weighted._weights == {"thinking": 0.1, "text": 1.0, "call": 1.0}
+    plain, weighted = await advantages(), await advantages("kl_weight_thinking=0.1")
+    factors = [0.1 if kind == "thinking" else 1.0 for kind in qwen().kinds(turn)]
+    assert any(value and factor == 0.1 for value, factor in zip(plain, factors, strict=True))
+    assert weighted == pytest.approx([value * factor for value, factor in zip(plain, factors, strict=True)])
 
 
 def test_a_run_that_began_before_an_option_was_there_goes_on_with_its_default(tmp_path: Path) -> None:

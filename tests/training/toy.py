@@ -31,7 +31,7 @@ from rtl_agent_gym.training.options import TrainOptions, build_options, split_ar
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.services import Engine, local_engine
-from rtl_agent_gym.training.teachers import SameTokens
+from rtl_agent_gym.training.teachers import SameTokens, Teacher
 
 VOCABULARY = 24
 PROMPT = [1, 2, 3]
@@ -218,7 +218,10 @@ async def _run(
     async def make_trainer(state: str | None) -> Any:
         return await engine.trainer(str(folder / "student"), 0, 0, state, optimizer=state is not None)
 
-    teacher = SameTokens(await engine.published("teacher_model", str(folder / "teacher"))) if made.distils else None
+    teachers: dict[str, Teacher] = {}
+    if made.distils:
+        teacher = SameTokens(await engine.published("teacher_model", str(folder / "teacher")))
+        teachers = dict.fromkeys([problem.id for problem in problems], teacher)
     with Progress(made.num_steps) as progress:
         checkpointer = Checkpointer(made, run_folder, engine, make_trainer, progress)
         await checkpointer.open()
@@ -226,7 +229,7 @@ async def _run(
         evaluated = {"test": problems if made.eval_episodes else [], "held_out": held_out}
         evaluator = ToyEvaluator(made, evaluated, dataset.config, run_folder.path / "evaluations", progress)
         evaluator.played.clear()
-        await TrainingLoop(made, dataset, checkpointer, teacher, evaluator, run_folder, progress).run()
+        await TrainingLoop(made, dataset, checkpointer, teachers, evaluator, run_folder, progress).run()
     from safetensors.torch import load_file
 
     final = run_folder.checkpoints()[-1]["state_path"]

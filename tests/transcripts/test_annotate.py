@@ -48,7 +48,7 @@ def test_tokens_are_added_and_the_rest_stays(tmp_path: Path) -> None:
 def test_mistakes_change_nothing(tmp_path: Path) -> None:
     path = write(tmp_path)
     data = path.read_bytes()
-    with pytest.raises(TranscriptError, match="has no turn 3, 9"):
+    with pytest.raises(TranscriptError, match="there is no turn 3, 9"):
         add_tokens(path, {9: TokenRecord(tokens=["a"]), 3: TokenRecord(), 1: TokenRecord(tokens=["a", "b"])})
     with pytest.raises(UsageError, match="must have the same length"):
         TokenRecord(tokens=["a"], logprobs=[-1.0, -2.0])

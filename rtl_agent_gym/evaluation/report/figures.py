@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
-from ..outcome import EpisodeResult
+from ..outcome import STAGES, EpisodeResult, verdicts
 from ..statistics import Paired, compare
-from ..summary import STAGES
 from .runs import Run
 
 BEFORE = ("test_before/", "before/", "eval_before/")
@@ -64,6 +63,25 @@ SHARES = {
 """The metrics whose first and last values are compared: their names, and whether they are shares."""
 
 
+RATES = {
+    "problems": ("problems", "{:,}"),
+    "episodes": ("episodes with a verdict", "{:,}"),
+    "passed": ("passed", "{:.1%}"),
+    **{stage: (f"{stage} succeeds", "{:.1%}") for stage in STAGES},
+    "tests": ("share of the tests that pass", "{:.1%}"),
+    "reward": ("reward", "{:.3f}"),
+}
+COSTS = {
+    "turns": ("turns an episode", "{:.1f}"),
+    "malformed": ("malformed turns an episode", "{:.2f}"),
+    "output_tokens": ("tokens written an episode", "{:,.0f}"),
+    "tokens_per_turn": ("tokens written a turn", "{:,.0f}"),
+    "prompt_tokens": ("tokens read an episode", "{:,.0f}"),
+    "seconds": ("seconds an episode", "{:.1f}"),
+}
+"""The rows of `side_by_side`: a field of `Rates` or `Cost`, its label and its format."""
+
+
 def changes(run: Run) -> list[Change]:
     """The effect of training: its evaluations first, then the training episodes of the first and last tenth."""
     found = []
@@ -89,49 +107,29 @@ def changes(run: Run) -> list[Change]:
 # ---- runs against each other
 
 
-def evaluations(runs: Sequence[Run]) -> list[Run]:
-    """The evaluations among the runs: pass@k has a meaning only for a policy that does not change."""
-    return [run for run in runs if run.kind == "evaluation"]
-
-
 def side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """Rates and costs: a name, and each run's value. Rows without any value are left out."""
-    rows: list[tuple[str, list[str]]] = []
-
-    def add(name: str, form: str, values: Sequence[object]) -> None:
-        if any(value is not None for value in values):
-            rows.append((name, [form.format(value) if value is not None else "–" for value in values]))
-
-    rates = [run.summary.overall for run in runs]
-    costs = [run.summary.cost for run in runs]
-    add("problems", "{:,}", [rate and rate.problems for rate in rates])
-    add("episodes with a verdict", "{:,}", [rate and rate.episodes for rate in rates])
-    for k in sorted({k for run in evaluations(runs) for k in run.summary.pass_at}):
-        if k <= 5 or all(k >= max(run.summary.pass_at, default=0) for run in runs):
-            add(f"pass@{k}", "{}", [_estimate(run, k) if run.kind == "evaluation" else None for run in runs])
-    add("passed", "{:.1%}", [rate and rate.passed for rate in rates])
-    for stage in (*STAGES, "tests"):
-        label = "share of the tests that pass" if stage == "tests" else f"{stage} succeeds"
-        add(label, "{:.1%}", [rate and getattr(rate, stage) for rate in rates])
-    add("reward", "{:.3f}", [rate and rate.reward for rate in rates])
-    for label, name, form in (
-        ("turns an episode", "turns", "{:.1f}"),
-        ("malformed turns an episode", "malformed", "{:.2f}"),
-        ("tokens written an episode", "output_tokens", "{:,.0f}"),
-        ("tokens written a turn", "tokens_per_turn", "{:,.0f}"),
-        ("tokens read an episode", "prompt_tokens", "{:,.0f}"),
-        ("seconds an episode", "seconds", "{:.1f}"),
-    ):
-        add(label, form, [cost and getattr(cost, name) for cost in costs])
-    add("machine faults", "{}", [run.summary.faults or None for run in runs])
-    for cause in sorted({cause for run in runs for cause in run.summary.causes}):
-        add(f"failed: {cause}", "{}", [run.summary.causes.get(cause, 0) if run.results else None for run in runs])
-    return rows
-
-
-def _estimate(run: Run, k: int) -> str | None:
-    found = run.summary.pass_at.get(k)
-    return f"{found.value:.1%} ({found.low:.1%} – {found.high:.1%})" if found is not None else None
+    summaries = [run.summary for run in runs]
+    # pass@k has a meaning only for a policy that does not change.
+    passes = [run.summary.pass_at if run.kind == "evaluation" else {} for run in runs]
+    ks = [k for k in sorted(set().union(*passes)) if k <= 5 or all(k >= max(found, default=0) for found in passes)]
+    causes = sorted({cause for summary in summaries for cause in summary.causes})
+    rows: dict[str, list[object]] = {}
+    forms: dict[str, str] = {}
+    for name, (label, form) in RATES.items():
+        rows[label], forms[label] = [getattr(summary.overall, name, None) for summary in summaries], form
+        if name == "episodes":
+            rows |= {f"pass@{k}": [found.get(k) for found in passes] for k in ks}
+    for name, (label, form) in COSTS.items():
+        rows[label], forms[label] = [getattr(summary.cost, name, None) for summary in summaries], form
+    rows["machine faults"] = [summary.faults or None for summary in summaries]
+    for cause in causes:
+        rows[f"failed: {cause}"] = [run.summary.causes.get(cause, 0) if run.results else None for run in runs]
+    return [
+        (label, ["–" if value is None else forms.get(label, "{}").format(value) for value in values])
+        for label, values in rows.items()
+        if any(value is not None for value in values)
+    ]
 
 
 @dataclass(frozen=True)
@@ -146,44 +144,33 @@ class Flip:
     """Whether the other run is the better one."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The first run compared with another one."""
-
-    first: str
-    other: str
-    flips: list[Flip]
-    paired: Paired | None
-    """The difference of the pass rates on the shared problems, with its significance."""
-
-    @property
-    def gained(self) -> int:
-        """How many problems the other run passes and the first does not."""
-        return sum(flip.gained for flip in self.flips)
+def compare_runs(first: Run, other: Run) -> dict[str, Any]:
+    """The first run compared with another one: the flipped problems, and the difference on the shared problems."""
+    found = flips(first, other)
+    gained = sum(flip.gained for flip in found)
+    return {
+        "first": first.name,
+        "other": other.name,
+        "flips": found,
+        "gained": gained,
+        "lost": len(found) - gained,
+        "paired": paired(first, other),
+    }
 
 
-def compare_runs(first: Run, other: Run) -> Comparison:
-    """The problems that flipped, and the difference of the pass rates on the shared problems."""
-    return Comparison(first.name, other.name, flips(first, other), paired(first, other))
-
-
-def verdicts(run: Run) -> dict[str, tuple[int, int]]:
+def counts(run: Run) -> dict[str, tuple[int, int]]:
     """For each problem: the number of episodes that passed, and of those with a verdict."""
-    found: dict[str, list[bool]] = defaultdict(list)
-    for result in run.results:
-        if result.score is not None:
-            found[result.problem_id].append(result.passed)
-    return {problem: (sum(of), len(of)) for problem, of in found.items()}
+    return {problem: (sum(passed), len(passed)) for problem, passed in verdicts(run.results).items()}
 
 
 def paired(first: Run, other: Run) -> Paired | None:
     """The difference of the pass rates on the shared problems; None if there are none."""
-    return compare(verdicts(first), verdicts(other))
+    return compare(counts(first), counts(other))
 
 
 def flips(first: Run, other: Run) -> list[Flip]:
     """The problems that only one of the runs passes in at least half of its episodes; gained ones first."""
-    mine, others = verdicts(first), verdicts(other)
+    mine, others = counts(first), counts(other)
     found = [
         Flip(problem, mine[problem], others[problem], gained=_mostly(others[problem]))
         for problem in sorted(mine.keys() & others.keys())
@@ -299,12 +286,10 @@ def _evaluation_parts(run: Run) -> list[Part]:
     rows = (("waiting for the policy", acting), ("grading", grading), ("shell and sandbox", total - acting - grading))
     found = [Part(name, value, "s", value / total if total else None) for name, value in rows]
     found.append(Part("all episodes, one after the other", total, "s"))
-    for name, values in (
-        ("tokens written", [result.output_tokens for result in scored]),
-        ("tokens read", [result.prompt_tokens for result in scored]),
-    ):
-        if any(value is not None for value in values):
-            found.append(Part(name, sum(value or 0 for value in values)))
+    for name, field in (("tokens written", "output_tokens"), ("tokens read", "prompt_tokens")):
+        counts = [getattr(result, field) for result in scored]
+        if any(count is not None for count in counts):
+            found.append(Part(name, sum(count or 0 for count in counts)))
     found.append(Part("episodes", len(run.results)))
     if faults := len(run.results) - len(scored):
         found.append(Part("machine faults", faults))

@@ -14,10 +14,10 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from ... import __version__
 from ...errors import TranscriptError, cannot_write
 from ...transcripts import Transcript
-from ..viewer.model import short_name
+from ...visible import plural
+from ..viewer.model import read_episode, short_name
 from ..viewer.page import write_page
-from ..viewer.sources import read_episode
-from .figures import Failure, changes, compare_runs, configuration, evaluations, parts, side_by_side, telling_failures
+from .figures import Failure, changes, compare_runs, configuration, parts, side_by_side, telling_failures
 from .plots import pass_curves, training_curves
 from .runs import Run, read_run
 
@@ -84,7 +84,7 @@ def _make_names_unique(runs: list[Run]) -> None:
 
 def _write(runs: list[Run], page: Path) -> None:
     page.parent.mkdir(parents=True, exist_ok=True)
-    drawn = {"curves": training_curves(runs), "passes": pass_curves(evaluations(runs))}
+    drawn = {"curves": training_curves(runs), "passes": pass_curves(runs)}
     plots = {name: svg for name, svg in drawn.items() if svg is not None}
     failures = [failure for run in runs for failure in telling_failures(run)]
     links = _write_episodes(failures, page)
@@ -141,7 +141,7 @@ def _template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"md": _markdown, "short": short_name, "seconds": _duration}
+    environment.filters |= {"md": _markdown, "short": short_name, "seconds": _duration, "count_of": plural}
     return environment.get_template(name)
 
 

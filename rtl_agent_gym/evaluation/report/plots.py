@@ -52,7 +52,7 @@ def training_curves(runs: Sequence[Run]) -> str | None:
 
 def pass_curves(runs: Sequence[Run]) -> str | None:
     """pass@k of evaluations with intervals, and pass rates by category; None without a finished episode."""
-    runs = [run for run in runs if run.summary.finished]
+    runs = [run for run in runs if run.kind == "evaluation" and run.summary.finished]
     if not runs:
         return None
     figure, (by_k, by_category) = _figure(1, 2)

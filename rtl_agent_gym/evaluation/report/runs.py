@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 from ... import strict_json
 from ...errors import UsageError
-from ..outcome import EpisodeResult
+from ..outcome import EpisodeResult, Summary, summarise
 from ..results import read_results
-from ..summary import Summary, summarise
-from ..viewer.sources import each_readable, transcript_files
+from ..viewer.model import each_readable, transcript_files
 
 
 @dataclass

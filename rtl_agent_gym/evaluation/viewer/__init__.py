@@ -1,13 +1,14 @@
 """Recorded episodes as one self-contained HTML page, or in the terminal."""
 
-from .page import render_page, write_page
-from .serve import ViewerServer, serving
-from .sources import each_readable, transcript_files
-from .text import print_episode, print_list
+from .model import each_readable, transcript_files
+from .page import ViewerServer, render_page, serving, write_page
+from .text import command_status, first_lines, print_episode, print_list
 
 __all__ = [
     "ViewerServer",
+    "command_status",
     "each_readable",
+    "first_lines",
     "print_episode",
     "print_list",
     "render_page",

@@ -1,23 +1,82 @@
-"""The viewer's data: the row of an episode in the list, and the complete episode."""
+"""Find and read transcripts, and turn them into the viewer's data: rows of the list, and complete episodes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from ...errors import UsageError
+from pydantic import ValidationError
+
+from ...errors import TranscriptError, UsageError
 from ...renderers import Action, Renderer, get_renderer
 from ...renderers.actions import native_action
-from ...transcripts import Transcript, TurnRecord
+from ...scoring.score import Score
+from ...transcripts import Transcript, TurnRecord, read_transcript
 from ..outcome import EpisodeResult
-
-STAGES = ("format", "syntax", "interface", "compile")
-"""The stages of a score that are shares between 0 and 1. The tests, which follow, are a count."""
 
 Data = dict[str, Any]
 """A JSON object."""
+
+
+OF_A_RUN = {"checkpoints.jsonl", "metrics.jsonl", "results.jsonl"}
+"""The ``.jsonl`` files of a run that are not transcripts."""
+
+
+def transcript_files(source: Path) -> list[Path]:
+    """The transcripts at `source`, sorted by name: the file itself, those of a run or an evaluation
+    (``transcripts/``, also in sub-folders), or the ``.jsonl`` files of any other folder.
+
+    Raises:
+        UsageError: `source` does not exist, or contains no transcript.
+    """
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        what = "neither a file nor a folder" if source.exists() else "no such file or folder"
+        raise UsageError(f"{source}: {what}; give a transcript, a folder of transcripts, or a run")
+    try:
+        named = [folder for folder in sorted(source.rglob("transcripts")) if folder.is_dir()]
+        files = {path for folder in named or [source] for path in folder.rglob("*.jsonl")}
+    except OSError as error:
+        raise UsageError(f"{source}: cannot be searched: {error.filename}: {error.strerror}") from error
+    found = sorted(path for path in files if path.name not in OF_A_RUN)
+    closed = [folder for folder in named or [source] if not os.access(folder, os.R_OK | os.X_OK)]
+    if closed and not found:
+        raise UsageError(f"{closed[0]}: cannot be read: Permission denied")
+    if not found:
+        raise UsageError(f"{source}: contains no transcript (*.jsonl, or transcripts/*.jsonl)")
+    return found
+
+
+def read_episode(path: Path) -> Transcript:
+    """`read_transcript`, with the score's fields checked and missing ones filled in.
+
+    Raises:
+        TranscriptError: The transcript cannot be read, or its score is invalid.
+    """
+    transcript = read_transcript(path)
+    if transcript.score is not None:
+        try:
+            score = Score.model_validate(transcript.score.score)
+        except ValidationError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise TranscriptError(f"{path}: its score cannot be read: {reason}") from error
+        complete = {**transcript.score.score, **score.model_dump(mode="json")}
+        transcript.score = transcript.score.model_copy(update={"score": complete})
+    return transcript
+
+
+def each_readable(files: Iterable[Path], unreadable: list[str]) -> Iterator[Transcript]:
+    """The transcripts in files, one at a time; `unreadable` receives an error message for each unreadable file."""
+    for path in files:
+        try:
+            yield read_episode(path)
+        except TranscriptError as error:
+            unreadable.append(str(error))
 
 
 def short_name(problem_id: str) -> str:

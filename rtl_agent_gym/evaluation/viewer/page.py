@@ -1,4 +1,4 @@
-"""The viewer's page: one self-contained HTML file that makes no network requests.
+"""The viewer's page: one self-contained HTML file that makes no network requests, written or served on this machine.
 
 Text from models and shells is data, never markup. It is in JSON blocks, which browsers do not run, with ``<``, ``>``
 and ``&`` escaped, so that no text can end a block. The page's script displays it only as text nodes. The page's content
@@ -10,21 +10,32 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from pydantic_core import to_jsonable_python
 
-from ...errors import TranscriptError, cannot_write
+from ...errors import TranscriptError, UsageError, cannot_write
 from ...transcripts import Transcript
-from .model import Data, episode, summary
-from .sources import read_episode
+from .model import Data, episode, read_episode, summary, transcript_files
 
 SCRIPTS = ("dom.js", "highlight.js", "diff.js", "list.js", "episode.js", "main.js")
+
+LOOPBACK = "127.0.0.1"
+_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+}
 
 PageCache = dict[Path, tuple[tuple[int, int], tuple[Data, Markup]]]
 """For each file its modification time and size, and its list row and JSON block, so that unchanged files are not read
@@ -36,7 +47,6 @@ def write_page(
     out: Path,
     *,
     title: str = "episodes",
-    progress: Callable[[int], None] | None = None,
     unreadable: list[str] | None = None,
 ) -> Path:
     """Write episodes as one HTML page. Transcripts are read one at a time, so thousands need little memory.
@@ -45,7 +55,6 @@ def write_page(
         transcripts: The episodes, as files or transcripts; the page names files that cannot be read.
         out: The page. Missing folders are created.
         title: The page's title.
-        progress: Called after each episode with the number done.
         unreadable: Receives an error message for each file that cannot be read.
 
     Raises:
@@ -55,7 +64,7 @@ def write_page(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("w", encoding="utf-8", errors="replace") as page:
-            page.writelines(render_page(transcripts, title=title, progress=progress, unreadable=unreadable))
+            page.writelines(render_page(transcripts, title=title, unreadable=unreadable))
     except OSError as error:
         raise cannot_write("the page", out, error) from error
     return out
@@ -65,7 +74,6 @@ def render_page(
     transcripts: Iterable[Path | Transcript],
     *,
     title: str = "episodes",
-    progress: Callable[[int], None] | None = None,
     cache: PageCache | None = None,
     unreadable: list[str] | None = None,
 ) -> Iterator[str]:
@@ -74,7 +82,7 @@ def render_page(
     unreadable = [] if unreadable is None else unreadable
 
     def episodes() -> Iterator[Markup]:
-        for number, source in enumerate(transcripts, 1):
+        for source in transcripts:
             try:
                 row, block = _row_and_block(source, cache)
             except TranscriptError as error:
@@ -82,8 +90,6 @@ def render_page(
             else:
                 rows.append(row)
                 yield block
-            if progress is not None:
-                progress(number)
 
     style, script = asset("page.css"), "\n".join(["'use strict';", *(asset(name) for name in SCRIPTS)])
     template = _environment().from_string(asset("page.html.j2"))
@@ -123,16 +129,8 @@ def json_block(data: object) -> Markup:
     try:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     except ValueError:  # NaN or infinity, which browsers cannot parse
-        text = json.dumps(_finite(data), separators=(",", ":"))
+        text = json.dumps(to_jsonable_python(data, inf_nan_mode="null"), separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
-
-
-def _finite(data: object) -> object:
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def content_policy(script: str, style: str) -> str:
@@ -156,3 +154,73 @@ def _environment() -> Environment:
 
 def _digest(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+
+class ViewerServer(ThreadingHTTPServer):
+    """Serves one page at ``/``, rendered for each request, so that reloading shows new episodes.
+
+    Owns its listening socket until `server_close`.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, source: Path, port: int) -> None:
+        self.source = source
+        self.cache: PageCache = {}
+        super().__init__((LOOPBACK, port), _Handler)
+
+    @property
+    def url(self) -> str:
+        """The page's address."""
+        return f"http://{LOOPBACK}:{self.server_port}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ViewerServer
+
+    def do_GET(self) -> None:
+        """Send the page, if the request names this host."""
+        # Otherwise a foreign page whose host name resolves to this address could read the transcripts (DNS rebinding).
+        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
+        if host not in (LOOPBACK, "localhost"):
+            return self.send_error(403, "Only this machine has access")
+        if self.path.partition("?")[0] != "/":
+            return self.send_error(404)
+        try:
+            files = transcript_files(self.server.source)
+        except UsageError as error:
+            return self.send_error(404, "No transcripts", str(error))
+        self.send_response(200)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        try:
+            for piece in render_page(files, title=self.server.source.name, cache=self.server.cache):
+                self.wfile.write(piece.encode(errors="replace"))
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the browser disconnected
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: the terminal belongs to the command."""
+
+
+@contextmanager
+def serving(source: Path, port: int = 0) -> Iterator[ViewerServer]:
+    """A server whose socket is closed at the end of the block. Call its `serve_forever`.
+
+    Args:
+        source: A source for `transcript_files`.
+        port: 0 for any free port.
+
+    Raises:
+        UsageError: There is no transcript, or the port is not available.
+    """
+    transcript_files(source)
+    try:
+        server = ViewerServer(source, port)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"port {port} of {LOOPBACK} is not available: {error}; choose another with --port") from error
+    try:
+        yield server
+    finally:
+        server.server_close()

@@ -14,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ...renderers import Renderer
-from ...transcripts import CommandRecord, SubmissionRecord, Transcript, TurnRecord
+from ...transcripts import CommandRecord, Transcript, TurnRecord
+from ...visible import plural
 from ...visible import visible as safe
+from ..outcome import STAGES
 from .model import (
-    STAGES,
     changed_paths,
     file_states,
     known_renderer,
@@ -38,7 +39,7 @@ def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
     """Print a table of episodes."""
     rows = [summary(transcript) for transcript in transcripts]
     table = Table(
-        title=f"{len(transcripts)} episodes",
+        title=plural(len(transcripts), "episode"),
         title_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
@@ -81,7 +82,7 @@ def print_episode(
     """
     header = transcript.header
     console.rule(visible(header.problem_id), style="bold")
-    console.print(Panel(_cut(header.user, lines), title="task", border_style="cyan"))
+    console.print(Panel(first_lines(header.user, lines), title="task", border_style="cyan"))
     states = file_states(transcript)
     changes = changed_paths(states)
     renderer = known_renderer(header.renderer)
@@ -91,10 +92,10 @@ def print_episode(
         if heat and token_kl(turn) is not None:
             console.print(_heat(turn))
         elif action.thinking:
-            shown = _cut(action.thinking, lines) if thinking else Text(f"thinking, {len(action.thinking):,} characters")
-            console.print(shown, style="dim italic")
+            thought = action.thinking if thinking else f"thinking, {len(action.thinking):,} characters"
+            console.print(first_lines(thought, lines), style="dim italic")
         if action.text:
-            console.print(_cut(action.text, lines), style="blue")
+            console.print(first_lines(action.text, lines), style="blue")
         for part in _results(turn, renderer, lines):
             console.print(part)
         for path in changes[place]:
@@ -121,35 +122,34 @@ def _turn_title(turn: TurnRecord) -> str:
 def _results(turn: TurnRecord, renderer: Renderer | None, lines: int) -> Iterator[RenderableType]:
     shown = outputs(turn, renderer)
     if turn.action == "malformed":
-        yield _cut(turn.words, lines)
-        yield from (Text.assemble(_cut(text, lines), style="yellow") for text in shown)
+        yield first_lines(turn.words, lines)
+        yield from (Text.assemble(first_lines(text, lines), style="yellow") for text in shown)
         return
     apart = len(shown) == len(turn.commands)
     for number, command in enumerate(turn.commands):
-        yield Syntax(safe(_head(command.command, lines)), "bash", theme="ansi_dark", word_wrap=True)
+        yield Syntax(_head(command.command, lines), "bash", theme="ansi_dark", word_wrap=True)
         if apart:
             yield Padding(_output(shown[number], lines), (0, 2))
-        yield _status(command)
+        yield command_status(command)
     if not apart and shown:
         yield Padding(_output("\n".join(shown), lines), (0, 2))
 
 
-def _status(command: CommandRecord) -> Text:
-    state = "timed out" if command.timed_out else f"exit code {command.exit_code}"
-    cut = ", output cut" if command.truncated_output else ""
-    restarted = f", shell restarted: {command.restarted}" if command.restarted else ""
-    good = command.exit_code == 0 and not command.timed_out
-    graded = f", {_submission(command.submission)}" if command.submission is not None else ""
-    return Text(f"({state}, {command.seconds:.2f} s{cut}{restarted}{graded})", style="green" if good else "red")
-
-
-def _submission(submission: SubmissionRecord) -> str:
-    tests = f"{submission.score.get('tests_passed', 0)}/{submission.score.get('tests_total', 0)}"
-    return f"submission {submission.number}, {submission.left} left: tests {tests}, reward {submission.reward:+.3f}"
+def command_status(command: CommandRecord) -> Text:
+    """How a command ended, in one line."""
+    parts = ["timed out" if command.timed_out else f"exit code {command.exit_code}", f"{command.seconds:.2f} s"]
+    if command.truncated_output:
+        parts.append("output cut")
+    if command.restarted:
+        parts.append(f"shell restarted: {safe(command.restarted)}")
+    if (sent := command.submission) is not None:
+        tests = f"{sent.score.get('tests_passed', 0)}/{sent.score.get('tests_total', 0)} tests"
+        parts.append(f"submission {sent.number}, {sent.left} left: {tests}, reward {sent.reward:+.3f}")
+    return Text(f"({', '.join(parts)})", style="green" if command.exit_code == 0 else "red")
 
 
 def _output(text: str, lines: int) -> Text:
-    shown = _cut(text.rstrip("\n"), lines)
+    shown = first_lines(text.rstrip("\n"), lines)
     shown.highlight_regex(r"(?im)^.*\b(?:error|fatal|fail(?:ed|ure)?|traceback)\b.*$", "red")
     shown.highlight_regex(r"(?im)^.*\bwarning\b.*$", "yellow")
     shown.highlight_regex(r"(?im)^.*\bpass(?:ed)?\b.*$", "green")
@@ -162,9 +162,9 @@ def _diff(path: str, before: str, after: str, lines: int) -> RenderableType:
     title = Text.assemble((f"{mark} ", "yellow"), visible(path), style="bold")
     if not before:  # a new file is easier to read as code than as a diff
         language = _LANGUAGES.get(path.rpartition(".")[2], "text")
-        body: RenderableType = Syntax(safe(_head(after, lines)), language, theme="ansi_dark", word_wrap=True)
+        body: RenderableType = Syntax(_head(after, lines), language, theme="ansi_dark", word_wrap=True)
     else:
-        body = Syntax(safe(_head("\n".join(found), lines)), "diff", theme="ansi_dark", word_wrap=True)
+        body = Syntax(_head("\n".join(found), lines), "diff", theme="ansi_dark", word_wrap=True)
     return Padding(Group(title, body), (0, 4))
 
 
@@ -198,12 +198,12 @@ def _score(transcript: Transcript) -> RenderableType:
     return Group(*lines)
 
 
+def first_lines(text: str, lines: int) -> Text:
+    """The first lines of untrusted text, and how many follow."""
+    return Text(_head(text, lines))
+
+
 def _head(text: str, lines: int) -> str:
-    parts = text.split("\n")
-    if len(parts) <= lines:
-        return text
-    return "\n".join([*parts[:lines], f"… {len(parts) - lines} more lines"])
-
-
-def _cut(text: str, lines: int) -> Text:
-    return visible(_head(text, lines))
+    parts = safe(text).split("\n")
+    more = [f"… {len(parts) - lines} more lines"] if len(parts) > lines else []
+    return "\n".join(parts[:lines] + more)

@@ -122,7 +122,10 @@ def _write(fields: Fields) -> str:
 
 ARBITERS = Family(
     name="arbiters",
-    heading="# Arbiter\n\nEach cycle it grants one request. When it is reset or nobody asks, nothing is granted and the index is 0.",
+    heading=(
+        "# Arbiter\n\nAt each clock edge it grants one request. In reset, or without a request, nothing is granted and "
+        "the index is 0. Bit 0 is requester 0."
+    ),
     inputs=("request", "override"),
     outputs=("grant", "valid", "index"),
     axes={

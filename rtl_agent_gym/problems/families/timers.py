@@ -121,8 +121,8 @@ def _write(fields: Fields) -> str:
 TIMERS = Family(
     name="timers",
     heading=(
-        "# Timer\n\nIt runs after a start. Up, the count goes from 1 to the period; down, from the period to 1; then to 0. "
-        "Reset wins over start, start over pause. In a pause the count stays."
+        "# Timer\n\nIt runs after a start. Up, the count goes from 1 to the period; down, from the period to 1; then "
+        "to 0. Reset wins over start, start over pause. In a pause the count stays."
     ),
     inputs=("start", "pause"),
     outputs=("busy", "count"),

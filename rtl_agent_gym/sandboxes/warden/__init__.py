@@ -1,7 +1,7 @@
-"""The process that keeps house inside every sandbox.
+"""Process 1 of every sandbox: runs commands and processes, and reads and writes files for the client.
 
-`program` gives the source text that runs it there, as ``python3 -c``: the modules of this folder, which use the
-standard library alone. Nothing of it need be in the image, so any image with bash and Python 3.11 will do.
+`program` returns its source text, for ``python3 -c``: the modules of this folder, which use only the standard library.
+Nothing of it needs to be in the image, so any image with bash and Python 3.11 works.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import functools
 from importlib import resources
 
-MODULES = (
-    "confine", "users", "memory", "files", "frames", "watcher", "output", "processes", "relay", "job", "shell", "loop"
-)  # fmt: skip
-"""Each after those that it imports."""
+MODULES = ("confine", "memory", "files", "frames", "watcher", "output", "processes", "relay", "shell", "loop")
+"""In the order of their imports."""
 
 _BOOTSTRAP = """\
 import sys, types

@@ -1,10 +1,9 @@
-"""What an agent's commands may not do to the warden, as a system call filter. Runs inside a sandbox; standard library
-only.
+"""A system call filter that protects the warden from an agent's commands. Runs inside a sandbox; standard library only.
 
-The warden runs as the user of the commands, whose kernel allows each process to change the limits and the scheduling of
-all others of its user. With a CPU limit of a second or an idle priority for process 1, a command could end the sandbox
-or silence it. So every child of the warden gets a filter that refuses exactly this, with EPERM as for a stranger's
-process. Signals need no filter: process 1 gets none from inside that it has no handler for.
+The warden runs as the commands' user, and the kernel lets each process change the limits and the scheduling of all
+others of its user. With a CPU limit of a second or an idle priority for process 1, a command could end or silence the
+sandbox. So every child of the warden gets a filter that refuses exactly this, with EPERM as for another user's process.
+Signals need no filter: process 1 receives none from inside that it does not handle.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from dataclasses import dataclass
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
@@ -25,39 +23,30 @@ _X32 = 0x40000000
 _PRIO_USER = 2
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """The numbers that one architecture has for the calls."""
-
-    architecture: int
-    by_process: tuple[int, ...]
-    """prlimit64, sched_setparam, sched_setscheduler, sched_setaffinity, sched_setattr: a process id comes first."""
-    setpriority: int
-
-
-_KNOWN = {
-    "x86_64": _Calls(0xC000003E, (302, 142, 144, 203, 314), 141),
-    "aarch64": _Calls(0xC00000B7, (261, 118, 119, 122, 274), 140),
+_CALLS = {
+    "x86_64": (0xC000003E, (302, 142, 144, 203, 314), 141),
+    "aarch64": (0xC00000B7, (261, 118, 119, 122, 274), 140),
 }
+"""By machine: its architecture's number; prlimit64, sched_setparam, sched_setscheduler, sched_setaffinity and
+sched_setattr, whose first argument is a process id; setpriority."""
 
 
 def build(protected: int) -> bytes | None:
-    """The filter that protects a process, or None where this architecture's calls are not known here."""
-    calls = _KNOWN.get(os.uname().machine)
-    if calls is None:
+    """The filter that protects a process, or None for an unknown architecture."""
+    if os.uname().machine not in _CALLS:
         return None
-    count = len(calls.by_process)
+    architecture, by_process, setpriority = _CALLS[os.uname().machine]
     refuse, missing = (_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ERRNO | _ENOSYS)
     allow = (_RETURN, 0, 0, _ALLOW)
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_EQUAL, 1, 0, calls.architecture),
+        (_EQUAL, 1, 0, architecture),
         missing,  # a 32-bit program, whose numbers are others; the image has none
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, _X32),
         missing,
-        *((_EQUAL, count - at + 1, 0, number) for at, number in enumerate(calls.by_process)),
-        (_EQUAL, 4, 0, calls.setpriority),
+        *((_EQUAL, len(by_process) - at + 1, 0, number) for at, number in enumerate(by_process)),
+        (_EQUAL, 4, 0, setpriority),
         allow,
         (_LOAD, 0, 0, _FIRST),
         (_EQUAL, 5, 0, protected),
@@ -73,7 +62,7 @@ def build(protected: int) -> bytes | None:
 
 
 def confine(program: bytes | None) -> None:
-    """Put this process, and all that it will ever start, under a filter; nothing where the kernel has none."""
+    """Put this process and all its future descendants under a filter, if the kernel supports it."""
     if program is not None:
         text = ctypes.create_string_buffer(program, len(program))
         header = ctypes.create_string_buffer(struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(text)))

@@ -1,26 +1,28 @@
-"""Files in and out of a sandbox. Runs inside it; standard library only.
+"""Writes and reads the files of a sandbox. Runs inside it; standard library only.
 
-Every path is walked one component at a time by folder descriptors, so that no link on the way is ever followed. An
-agent has left what lies in the folders: so reading takes linear time, opens no more than `DEPTH` folders at once, and
-reports what cannot be read instead of raising.
+Every path is followed one component at a time by folder descriptors, so that no link on the way is ever followed. The
+folders' contents are an agent's: reading takes linear time, opens at most `DEPTH` folders at once, and reports what
+cannot be read instead of raising.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 DEPTH = 64
-"""Folders on the way to a file, at most; below lies nothing that would be graded."""
+"""Maximum depth of a file; no deeper file is graded."""
 LONGEST_PATH = 4096
 MOST_ENTRIES = 100_000
-"""Entries of folders that are looked at in one reading."""
+"""Maximum number of folder entries that one reading looks at."""
+MOST_FILES = 5000
+"""Maximum number of files, and of folders on the way to them, that one reading returns."""
 MOST_NAMED = 20
-"""Files that are reported by name among those that were left out."""
+"""Maximum number of unread files that are reported by name."""
 _PIECE = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,7 +30,7 @@ _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def _open(name: str, flags: int, fd: int | None = None) -> int:
-    """Open what its owner may have closed to himself, as with ``chmod 000``. He is given the rights back."""
+    """Open what its owner may have made inaccessible, as with ``chmod 000``: the owner's permissions are restored."""
     try:
         opened = os.open(name, flags, dir_fd=fd)
     except PermissionError:
@@ -42,7 +44,7 @@ def _open(name: str, flags: int, fd: int | None = None) -> int:
 
 
 def _open_folder(root: str, parts: Sequence[str], make: bool) -> int:
-    """A descriptor of root/parts. With `make`, what is in the way is replaced by a folder."""
+    """A descriptor of root/parts. With `make`, missing folders are made, and other entries replaced by folders."""
     fd = _open(root, _FOLDER & ~os.O_NOFOLLOW)
     for part in parts:
         try:
@@ -62,30 +64,15 @@ def _open_folder(root: str, parts: Sequence[str], make: bool) -> int:
 
 
 def _remove(name: str, fd: int) -> None:
-    """Remove the entry `name` of an open folder, whatever it is and however deep."""
-    waiting = [name]
-    moved = 0
-    while waiting:
-        name = waiting.pop()
-        try:
-            os.unlink(name, dir_fd=fd)
-            continue
-        except FileNotFoundError:
-            continue
-        except IsADirectoryError:
-            below = _open(name, _FOLDER, fd)
-        try:
-            os.fchmod(below, 0o700)
-            for entry in os.listdir(below):
-                try:
-                    os.unlink(entry, dir_fd=below)
-                except IsADirectoryError:  # up to this level, so that one descriptor will do for any depth
-                    moved += 1
-                    waiting.append(f".{os.getpid()}-{moved}.removed")
-                    os.rename(entry, waiting[-1], src_dir_fd=below, dst_dir_fd=fd)
-        finally:
-            os.close(below)
-        os.rmdir(name, dir_fd=fd)
+    """Remove the entry `name` of an open folder, whatever it is."""
+    try:
+        os.unlink(name, dir_fd=fd)
+    except FileNotFoundError:
+        pass
+    except IsADirectoryError:
+        import shutil  # rarely needed, and its import would delay the start of every sandbox
+
+        shutil.rmtree(name, dir_fd=fd)
 
 
 def write_files(header: Mapping[str, Any], body: bytes) -> None:
@@ -98,80 +85,50 @@ def write_files(header: Mapping[str, Any], body: bytes) -> None:
             _remove(name, fd)
             with os.fdopen(os.open(name, _CREATE, 0o600, dir_fd=fd), "wb") as stream:
                 stream.write(body[offset : offset + size])
-                os.fchmod(stream.fileno(), header["mode"])
+                os.fchmod(stream.fileno(), 0o644)
         finally:
             os.close(fd)
         offset += size
 
 
-class LeftOut:
-    """What was not read, and why: the first few by name, the others by number."""
-
-    def __init__(self) -> None:
-        self.named: list[tuple[str, str]] = []
-        self.count = 0
-
-    def add(self, path: str, reason: str) -> None:
-        """One more."""
-        self.count += 1
-        if len(self.named) < MOST_NAMED:
-            self.named.append((path[:200], reason))
-
-
-@dataclass(frozen=True)
-class _File:
-    """A regular file that was found."""
-
-    path: str
-    size: int
-    rank: int
-    """Its place among those that were asked for first; else their number."""
-
-
 def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict[str, Any]:
     """Send the contents of the regular files at or below ``header["paths"]``, one after another.
 
-    The paths ``header["first"]`` come before all others, and these by size, so that what is large finds no room rather
-    than what is small.
+    The paths ``header["first"]`` come before all others, and these by size, so that a limit excludes large files rather
+    than small ones.
 
     Returns:
-        ``files``: (path, size) of each that was sent, in order; ``left_out`` and ``left_out_count``: see `LeftOut`.
+        ``files``: (path, size) of each that was sent, in order; ``left_out``: (path, reason) of at most `MOST_NAMED`
+        that were not read; ``left_out_count``: how many there were.
     """
-    left_out = LeftOut()
-    found = sorted(_find(header, left_out), key=lambda file: (file.rank, file.size, file.path))
+    left_out: list[tuple[str, str]] = []
     sent: list[tuple[str, int]] = []
     folders: set[str] = set()
     total = 0
-    for file in found:
-        needed = set(_folders(file.path)) - folders
-        if file.size > header["max_file"]:
-            left_out.add(file.path, f"{file.size} bytes; at most {header['max_file']} a file are read")
-        elif total + file.size > header["max_total"]:
-            left_out.add(file.path, f"{file.size} bytes; at most {header['max_total']} are read in all")
-        elif len(sent) >= header["max_count"] or len(folders) + len(needed) > header["max_count"]:
-            left_out.add(file.path, f"at most {header['max_count']} files and folders are read")
+    for _, size, path in sorted(_find(header, left_out)):
+        needed = set(itertools.accumulate(path.split("/")[:-1], "{}/{}".format)) | folders
+        if size > header["max_file"]:
+            reason = f"{size} bytes; at most {header['max_file']} a file are read"
+        elif total + size > header["max_total"]:
+            reason = f"{size} bytes; at most {header['max_total']} are read in all"
+        elif max(len(sent) + 1, len(needed)) > MOST_FILES:
+            reason = f"at most {MOST_FILES} files and folders are read"
         else:
             try:
-                size = _send(header["root"], file, send)
-            except OSError as error:
-                left_out.add(file.path, f"it cannot be read: {error.strerror}")
+                sent.append((path, _send(header["root"], path, size, send)))
+                folders = needed
+                total += sent[-1][1]
                 continue
-            sent.append((file.path, size))
-            folders |= needed
-            total += size
-    return {"files": sent, "left_out": left_out.named, "left_out_count": left_out.count}
+            except OSError as error:
+                reason = f"it cannot be read: {error.strerror}"
+        left_out.append((path, reason))
+    named = [(path[:200], reason) for path, reason in left_out[:MOST_NAMED]]
+    return {"files": sent, "left_out": named, "left_out_count": len(left_out)}
 
 
-def _folders(path: str) -> Iterator[str]:
-    at = path.find("/")
-    while at >= 0:
-        yield path[:at]
-        at = path.find("/", at + 1)
-
-
-def _send(root: str, file: _File, send: Callable[[bytes], None]) -> int:
-    """Send a file's bytes, as many as it had when it was found at most. Returns how many there were."""
-    *parts, name = file.path.split("/")
+def _send(root: str, path: str, size: int, send: Callable[[bytes], None]) -> int:
+    """Send a file's bytes, at most its size when it was found. Returns how many there were."""
+    *parts, name = path.split("/")
     fd = _open_folder(root, parts, make=False)
     try:
         source = _open(name, _LOOK, fd)
@@ -179,18 +136,18 @@ def _send(root: str, file: _File, send: Callable[[bytes], None]) -> int:
         os.close(fd)
     try:
         if not stat.S_ISREG(os.fstat(source).st_mode):
-            raise OSError(0, "it is no longer a plain file")
-        left = file.size
+            raise OSError(0, "it is no longer a regular file")
+        left = size
         while left and (data := os.read(source, min(left, _PIECE))):
             left -= len(data)
             send(data)
-        return file.size - left
+        return size - left
     finally:
         os.close(source)
 
 
-def _find(header: Mapping[str, Any], left_out: LeftOut) -> Iterator[_File]:
-    """The files at or below the paths, each once."""
+def _find(header: Mapping[str, Any], left_out: list[tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
+    """(rank, size, path) of each file at or below the paths. The rank is the file's index in ``first``."""
     ranks = {path: rank for rank, path in reversed(list(enumerate(header["first"])))}
     seen: set[str] = set()
     look = [MOST_ENTRIES]
@@ -200,11 +157,9 @@ def _find(header: Mapping[str, Any], left_out: LeftOut) -> Iterator[_File]:
             continue
         try:
             fd = _open_folder(header["root"], parts[:-1], make=False)
-        except FileNotFoundError:
-            continue
         except OSError as error:
-            if path in ranks:
-                left_out.add(path, f"it cannot be reached: {error.strerror}")
+            if path in ranks and not isinstance(error, FileNotFoundError):
+                left_out.append((path, f"it cannot be reached: {error.strerror}"))
             continue
         try:
             for found, size, reason in _below(parts[-1] if parts else ".", parts[:-1], fd, look):
@@ -212,10 +167,10 @@ def _find(header: Mapping[str, Any], left_out: LeftOut) -> Iterator[_File]:
                 if name in seen:
                     continue
                 seen.add(name)
-                if reason and (reason != _SPECIAL or name in ranks):
-                    left_out.add(name, reason)
-                elif not reason:
-                    yield _File(name, size, ranks.get(name, len(ranks)))
+                if not reason:
+                    yield ranks.get(name, len(ranks)), size, name
+                elif reason != _SPECIAL or name in ranks:
+                    left_out.append((name, reason))
         finally:
             os.close(fd)
 

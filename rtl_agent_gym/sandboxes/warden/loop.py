@@ -1,15 +1,15 @@
-"""The warden's loop: requests in, replies out, children reaped, time kept. Runs inside a sandbox, on the
-standard library alone.
+"""The warden's loop: reads requests, replies, reaps children, keeps time-outs. Runs inside a sandbox; standard library
+only.
 
-As process 1 it reaps orphans, and no signal from inside can end it: the kernel drops what process 1 has no handler for.
-It ends when its stdin does, which is when the client closed the sandbox or died; the container ends with it.
+As process 1 it reaps orphans, and no signal from inside can end it: the kernel drops those that process 1 does not
+handle. It ends when its stdin does, because the client closed the sandbox or died; the container ends with it.
 
 Frames (`frames.py`) go both ways on stdin and stdout. Requests: ``R`` a command for the shell, ``X`` a process, ``I`` a
 piece of a process's stdin, an empty one for its end, ``W`` write files, ``G`` get files, ``P`` ping.
 Each carries an ``id``, and so do its replies: ``o`` a piece of output or of files, ``d`` done, ``e`` an error. Two
-requests are answered by nothing: ``H`` holds a process's output back, or lets it flow again; ``K`` kills a process,
-whose end is the reply to its ``X``. The warden begins with a ``d`` of id 0. Two of its kinds answer nothing: ``m`` says
-whether the sandbox's memory is full, ``b`` why the warden cannot go on, after which it ends with status `BROKEN`.
+messages have no reply: ``H`` pauses or resumes a process's output; ``K`` kills a process, whose end is the reply to its
+``X``. The warden begins with a ``d`` of id 0. It reports with ``m`` whether the sandbox's memory is full, and with
+``b`` why it cannot continue, after which it ends with status `BROKEN`.
 
 With ``keeper=UID worker=UID`` among the arguments there are two wardens, each of another user (`relay.py`): requests
 whose header says ``worker`` are the second one's.
@@ -29,21 +29,20 @@ from typing import Any
 
 from .files import read_files, write_files
 from .frames import reply, reply_error, split, unpack
-from .job import Job
 from .memory import PERIOD, MemoryWatch
+from .output import Job
 from .processes import Process, refuse
-from .relay import Relay, divide
+from .relay import Relay, divide, name_users
 from .shell import Shell
-from .users import name_users
 from .watcher import Watcher
 
 BROKEN = 70
-"""Exit status of a warden that met what it was not made for."""
+"""Exit status of a warden that failed unexpectedly."""
 LONGEST_SLEEP = 3600.0
 
 
 class Warden:
-    """Everything the loop knows."""
+    """The state of the loop."""
 
     def __init__(self, has_shell: bool, line: socket.socket | None = None) -> None:
         self.watcher, self.received = Watcher(), bytearray()
@@ -62,14 +61,14 @@ class Warden:
             kind, header, body = unpack(frame)
             try:
                 if self.relay is not None and header.get("worker"):
-                    self.relay.send(frame)
+                    self.relay.outbox.send(frame)
                 else:
                     self.request(kind, header, body)
             except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
                 reply_error(header.get("id", -1), error)
 
     def request(self, kind: bytes, header: Mapping[str, Any], body: bytes) -> None:
-        """Do what the client asks."""
+        """Handle one request."""
         if kind == b"R" and self.shell is not None:
             self.shell.run(Job(header), body)
         elif kind == b"X":
@@ -87,7 +86,7 @@ class Warden:
             reply(b"d", {"id": header["id"]})
 
     def request_of_process(self, kind: bytes, header: Mapping[str, Any], body: bytes) -> None:
-        """Do what concerns a process that was started before, and may have ended since."""
+        """Handle a request about a process that was started before, and may have ended since."""
         process = next((known for known in self.running.values() if known.id == header["process"]), None)
         if process is None:
             if kind == b"I":
@@ -118,7 +117,7 @@ class Warden:
                 process.on_death(code, alone=self.shell is None and not self.running)
 
     def wait_seconds(self) -> float | None:
-        """How long nothing need be done on account of time."""
+        """Seconds until the shell's next time-out or the next look at the memory; None for no limit."""
         if self.shell is None:
             return None
         due = self.shell.next_time()
@@ -163,6 +162,6 @@ def main() -> None:
         name_users(os.getuid(), None)
     try:
         Warden("shell" in words, line).loop()
-    except Exception as error:  # said, so that nobody takes it for the machine's fault
+    except Exception as error:  # reported, so that it does not count as the machine's fault
         reply(b"b", {"id": 0, "message": f"{type(error).__name__}: {error}"})
         os._exit(BROKEN)

@@ -1,31 +1,37 @@
-"""Output of bounded size. Standard library only: runs inside a sandbox, and on the client's side."""
+"""Output of bounded size, and the shell's command that writes it. Standard library only: runs inside a sandbox, and
+`Output` also in the client.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .frames import reply
 
 CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character
 
 
 class Output:
-    """The first and the last bytes of a stream; what lies between is counted and dropped, so memory stays bounded.
+    """The first and the last bytes of a stream; those in between are counted and dropped, so memory stays bounded.
 
     Args:
         limit: Bytes to keep: half of them the first, half the last.
-        send: Takes the first bytes, as they come.
+        send: Called with the first bytes, as they arrive.
     """
 
     def __init__(self, limit: int, send: Callable[[bytes], None]) -> None:
-        self.room, self.keep, self.send = limit - limit // 2, limit // 2, send
+        self.head_left, self.keep, self.send = limit - limit // 2, limit // 2, send
         self.tail, self.size, self.chars = bytearray(), 0, 0
 
     def feed(self, data: bytes) -> None:
-        """Take what was written next."""
+        """Add what was written next."""
         self.size += len(data)
         self.chars += len(data.translate(None, CONTINUATION))
-        if self.room:
-            head, data = data[: self.room], data[self.room :]
-            self.room -= len(head)
+        if self.head_left:
+            head, data = data[: self.head_left], data[self.head_left :]
+            self.head_left -= len(head)
             self.send(head)
         if data and self.keep:
             self.tail += data[-self.keep :]
@@ -33,5 +39,29 @@ class Output:
                 del self.tail[: -self.keep]
 
     def rest(self) -> bytes:
-        """The last bytes, as far as they were not sent as the first."""
+        """The last bytes, without those that were sent as the first."""
         return bytes(self.tail[-self.keep :]) if self.keep else b""
+
+
+class Job:
+    """A command: its output and its deadline."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.id = header["id"]
+        self.begun = time.monotonic()
+        self.deadline: float = self.begun + header["timeout"]
+        self.step, self.timed_out = 0, False
+        self.output = Output(header["limit"], lambda data: reply(b"o", {"id": self.id}, data))
+
+    def done(self, exit_code: int, **more: object) -> None:
+        """Report the end, with the last of the output."""
+        header = {
+            "id": self.id,
+            "exit_code": None if self.timed_out else exit_code,
+            "timed_out": self.timed_out,
+            "size": self.output.size,
+            "output_chars": self.output.chars,
+            "seconds": time.monotonic() - self.begun,
+            **more,
+        }
+        reply(b"d", header, self.output.rest())

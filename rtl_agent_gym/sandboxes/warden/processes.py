@@ -7,13 +7,13 @@ import errno
 import fcntl
 import os
 import signal
-from collections import deque
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .confine import build, confine
 from .frames import reply
-from .watcher import Watcher
+from .watcher import Outbox, Watcher
 
 STATUS_FD = 201
 """Where bash reports to the warden. Closed while a command runs."""
@@ -23,15 +23,15 @@ _DEFAULTED = (signal.SIGPIPE, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, sig
 
 
 def widen_pipe(fd: int) -> None:
-    """A larger pipe means fewer wake-ups; being refused one is no harm."""
+    """Enlarge a pipe, for fewer wake-ups, if the kernel allows it."""
     with contextlib.suppress(OSError):
         fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_SIZE)
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[int, int]) -> int:
-    """Fork and exec in a session of its own, with `fds` {number: descriptor} open and nothing else. Returns the pid.
+    """Fork and exec in a session of its own, with only `fds` {number: descriptor} open. Returns the pid.
 
-    Raises OSError when no process can be had; a program that cannot be run ends with status 127 and says why.
+    Raises OSError if no process can be started; a program that cannot be run prints why and ends with status 127.
     """
     filter_program = build(os.getpid())
     pid = os.fork()
@@ -43,7 +43,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[in
         for signal_number in _DEFAULTED:
             signal.signal(signal_number, signal.SIG_DFL)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("500")  # when memory runs out, the sandbox's work goes before its keeper
+            file.write("500")  # when memory runs out, the kernel kills these before the warden
         moved = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 300) for number, fd in fds.items()}
         for number, fd in moved.items():
             os.dup2(fd, number)
@@ -68,7 +68,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[in
 
 
 def processes() -> dict[int, tuple[int, int]]:
-    """{pid: (parent, start time)} of everything alive here but process 1 and the caller."""
+    """{pid: (parent, start time)} of everything alive here except process 1 and the caller."""
     found = {}
     mine = (1, os.getpid())
     for name in os.listdir("/proc"):
@@ -99,11 +99,11 @@ class Stream:
         os.set_blocking(self.read_fd, False)
 
     def close_writer(self) -> None:
-        """Give up the warden's own copy of the writing end, once a child has it."""
+        """Close the warden's copy of the writing end, once a child has it."""
         os.close(self.write_fd)
 
     def drain(self, take: Callable[[bytes], None], most: int = 1 << 26) -> bool:
-        """Pass on what is there, up to `most` bytes, as somebody may write for ever. False at the stream's end."""
+        """Pass on what is there, at most `most` bytes, since a writer may never stop. False at the stream's end."""
         while most > 0:
             try:
                 data = os.read(self.read_fd, PIPE_SIZE)
@@ -116,12 +116,12 @@ class Stream:
         return True
 
     def close(self) -> None:
-        """End the reading side; later writers get SIGPIPE."""
+        """Close the reading end; later writers get SIGPIPE."""
         os.close(self.read_fd)
 
 
 class Process:
-    """A process beside the shell. It and what it left behind are gone when its end is reported.
+    """A process beside the shell. It and what it started are gone when its end is reported.
 
     Args:
         header: Of the request: ``id``, ``argv``, ``env``, ``cwd``.
@@ -131,56 +131,33 @@ class Process:
     def __init__(self, header: Mapping[str, Any], watcher: Watcher) -> None:
         self.id, self.watcher, self.stream = header["id"], watcher, Stream()
         out = self.stream.write_fd
-        source, self.stdin = os.pipe()
-        os.set_blocking(self.stdin, False)
-        self.unwritten: deque[tuple[int, memoryview, bool]] = deque()
-        """What its stdin has not taken yet: the request that brought it, and whether its stdin ends there."""
+        source, stdin = os.pipe()
         try:
             self.pid = spawn(
                 header["argv"], {**os.environ, **header["env"]}, header["cwd"], {0: source, 1: out, 2: out}
             )
         except OSError:
-            os.close(self.stdin)
+            os.close(stdin)
             self.stream.close()
             raise
         finally:
             os.close(source)
             self.stream.close_writer()
+        self.stdin = Outbox(stdin, watcher)
         watcher.watch(self.stream.read_fd, self.on_output)
 
     def write(self, request: int, data: bytes) -> None:
-        """Write to its stdin; nothing means that it ends here. The reply comes when everything is written."""
-        self.unwritten.append((request, memoryview(data), not data))
-        self.on_room()
+        """Write to its stdin; no data ends it. The reply comes when everything is written, or cannot be."""
 
-    def on_room(self) -> None:
-        """Write what its stdin takes now."""
-        while self.unwritten:
-            request, data, last = self.unwritten[0]
-            try:
-                while data:
-                    data = data[os.write(self.stdin, data) :]
-            except BlockingIOError:
-                self.unwritten[0] = (request, data, last)
-                self.watcher.watch(self.stdin, self.on_room, write=True)
-                return
-            except OSError:  # it reads no more, or its stdin has ended
-                self.close_stdin()
-                return
-            self.unwritten.popleft()
-            reply(b"d", {"id": request})
-            if last:
-                self.close_stdin()
-        self.watcher.unwatch(self.stdin)
+        def answer(written: bool) -> None:
+            if written:
+                reply(b"d", {"id": request})
+            else:
+                refuse(request)
+            if not data:
+                self.stdin.close()
 
-    def close_stdin(self) -> None:
-        """Its stdin ends here; whatever is unwritten is refused."""
-        if self.stdin >= 0:
-            self.watcher.unwatch(self.stdin)
-            os.close(self.stdin)
-            self.stdin = -1
-        while self.unwritten:
-            refuse(self.unwritten.popleft()[0])
+        self.stdin.send(data, answer)
 
     def on_output(self) -> None:
         if not self.stream.drain(self.send, 1 << 22):
@@ -191,32 +168,34 @@ class Process:
         reply(b"o", {"id": self.id}, data)
 
     def hold(self, held: bool) -> None:
-        """Read no more of its output for now, or go on."""
+        """Stop reading its output, or resume."""
         if held:
             self.watcher.unwatch(self.stream.read_fd)
         else:
             self.watcher.watch(self.stream.read_fd, self.on_output)
 
-    def remains(self) -> set[int]:
-        """Whatever is alive of its session and its descendants."""
+    def remains(self) -> list[int]:
+        """What is alive of its session and descendants; itself first, or it could see a child's end and exit."""
         now, mine = processes(), {self.pid}
         for pid in sorted(now):
             with contextlib.suppress(OSError):
                 if now[pid][0] in mine or os.getsid(pid) == self.pid:
                     mine.add(pid)
-        return mine & set(now)
+        return sorted(mine & set(now), key=lambda pid: pid != self.pid)
 
     def kill(self) -> None:
-        """Kill it and whatever it started; itself first, or it could see a child's end and exit on its own."""
-        signal_all(sorted(self.remains(), key=lambda pid: pid != self.pid), signal.SIGKILL)
+        """Kill it and what it started."""
+        signal_all(self.remains(), signal.SIGKILL)
 
     def on_death(self, code: int, alone: bool) -> None:
-        """Its main process has ended: end the rest and report. Everything that lives here is its own if it is alone."""
-        self.close_stdin()
-        if alone:
-            signal_all([-1], signal.SIGKILL)
-        else:
-            self.kill()
+        """Its main process has ended: end the rest and report. `alone`: every process here is its own."""
+        self.stdin.close()
+        for _ in range(10):  # 50 ms at most, as only the kernel is waited for
+            left = list(processes()) if alone else self.remains()
+            if not left:
+                break
+            signal_all([-1] if alone else left, signal.SIGKILL)
+            time.sleep(0.005)
         self.stream.drain(self.send)
         self.watcher.unwatch(self.stream.read_fd)
         self.stream.close()
@@ -224,5 +203,5 @@ class Process:
 
 
 def refuse(request: int) -> None:
-    """Answer that nobody reads what was to be written."""
+    """Answer that the data cannot be written because nothing reads it."""
     reply(b"e", {"id": request, "message": "the process reads no more", "errno": errno.EPIPE})

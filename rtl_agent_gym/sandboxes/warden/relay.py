@@ -1,9 +1,7 @@
-"""A second warden beside the first, as another user, and the line between them. Runs inside a sandbox; standard
-library only.
+"""The users of a sandbox, and a second warden as another user. Runs inside a sandbox; standard library only.
 
-Process 1 of a scoring sandbox starts as root with the two rights that changing users takes, and nothing else. It forks,
-each half becomes its user for good, and with that the rights are gone: no process of the sandbox has any when the first
-request comes.
+Process 1 of a scoring sandbox starts as root with only the two capabilities for changing users. It forks, each half
+becomes its user for good, and with that the capabilities are gone: no process has any when the first request comes.
 """
 
 from __future__ import annotations
@@ -13,11 +11,32 @@ import os
 import socket
 
 from .frames import split, write_all
-from .watcher import Watcher
+from .watcher import Outbox, Watcher
+
+NAMES = "/var/lib/extrausers"
+"""Where libnss-extrausers finds the names of users."""
+
+
+def name_users(agent: int, keeper: int | None) -> None:
+    """Give the sandbox's user ids names. Each sandbox has ids of its own, so the image cannot name them.
+
+    Without libnss-extrausers in the image they have no names, which only `whoami` and the like notice.
+    """
+    users = [("agent", agent, "/home/agent:/bin/bash")]
+    if keeper is not None:
+        users.append(("keeper", keeper, "/nonexistent:/usr/sbin/nologin"))
+    tables = {
+        "passwd": "".join(f"{name}:x:{uid}:{uid}::{rest}\n" for name, uid, rest in users),
+        "group": "".join(f"{name}:x:{uid}:\n" for name, uid, _ in users),
+    }
+    with contextlib.suppress(OSError):
+        for name, text in tables.items():
+            with open(os.path.join(NAMES, name), "w", encoding="ascii") as file:
+                file.write(text)
 
 
 def become(uid: int) -> None:
-    """Be this user and no other, for good. Raises OSError where that is not allowed."""
+    """Be only this user from now on. Raises OSError if that is not allowed."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -27,7 +46,7 @@ def divide(keeper: int, worker: int) -> socket.socket | None:
     """Fork into a keeper and a worker, each its own user.
 
     Returns:
-        In the keeper the line to the worker. In the worker None: its stdin and stdout are the line to the keeper.
+        In the keeper the connection to the worker. In the worker None: it is the worker's stdin and stdout.
     """
     mine, theirs = socket.socketpair()
     if os.fork():
@@ -43,7 +62,8 @@ def divide(keeper: int, worker: int) -> socket.socket | None:
 
 
 class Relay:
-    """The keeper's end of the line to the worker. When the worker ends, so does the keeper, and the sandbox with it.
+    """The keeper's end of the connection to the worker. When the worker ends, so does the keeper, and with it the
+    sandbox.
 
     Args:
         line: From `divide`.
@@ -51,18 +71,13 @@ class Relay:
     """
 
     def __init__(self, line: socket.socket, watcher: Watcher) -> None:
-        self.watcher = watcher
-        self.reading, self.writing = line.detach(), -1
-        self.writing = os.dup(self.reading)  # one descriptor is watched for one thing
-        self.outgoing, self.incoming = bytearray(), bytearray()
-        self.await_greeting()
-        os.set_blocking(self.reading, False)
-        watcher.watch(self.reading, self.on_frames)
-
-    def await_greeting(self) -> None:
-        """Wait for the worker's first frame, and keep it: the keeper's own greeting speaks for both."""
-        while next(split(self.incoming), None) is None:
+        self.reading = line.detach()
+        self.incoming = bytearray()
+        while next(split(self.incoming), None) is None:  # the worker's greeting; the keeper's own stands for both
             self._read()
+        # Never waits, since a worker that is answering may wait for the keeper. A copy, to watch it for writing.
+        self.outbox = Outbox(os.dup(self.reading), watcher)
+        watcher.watch(self.reading, self.on_frames)
 
     def _read(self) -> None:
         data = b""
@@ -72,23 +87,8 @@ class Relay:
             os._exit(1)
         self.incoming += data
 
-    def send(self, frame: bytes) -> None:
-        """Hand a request on. Never waits: a worker that is just answering could be waiting for us."""
-        self.outgoing += frame
-        self.on_room()
-
-    def on_room(self) -> None:
-        """Write what the line takes."""
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            while self.outgoing:
-                del self.outgoing[: os.write(self.writing, self.outgoing[: 1 << 18])]
-        if self.outgoing:
-            self.watcher.watch(self.writing, self.on_room, write=True)
-        else:
-            self.watcher.unwatch(self.writing)
-
     def on_frames(self) -> None:
-        """Pass on the worker's replies, whole frames only."""
+        """Pass on the worker's complete replies."""
         try:
             self._read()
         except BlockingIOError:

@@ -1,12 +1,12 @@
 """The persistent bash of a sandbox. Runs inside it; standard library only.
 
-It is an interactive bash without a terminal, as that is the one kind which abandons a running loop on SIGINT and lives
-on. A command reaches it as one ``eval`` with /dev/null for stdin. The line behind it reports status and folder on a
-descriptor of its own, together with a word that bash first reads when the command is over, so that no command can print
-it. While a command runs, that descriptor is closed; both ways are sockets, which nobody can open anew through /proc.
+It is an interactive bash without a terminal, the only kind that abandons a running loop on SIGINT and survives. A
+command is sent as one ``eval`` with /dev/null as stdin. The line after it reports status and folder on a descriptor of
+its own, with a word that bash reads only after the command, so that no command can print it. While a command runs, that
+descriptor is closed. Commands and reports use sockets, which cannot be reopened through /proc.
 
-A command that reaches into bash itself can still say anything there. It deceives only its own agent: what comes is read
-in linear time and taken for nothing but a status and a folder.
+A command that changes bash itself can still report anything. It deceives only its own agent: a report is read in linear
+time, and only as a status and a folder.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 
-from .job import Job
+from .output import Job
 from .processes import STATUS_FD, Stream, processes, signal_all, spawn
-from .watcher import Watcher
+from .watcher import Outbox, Watcher
 
 INTERRUPT_STEPS = (0.0, 0.1, 0.25, 0.4, 0.55)
 """Seconds after the time-out at which the command is interrupted, more firmly each time."""
 GIVE_UP = 0.7
 """Seconds after the time-out at which the shell itself is replaced."""
 PURGE = 0.85
-"""Seconds after the time-out at which everything is killed, as something keeps the shell from being replaced."""
+"""Seconds after the time-out at which everything is killed, because the shell could not be replaced."""
 MANY = 64
-"""More processes than can be caught one by one."""
+"""With more processes than this, all are killed at once."""
 FEW_STARTS, MOST_STARTS = 2, 6
-"""Shells in a row that may end before their first answer: until everything is killed, and until the command fails."""
+"""Shells in a row that end before their first answer: until everything is killed, and until the command fails."""
 LONGEST_REPORT = 1 << 14
 LONGEST_FOLDER = 4096
 
 _BEGIN = b"PS1= PS2= PS4='+ '; set +o history +o histexpand; unset HISTFILE\n"
-# A plain assignment cannot be redefined, and it switches POSIX mode on, where special builtins are found before
-# functions: so a command that redefined every builtin used here is still answered.
+# An assignment cannot be redefined, and this one switches POSIX mode on, which finds special builtins before functions:
+# so bash still reports after a command that redefined every builtin used here.
 _MARKER = (
     b"{ __status=$? POSIXLY_CORRECT=; \\unset -f builtin eval printf trap unset; \\trap - DEBUG; "
     b'\\unset POSIXLY_CORRECT PROMPT_COMMAND PS0; \\builtin printf \'%%s %%d %%s\\0\' %s "$__status" "$PWD" >&%d; } '
@@ -52,7 +52,7 @@ def quote(command: bytes) -> bytes:
 
 
 def read_report(data: bytes, word: bytes) -> tuple[int, bytes] | None:
-    """The status and the folder that bash has reported behind a word; None while there is no such report."""
+    """The status and the folder that bash has reported after a word; None while there is no such report."""
     at = data.find(word + b" ")
     while at >= 0:
         begin = at + len(word) + 1
@@ -67,12 +67,12 @@ def read_report(data: bytes, word: bytes) -> tuple[int, bytes] | None:
 
 
 class Shell:
-    """bash, the command it runs at the moment, and its replacement when it dies.
+    """bash, the command that it runs, and its replacement when it dies.
 
     Args:
         watcher: Calls back when its pipes are ready.
         reap: Collects the children that have ended.
-        others: The processes beside the shell, which no command's end concerns.
+        others: The processes beside the shell, which a command's end leaves alone.
     """
 
     def __init__(self, watcher: Watcher, reap: Callable[[], None], others: Iterable[int]) -> None:
@@ -94,8 +94,7 @@ class Shell:
         self.output = Stream()
         commands, script = socket.socketpair()
         status, reports = socket.socketpair()
-        self.commands, self.status = commands.detach(), status.detach()
-        os.set_blocking(self.commands, False)
+        self.commands, self.status = Outbox(commands.detach(), self.watcher), status.detach()
         os.set_blocking(self.status, False)
         out = self.output.write_fd
         try:
@@ -107,20 +106,21 @@ class Shell:
             script.close()
             reports.close()
             self.output.close_writer()
-        self.unsent, self.report = bytearray(), b""
+        self.report = b""
         self.starting = True
         self.watcher.watch(self.status, self.on_status)
-        self.send(_BEGIN)
+        self.commands.send(_BEGIN)
         self.send_marker()
 
     @property
     def busy(self) -> bool:
-        """Whether a command runs, or something that an earlier one has left running."""
+        """Whether a command runs, or a process that an earlier one left running."""
         return self.job is not None or len(self.survivors) > 1
 
     def close(self) -> None:
-        """Give up the ways to a bash that is gone."""
-        for fd in (self.commands, self.status, self.output.read_fd):
+        """Close the connections to a bash that is gone."""
+        self.commands.close()
+        for fd in (self.status, self.output.read_fd):
             self.watcher.unwatch(fd)
             os.close(fd)
 
@@ -130,36 +130,19 @@ class Shell:
         for _ in range(20):
             try:
                 return spawn(argv, env, self.cwd, fds)
-            except OSError:  # no process to be had: a fork bomb has them all
+            except OSError:  # no process can be started: a fork bomb has them all
                 signal_all([-1], signal.SIGKILL)
                 time.sleep(0.05)
                 self.reap()  # the dead count until they are reaped
         return spawn(argv, env, self.cwd, fds)
 
-    def send(self, data: bytes) -> None:
-        """Write to bash's stdin, now or as soon as it takes more."""
-        self.unsent += data
-        self.flush()
-
-    def flush(self) -> None:
-        """Write as much of what is unsent as bash takes now."""
-        try:
-            while self.unsent:
-                del self.unsent[: os.write(self.commands, self.unsent[: 1 << 16])]
-        except BlockingIOError:
-            self.watcher.watch(self.commands, self.flush, write=True)
-            return
-        except OSError:  # bash is gone; that is dealt with when it is reaped
-            self.unsent.clear()
-        self.watcher.unwatch(self.commands)
-
     def send_marker(self) -> None:
-        """Ask for status and folder behind whatever bash has been told before."""
+        """Ask for status and folder after everything that was sent to bash before."""
         self.word = secrets.token_hex(16).encode()
-        self.send(_MARKER % (self.word, STATUS_FD))
+        self.commands.send(_MARKER % (self.word, STATUS_FD))
 
     def run(self, job: Job, command: bytes) -> None:
-        """Take a command; at once, or when bash has started."""
+        """Run a command now, or when bash has started."""
         self.job, self.waiting = job, command
         if not self.pid:
             self.failures = 0
@@ -170,20 +153,20 @@ class Shell:
     def begin(self) -> None:
         if self.job is None or self.waiting is None:
             return
-        self.output.drain(self.job.output.feed)  # what background jobs have said since
+        self.output.drain(self.job.output.feed)  # from background jobs, since the last command
         self.watcher.watch(self.output.read_fd, self.on_output)
         command, self.waiting = self.waiting, None
         # The first redirections change nothing, but they make bash put stdout and stderr back after an `exec >file`.
-        self.send(b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1 %d>&-\n" % STATUS_FD)
+        self.commands.send(b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1 %d>&-\n" % STATUS_FD)
         self.send_marker()
 
     def on_output(self) -> None:
         if self.job is None or not self.output.drain(self.job.output.feed, 1 << 22):
-            # Between commands, background jobs' words wait in the pipe, up to its size, for the next observation.
+            # Between commands, background jobs' output waits in the pipe, up to its size, for the next observation.
             self.watcher.unwatch(self.output.read_fd)
 
     def on_status(self) -> None:
-        """Look for a report. Once in a turn of the loop, as somebody may write there for ever."""
+        """Look for a report. Reads once per turn of the loop, since a writer may never stop."""
         try:
             data = os.read(self.status, 1 << 18)
         except BlockingIOError:
@@ -204,7 +187,7 @@ class Shell:
         self.answered(code)
 
     def answered(self, code: int) -> None:
-        """bash has come back to its prompt."""
+        """bash has returned to its prompt."""
         self.failures = 0
         self.proven = True
         if self.starting:
@@ -224,11 +207,11 @@ class Shell:
     def finish(self, job: Job, code: int) -> None:
         reason, self.reason = self.reason, None
         job.done(code, restarted=reason, cwd=self.cwd)
-        # Behind the answer, where it costs nobody time: whoever lives now is no part of the next command.
+        # After the reply, where it delays nothing: what is alive now does not belong to the next command.
         self.survivors = set(processes().items())
 
     def victims(self) -> list[int]:
-        """The running command's processes: all that came since it began, but for the offspring of older ones."""
+        """The running command's processes: all that started since it began, except descendants of older ones."""
         now = processes()
         spared = {pid for pid, entry in now.items() if (pid, entry) in self.survivors} | set(self.others)
         spared.discard(self.pid)
@@ -237,13 +220,13 @@ class Shell:
             line = []
             while pid in now and pid not in known:
                 line.append(pid)
-                known[pid] = True  # until more is known; ids that were used again could make it a circle
+                known[pid] = True  # for now; reused ids could make it a circle
                 pid = now[pid][0]
             known.update(dict.fromkeys(line, known.get(pid, True)))
         return [pid for pid in now if known[pid] and pid != self.pid]
 
     def end_victims(self) -> None:
-        """Kill what is left of the command, and see it die: 50 ms at most, as only the kernel is waited for."""
+        """Kill what is left of the command and wait until it is dead: 50 ms at most, as only the kernel must act."""
         for _ in range(10):
             victims = self.victims()
             if not victims:
@@ -252,7 +235,7 @@ class Shell:
             time.sleep(0.005)
 
     def next_time(self) -> float | None:
-        """When `check_time` wants to be called next, on the monotonic clock."""
+        """When `check_time` must be called next, on the monotonic clock."""
         if self.job is None:
             return None
         step, deadline = self.job.step, self.job.deadline
@@ -262,7 +245,7 @@ class Shell:
         return deadline + (PURGE * purges or GIVE_UP)
 
     def check_time(self, now: float) -> None:
-        """Interrupt a command whose time is over."""
+        """Interrupt a command after its time-out."""
         job, due = self.job, self.next_time()
         if job is None or due is None or now < due:
             return
@@ -274,29 +257,29 @@ class Shell:
         if len(victims) > MANY:
             self.reason = "the command had more processes than can be ended one by one"
             signal_all([-1], signal.SIGKILL)
-        if job.step:  # they did not mind SIGINT; but bash goes on with its loop when a child dies of anything else
+        if job.step:  # they ignored SIGINT; but if a child dies of anything else, bash continues its loop
             signal_all(victims, signal.SIGKILL)
             time.sleep(0.005)
             self.on_status()
             if self.job is not job:
                 return
             ended, victims = victims, self.victims()
-            if ended and not victims:  # bash is on its way back: a SIGINT now would only meet its answer
+            if ended and not victims:  # bash is returning: a SIGINT now would only interrupt its report
                 job.step += 1
                 return
         signal_all([self.pid, *victims], signal.SIGINT)
         job.step += 1
 
     def replace(self, job: Job) -> None:
-        """Kill bash, which does not come back or never came up; its end, reaped in a moment, ends the job."""
+        """Kill bash, which does not return or never started; its end, reaped in a moment, ends the job."""
         first = job.step <= len(INTERRUPT_STEPS) and self.waiting is None
         self.reason = "it did not come back from the interrupted command"
-        # Whoever traces a process has its end reported first, and could keep it from us: so nobody is spared then.
+        # A tracer learns of a process's end first and could hide it from the warden: so the second time all are killed.
         signal_all([*self.victims(), self.pid] if first else [-1], signal.SIGKILL)
         job.step = max(job.step, len(INTERRUPT_STEPS)) + 1
 
     def on_death(self, code: int) -> None:
-        """bash has ended, by the command's own doing or killed. A new one takes its place."""
+        """bash has ended, by the command or killed. A new one replaces it."""
         job = self.job
         over = job is not None and (self.waiting is None or job.timed_out)
         if job is not None:
@@ -318,14 +301,14 @@ class Shell:
             self.finish(job, code)
 
     def restart(self) -> None:
-        """Start another bash, or say that none can be had."""
+        """Start another bash, or report that none can be started."""
         try:
             self.start()
         except OSError as error:
             self.fail(f"no new one can be started: {error.strerror}")
 
     def fail(self, reason: str) -> None:
-        """There is no bash. The next command tries again; a sandbox that never had one is of no use."""
+        """There is no bash. The next command tries again; without a first one, the sandbox ends."""
         if not self.proven:
             os.write(2, f"bash does not start: {self.reason}; {reason}\n".encode())
             os._exit(3)

@@ -1,20 +1,22 @@
-"""Calls back when descriptors are ready. Runs inside a sandbox; standard library only."""
+"""Calls back when descriptors are ready, and writes without waiting. Runs inside a sandbox; standard library only."""
 
 from __future__ import annotations
 
+import os
 import selectors
+from collections import deque
 from collections.abc import Callable
 
 
 class Watcher:
-    """Descriptors, and who wants to know when they are ready."""
+    """Descriptors, and what to call when they are ready."""
 
     def __init__(self) -> None:
-        # Not epoll, of which the kernel grants each user so much and no more: the commands could use it all up.
+        # Not epoll: the kernel grants each user a limited number of watches, and the commands could use them up.
         self._selector = selectors.PollSelector()
 
     def watch(self, fd: int, callback: Callable[[], None], *, write: bool = False) -> None:
-        """Call back whenever `fd` can be read (or written). Watching twice is watching once."""
+        """Call back whenever `fd` can be read (or written). Nothing changes if it is watched already."""
         if fd not in self._selector.get_map():
             self._selector.register(fd, selectors.EVENT_WRITE if write else selectors.EVENT_READ, callback)
 
@@ -26,5 +28,52 @@ class Watcher:
     def turn(self, timeout: float | None) -> None:
         """Wait until something is ready, `timeout` seconds at most, and call back."""
         for key, _ in self._selector.select(timeout):
-            if self._selector.get_map().get(key.fd) is key:  # no earlier callback has given it up
+            if self._selector.get_map().get(key.fd) is key:  # no earlier callback has unwatched it
                 key.data()
+
+
+class Outbox:
+    """Writes to a descriptor without waiting for its reader. Owns the descriptor.
+
+    Args:
+        fd: A pipe or socket.
+        watcher: Calls back when it can be written.
+    """
+
+    def __init__(self, fd: int, watcher: Watcher) -> None:
+        self.fd, self.watcher = fd, watcher
+        self.unsent: deque[tuple[memoryview, Callable[[bool], None]]] = deque()
+        os.set_blocking(fd, False)
+
+    def send(self, data: bytes, then: Callable[[bool], None] = lambda written: None) -> None:
+        """Write behind everything that was sent before; `then` is called with whether the reader took all of it."""
+        self.unsent.append((memoryview(data), then))
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what can be written now."""
+        while self.unsent:
+            data, then = self.unsent[0]
+            try:
+                while data:
+                    data = data[os.write(self.fd, data) :]
+            except BlockingIOError:
+                self.unsent[0] = (data, then)
+                self.watcher.watch(self.fd, self.flush, write=True)
+                return
+            except OSError:  # the reader is gone, or this is closed
+                self.close()
+                return
+            self.unsent.popleft()
+            then(True)
+        if self.fd >= 0:
+            self.watcher.unwatch(self.fd)
+
+    def close(self) -> None:
+        """Close the descriptor and drop what is unsent. Idempotent."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            self.watcher.unwatch(fd)
+            os.close(fd)
+        while self.unsent:
+            self.unsent.popleft()[1](False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import sys
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,35 @@ LOGS = 1_000_000
 """Encoded bytes of printed text that are kept, for all services together."""
 PLAIN = 1_000_000
 """Bytes above which a report is sent compressed."""
+HEAD, TAIL = 16_000, 48_000
+"""Bytes kept of a service's output."""
 MORE = "?: and more complaints than a report holds"
+
+
+def lift() -> None:
+    """Keep everything, for tests of these limits."""
+    global HEAD, LOGS, PLAIN
+    HEAD = LOGS = PLAIN = sys.maxsize
+
+
+class Log:
+    """The head and the tail of an output."""
+
+    def __init__(self) -> None:
+        self.head, self.tail, self.size = b"", b"", 0
+
+    def feed(self, data: bytes) -> None:
+        """Add output."""
+        self.size += len(data)
+        free = HEAD - len(self.head)
+        self.head += data[:free]
+        self.tail = (self.tail + data[free:])[-TAIL:]
+
+    def text(self) -> str:
+        """What was kept, with a line in place of what was dropped."""
+        cut = self.size - len(self.head) - len(self.tail)
+        gap = f"\n… {cut} bytes left out …\n".encode() if cut else b""
+        return (self.head + gap + self.tail).decode("utf-8", errors="replace")
 
 
 class Complaints:
@@ -45,17 +74,16 @@ class Complaints:
 
     def _new(self, found: list[str]) -> list[str]:
         new = [text for text in dict.fromkeys(map(in_characters, found)) if text not in self.known]
-        kept = [text for text in new if self._take(encoded_size(text))]
+        kept = []
+        for text in new:
+            if (size := encoded_size(text)) <= self.left:
+                self.left -= size
+                kept.append(text)
         self.known.update(kept)
         if len(kept) < len(new) and MORE not in self.known:
             self.known.add(MORE)
             kept.append(MORE)
         return kept
-
-    def _take(self, size: int) -> bool:
-        fits = size <= self.left
-        self.left -= size if fits else 0
-        return fits
 
 
 def in_characters(text: str) -> str:
@@ -88,17 +116,10 @@ def fit_logs(parts: Sequence[ProcessReport]) -> None:
             part["log"] = shorten(part["log"], LOGS // len(parts))
 
 
-def encode_report(report: Report, limited: bool = True) -> str:
-    """A report as text.
-
-    Args:
-        report: What was found.
-        limited: Whether a long report is compressed; False for tests of this limit.
-    """
+def encode_report(report: Report) -> str:
+    """A report as text, compressed if it is long."""
     text = json.dumps(report)
-    if limited and len(text) > PLAIN:
-        return base64.b64encode(zlib.compress(text.encode())).decode()
-    return text
+    return base64.b64encode(zlib.compress(text.encode())).decode() if len(text) > PLAIN else text
 
 
 def decode_report(text: str) -> Report:

@@ -15,6 +15,12 @@ import sys
 from .compiled import TOOLS, WALL, check_vvp
 from .line import Line
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from .messages import Compiled, Simulated
+
 WALL_LIBRARY = "/opt/rtl-agent-gym/wall.so"
 """The library that decides which files a design may open; built from `wall.c` with the image."""
 REFUSED = 125
@@ -22,105 +28,98 @@ MOST, LONGEST = 20, 400
 """Complaints that are reported for one simulation, and characters of one complaint."""
 
 
-class Guard:
-    """Checks one call of a tool.
+def run_vvp(line: Line, arguments: list[str]) -> None:
+    """Check the compiled design that `vvp` is to run, then become `vvp`."""
+    env = dict(os.environ)
+    violations: list[str] = []
+    refusals: list[str] = []
+    design = compiled_design(arguments)
+    if design is not None and line.settings["simulation"]:
+        violations, refusals, silent = check_vvp(design)
+        arguments = [*arguments, "-none"] if silent else arguments
+        env["LD_PRELOAD"] = " ".join([WALL_LIBRARY, *os.environ.get("LD_PRELOAD", "").split()])
+        # The compiled file may contain a hidden testbench, which a design must not read.
+        env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), WALL])
+    report(line, {"kind": "simulator", "violations": violations, "refusals": refusals})
+    os.execve(f"{TOOLS}/vvp", ["vvp", *arguments], env)
 
-    Args:
-        line: To the supervisor.
-        arguments: The tool's arguments.
-    """
 
-    def __init__(self, line: Line, arguments: list[str]) -> None:
-        self.line, self.arguments, self.settings = line, arguments, line.settings
+def run_iverilog(line: Line, arguments: list[str]) -> None:
+    """Compile, and check which files the compiler read."""
+    from itertools import pairwise
 
-    def report_compiled(self, code: int | None, text: bytes, violations: list[str], refusals: list[str]) -> None:
-        """Report how a compiler ended, or that it is not started. Ends this process if there are complaints."""
-        start = text[:4096].decode("utf-8", errors="replace")
-        violations, refusals = self._cut(violations), self._cut(refusals)
-        self.line.send(
-            {"kind": "compiler", "code": code, "text": start, "violations": violations, "refusals": refusals}
-        )
-        refuse_if(violations + refusals)
+    from . import sources
+    from .sources import OwnFolder, run, without_output
 
-    def run_vvp(self) -> None:
-        """Check the compiled design that `vvp` is to run, then become `vvp`."""
-        arguments, env = self.arguments, dict(os.environ)
-        violations: list[str] = []
-        refusals: list[str] = []
-        design = compiled_design(arguments)
-        if design is not None and self.settings["simulation"]:
-            violations, refusals, silent = check_vvp(design)
-            arguments = [*arguments, "-none"] if silent else arguments
-            env["LD_PRELOAD"] = " ".join([WALL_LIBRARY, *os.environ.get("LD_PRELOAD", "").split()])
-            # The compiled file may contain a hidden testbench, which a design must not read.
-            env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), WALL])
-        violations, refusals = self._cut(violations), self._cut(refusals)
-        self.line.send({"kind": "simulator", "violations": violations, "refusals": refusals})
-        refuse_if(violations + refusals)
-        os.execve(f"{TOOLS}/vvp", ["vvp", *arguments], env)
+    checked = line.settings["includes"] and not any(word.startswith("-M") for word in arguments)
+    with OwnFolder() as folder:
+        listing, errors = f"{folder}/files", f"{folder}/stderr"
+        options = [f"-Mprefix={listing}"] if checked else []
+        code = run([f"{TOOLS}/iverilog", *options, *arguments], {2: errors})
+        if code and checked:  # the preprocessor may not have written its list
+            again = [f"{TOOLS}/iverilog", *options, *without_output(arguments), "-E", "-o", "/dev/null"]
+            run(again, {1: "/dev/null", 2: "/dev/null"})
+        with open(errors, "rb") as stream:
+            text = b""
+            while piece := stream.read(1 << 16):
+                text = text or piece
+                os.write(2, piece)
+            stream.seek(0)
+            driven = sources.driven_inputs(stream)
+        lines = sources.read_lines(listing)
+    violations = sources.include_faults(lines) if checked else []
+    refusals: list[str] = []
+    if checked and not code and line.settings["testbench"]:
+        reached, refusals = sources.icarus_beyond_ports(lines, arguments)
+        violations += reached
+        refusals += driven if sources.mixed(lines) else []
+    if violations or refusals:
+        for option, value in pairwise(arguments):
+            if option == "-o" and os.path.isfile(value):
+                os.unlink(value)
+    end_compiler(line, code, text, violations, refusals)
 
-    def run_iverilog(self) -> None:
-        """Compile, and check which files the compiler read."""
-        from .sources import driven_inputs, icarus_beyond_ports, include_faults, mixed, without_output
-        from .tools import OwnFolder, read_lines, run
 
-        checked = self.settings["includes"] and not any(word.startswith("-M") for word in self.arguments)
-        with OwnFolder() as folder:
-            listing, errors = f"{folder}/files", f"{folder}/stderr"
-            options = [f"-Mprefix={listing}"] if checked else []
-            code = run([f"{TOOLS}/iverilog", *options, *self.arguments], {2: errors})
-            if code and checked:  # the preprocessor may not have written its list
-                again = [f"{TOOLS}/iverilog", *options, *without_output(self.arguments), "-E", "-o", "/dev/null"]
-                run(again, {1: "/dev/null", 2: "/dev/null"})
-            with open(errors, "rb") as stream:
-                text = b""
-                while piece := stream.read(1 << 16):
-                    text = text or piece
-                    os.write(2, piece)
-                stream.seek(0)
-                driven = driven_inputs(stream)
-            lines = read_lines(listing)
-        violations = include_faults(lines) if checked else []
-        refusals: list[str] = []
-        if checked and not code and self.settings["testbench"]:
-            reached, refusals = icarus_beyond_ports(lines, self.arguments)
-            violations += reached
-            refusals += driven if mixed(lines) else []
-        if violations or refusals:
-            for option, value in zip(self.arguments, self.arguments[1:], strict=False):
-                if option == "-o" and os.path.isfile(value):
-                    os.unlink(value)
-        self.report_compiled(code, text, violations, refusals)
-        sys.exit(code if code >= 0 else 128 - code)
+def run_verilator(line: Line, arguments: list[str]) -> None:
+    """Check the text that Verilator would turn into a program, then let it."""
+    from .sources import OwnFolder, run
+    from .verilated import HARMLESS, judge
 
-    def run_verilator(self) -> None:
-        """Check the text that Verilator would turn into a program, then let it."""
-        from .tools import OwnFolder, run
-        from .verilated import HARMLESS, judge
+    if not HARMLESS.isdisjoint(arguments):
+        os.execv(f"{TOOLS}/verilator", ["verilator", *arguments])
+    with OwnFolder() as folder:
+        if line.settings["simulation"]:
+            failed, text, violations, refusals = judge(arguments, folder, line.settings["testbench"])
+            if failed or violations or refusals:
+                os.write(2, text)
+                end_compiler(line, failed, text, violations, refusals)
+        code = run([f"{TOOLS}/verilator", *arguments], {2: f"{folder}/stderr"})
+        with open(f"{folder}/stderr", "rb") as stream:
+            text = stream.read()
+    os.write(2, text)
+    end_compiler(line, code, text, [], [])
 
-        if not HARMLESS.isdisjoint(self.arguments):
-            os.execv(f"{TOOLS}/verilator", ["verilator", *self.arguments])
-        if self.settings["simulation"]:
-            with OwnFolder() as folder:
-                code, text, violations, refusals = judge(self.arguments, folder, self.settings["testbench"])
-            os.write(2, text)
-            if code or violations or refusals:
-                self.report_compiled(code, text, violations, refusals)
-        with OwnFolder() as folder:
-            code = run([f"{TOOLS}/verilator", *self.arguments], {2: f"{folder}/stderr"})
-            with open(f"{folder}/stderr", "rb") as stream:
-                text = stream.read()
-        os.write(2, text)
-        self.report_compiled(code, text, [], [])
-        sys.exit(code if code >= 0 else 128 - code)
 
-    def _cut(self, complaints: list[str]) -> list[str]:
-        """The first complaints, shortened, and the number of the rest: a design determines how many there are."""
-        if not self.settings["limits"]:
-            return complaints
-        distinct = list(dict.fromkeys(text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in complaints))
-        more = [f"?: and {len(distinct) - MOST} more"] if len(distinct) > MOST else []
-        return distinct[:MOST] + more
+def end_compiler(line: Line, code: int | None, text: bytes, violations: list[str], refusals: list[str]) -> NoReturn:
+    """Report how a compiler ended, or with None that it is not started, and end this process in the same way."""
+    start = text[:4096].decode("utf-8", errors="replace")
+    report(line, {"kind": "compiler", "code": code, "text": start, "violations": violations, "refusals": refusals})
+    sys.exit(code if code is None or code >= 0 else 128 - code)
+
+
+def report(line: Line, message: Compiled | Simulated) -> None:
+    """Report what was found. If there are complaints, print them on stderr and end without running anything."""
+    if line.settings["limits"]:
+        message["violations"], message["refusals"] = cut(message["violations"]), cut(message["refusals"])
+    line.send(message)
+    refuse_if(message["violations"] + message["refusals"])
+
+
+def cut(complaints: list[str]) -> list[str]:
+    """The first complaints, shortened, and the number of the rest: a design determines how many there are."""
+    distinct = list(dict.fromkeys(text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in complaints))
+    more = [f"?: and {len(distinct) - MOST} more"] if len(distinct) > MOST else []
+    return distinct[:MOST] + more
 
 
 def compiled_design(arguments: list[str]) -> str | None:
@@ -148,8 +147,8 @@ def main() -> None:
     """Run in place of the simulator's program whose name is the first argument."""
     name, arguments = sys.argv[1], sys.argv[2:]
     try:
-        guard = Guard(Line(), arguments)
+        line = Line()
     except OSError as error:
         print(f"rtl-agent-gym: {name} is not run, as nobody supervises it ({error})", file=sys.stderr)
         sys.exit(REFUSED)
-    {"vvp": guard.run_vvp, "iverilog": guard.run_iverilog, "verilator": guard.run_verilator}[name]()
+    {"vvp": run_vvp, "iverilog": run_iverilog, "verilator": run_verilator}[name](line, arguments)

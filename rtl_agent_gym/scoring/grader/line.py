@@ -7,8 +7,6 @@ from _socket import AF_UNIX, SOCK_STREAM, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not needed before every simulation
-    from typing import Any
-
     from .messages import Message, Request, Settings
 
 SOCKET = "\0rtl-agent-gym"
@@ -19,11 +17,6 @@ OK = b"ok\n"
 def encode(message: Message | Settings | Request) -> bytes:
     """A message as one line."""
     return json.dumps(message).encode() + b"\n"
-
-
-def decode(line: bytes) -> Any:
-    """The message of one line."""
-    return json.loads(line)
 
 
 class Line:
@@ -37,7 +30,7 @@ class Line:
         self._socket = socket(AF_UNIX, SOCK_STREAM)
         try:
             self._socket.connect(address)
-            self.settings: Settings = decode(self._read())
+            self.settings: Settings = json.loads(self._read())
         except BaseException:
             self.close()
             raise

@@ -24,11 +24,8 @@ NOTABLE = 1.0
 def memory(root: str = CGROUPS) -> Memory:
     """The kernel's counters of this container's memory; zeros where they cannot be read.
 
-    The highest use of a cgroup 1 cannot be reset, so there ``own`` and ``pressed`` count from the container's start.
-
-    Args:
-        root: The mount point of the control groups. In a container, the files of its own group are directly in it
-            (cgroup 2) or in the folder of each controller (cgroup 1).
+    In a container, the files of its own group are directly in `root` (cgroup 2) or in the folder of each controller
+    (cgroup 1), whose highest use cannot be reset: there ``own`` and ``pressed`` count from the container's start.
     """
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     for name in ("memory.events.local", "memory.events"):

@@ -13,25 +13,28 @@ Settings = dict[str, bool]
 """Which defences are active, by the names of `Defences` in ``scoring/harness.py``."""
 
 
-class Compiled(TypedDict):
-    """From a guard: a compiler has ended, or was not started."""
+class Checked(TypedDict):
+    """From a guard."""
+
+    violations: list[str]
+    refusals: list[str]
+    """Why nothing is built or simulated although nobody cheated."""
+
+
+class Compiled(Checked):
+    """A compiler has ended, or was not started."""
 
     kind: Literal["compiler"]
     code: int | None
     """Its exit status; None where it was not started."""
     text: str
     """The beginning of what it printed to stderr."""
-    violations: list[str]
-    refusals: list[str]
-    """Why nothing is built or simulated although nobody cheated."""
 
 
-class Simulated(TypedDict):
-    """From a guard: a simulation is about to begin, or is refused."""
+class Simulated(Checked):
+    """A simulation is about to begin, or is refused."""
 
     kind: Literal["simulator"]
-    violations: list[str]
-    refusals: list[str]
 
 
 class Opened(TypedDict):

@@ -18,10 +18,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from . import warm
-from .bounds import Complaints, encode_report, fit_logs
+from . import bounds, warm
 from .children import Process
-from .line import OK, SOCKET, decode, encode
+from .line import OK, SOCKET, encode
 from .measures import Waits, memory
 from .messages import Message, Report, Request, ServiceReport, ServiceRequest
 
@@ -57,7 +56,7 @@ class Caller:
             return
         *lines, self.received = (self.received + data).split(b"\n")
         for line in lines:
-            self.supervisor.record(decode(line))
+            self.supervisor.record(json.loads(line))
             self._send(OK)
 
 
@@ -68,11 +67,13 @@ class Supervisor:
         self.request = request
         self.limited = request["settings"]["limits"]
         self.deadline = time.monotonic() + (request["seconds"] if self.limited else 1e9)
+        if not self.limited:
+            bounds.lift()
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.messages: list[Message] = []
         """Messages of the running service."""
         self.message_count = 0
-        self.complaints = Complaints()
+        self.complaints = bounds.Complaints()
         self.faults: list[str] = []
         """Why messages may be missing."""
         self.waits = Waits()
@@ -106,21 +107,20 @@ class Supervisor:
 
     def start(self, argv: list[str], env: dict[str, str], cwd: str) -> Process:
         """Start a process."""
-        return Process(self.selector, argv, env, cwd, release=self.release, limited=self.limited)
+        return Process(self.selector, argv, env, cwd, self.release)
 
     def run(self) -> Report:
         """Run everything and report what happened."""
         before = memory()
         lint = self.start(self.request["lint"], {}, "/code/rundir") if self.request["lint"] else None
-        if lint is not None:
-            self.spared.add(lint.pid)
+        if lint is not None and lint.child is not None:
+            self.spared.add(lint.child.pid)
         services = [self.run_service(service) for service in self.request["services"]]
         if lint is not None:
             self.spared.clear()
             self.wait(lint)
         linted = lint.report() if lint is not None else None
-        if self.limited:
-            fit_logs([*services, *([linted] if linted else [])])
+        bounds.fit_logs([*services, *([linted] if linted else [])])
         now = memory()
         now["kills"] -= before["kills"]
         faults = self.faults[:5]
@@ -138,11 +138,7 @@ class Supervisor:
 
     def wait(self, process: Process) -> None:
         """Serve until a process has ended or its time is over. Time in which the sandbox did not run does not count."""
-        while process.code is None:
-            left = self.deadline - time.monotonic()
-            if left <= 0:
-                process.timed_out = True
-                break
+        while process.code is None and (left := self.deadline - time.monotonic()) > 0:
             self.turn(min(left, 0.5))
             process.poll()
         process.end(self.spared)
@@ -182,4 +178,4 @@ def main() -> None:
     for folder in FOLDERS:
         os.makedirs(folder, exist_ok=True)
     supervisor = Supervisor(request)
-    sys.stdout.write(encode_report(supervisor.run(), supervisor.limited))
+    sys.stdout.write(bounds.encode_report(supervisor.run()))

@@ -13,17 +13,24 @@ from collections.abc import Callable, Sequence
 
 TOKEN = re.compile(
     r'(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<escaped>\\[^ \t\b\f\r\n]+)'
-    r"|(?P<line>^[ \t]*`line\b[^\n]*)"
-    r"|(?P<name>[A-Za-z_$][\w$]*)|(?P<mark>::|[.\[\]])|(?P<end>\n)|(?P<other>[^\s])",
+    r"|(?P<line>^[ \t]*`line\b[^\n]*)|(?P<directive>`\w+)"
+    r"|(?P<number>'[sS]?(?:[bB][ \t]*[01xXzZ?_]+|[oO][ \t]*[0-7xXzZ?_]+"
+    r"|[dD][ \t]*[0-9xXzZ?_]+|[hH][ \t]*[\dA-Fa-fxXzZ?_]+))"
+    r"|(?P<name>[A-Za-z_$][\w$]*)|(?P<mark>::|[.\[\]])|(?P<end>\n)|(?P<other>[^\s\b])",
     re.DOTALL | re.MULTILINE | re.ASCII,
 )
+UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
+"""What may follow the digits of a number."""
 LINE = re.compile(r'[ \t]*`line[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"')
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
 ROOTS = {"$root", "$unit"}
-BORDERS = {"module", "macromodule", "endmodule", "interface", "endinterface", "program", "endprogram"}
+UNNAMED = re.compile(r"genblk\d+")
+"""The compilers' names of generate blocks that have none."""
+BORDERS = {"module", "macromodule", "endmodule"}
 """Words that begin or end a module: after an odd number of them, the text is inside one."""
-DEPTHS = {"begin": 1, "fork": 1, "class": 1, "end": -1, "join": -1, "join_any": -1, "join_none": -1, "endclass": -1}
-"""Words that open or close inner scopes; a declaration there is local to that scope."""
+DEPTHS = {"begin": 1, "fork": 1, "class": 1, "interface": 1, "program": 1, "end": -1, "join": -1}
+"""Words that open or close inner scopes; a declaration there is local to that scope. Those that close one are keywords
+in every version of the language: a design can use others, such as ``endclass``, as names."""
 OVERRIDES = {"force", "release", "$deposit"}
 SWITCHES = {"tran", "tranif0", "tranif1", "rtran", "rtranif0", "rtranif1"}
 """Primitives that act on both of their sides, and so on the testbench's signal behind a port."""
@@ -62,8 +69,9 @@ class Names:
         self.scopes -= _WORDS
 
 
-Token = namedtuple("Token", "kind word place module")
-"""A word of the design's text: ``name`` or the mark itself, the word, ``file:line``, and the number of its module."""
+Token = namedtuple("Token", "kind word key place module")
+"""A word of the design's text: ``name`` or the mark itself, the word, the same if it may be a keyword or a mark (else
+empty, since it is escaped), ``file:line``, and the number of its module."""
 
 
 def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[str]:
@@ -75,7 +83,12 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
         names: The testbench's.
         show: Shortens a file's name for messages.
     """
-    tokens = _tokens(text, file, show)
+    # A directive may stand between any two words. Some end with the line, and which depends on the compiler.
+    readings = [_tokens(text, file, names, show, to_the_end) for to_the_end in (False, True)]
+    return list(dict.fromkeys(fault for tokens in readings for fault in _faults(tokens, names)))
+
+
+def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
     own = _own_routines(tokens)
     blocks = _blocks_around(tokens)
     found = []
@@ -86,33 +99,44 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
         before = tokens[at - 1].word if at else ""
         if word in ENDS:
             found.append(f"{token.place}: {word} ends the simulation, which is for the hidden testbench to do")
-        elif word in ROOTS or (word in names.scopes and _has_member(tokens, at + 1)):
+        elif word in ROOTS or ((word in names.scopes or UNNAMED.fullmatch(word)) and _has_member(tokens, at + 1)):
             found.append(f"{token.place}: {word!r} leads into the hidden testbench")
         elif word in names.used and (before in ("extends", "bind") or (after and (after.kind in ("name", "#")))):
             found.append(f"{token.place}: {word!r} is a part of the hidden testbench")
         elif word in OVERRIDES | SWITCHES:
             found.append(f"{token.place}: {word!r} reaches through ports into the hidden testbench")
-        elif word == "disable" and after and after.word in names.scopes and after.word not in blocks[at]:
+        elif token.key == "disable" and after and after.word in names.scopes and after.word not in blocks[at]:
             if (after.word, token.module) not in own:
                 found.append(f"{token.place}: 'disable' ends {after.word!r}, which is the hidden testbench's")
         elif word in names.routines and after and after.word in "(;" and (word, token.module) not in own:
             found.append(f"{token.place}: {word!r} is a routine of the hidden testbench")
-    return list(dict.fromkeys(found))
+    return found
 
 
-def _tokens(text: str, file: str, show: Callable[[str], str]) -> list[Token]:
+def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_the_end: bool) -> list[Token]:
+    """The words of a text without its directives; if `to_the_end`, without what follows them in their lines, too."""
+    known = ENDS | ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | names.scopes | names.routines | names.used
     tokens: list[Token] = []
-    number, module = 1, 0
+    number, module, skipped = 1, 0, 0
     for match in TOKEN.finditer(text):
         kind, word = match.lastgroup or "", match.group()
-        if kind == "line":
+        if kind == "directive" and to_the_end:
+            skipped = text.find("\n", match.end())
+        if kind == "directive" or match.start() < skipped:
+            pass
+        elif kind == "line":
             where = LINE.match(word)
             file, number = (where[2], int(where[1]) - 1) if where else (file, number)
         elif kind not in ("string", "comment", "end"):
             name = kind in ("name", "escaped")
-            module += word in BORDERS
             plain = word[1:] if kind == "escaped" else word
-            tokens.append(Token("name" if name else word, plain, f"{show(file)}:{number}", module))
+            if kind == "name" and text[match.start() - 1 : match.start()].isalnum() and not UNIT.fullmatch(word):
+                # "1stb" is the time 1s and the name tb, or the number 1 and the name stb.
+                ends = [word[at:] for at in range(len(word))]
+                plain = next((end for end in ends if end in known or UNNAMED.fullmatch(end)), word)
+            key = "" if kind == "escaped" else plain
+            module += key in BORDERS
+            tokens.append(Token("name" if name else word, plain, key, f"{show(file)}:{number}", module))
         number += word.count("\n")
     return tokens
 
@@ -122,11 +146,12 @@ def _own_routines(tokens: Sequence[Token]) -> set[tuple[str, int]]:
     found: set[tuple[str, int]] = set()
     depth = 0
     for at, token in enumerate(tokens):
-        depth = 0 if token.word in BORDERS else depth + DEPTHS.get(token.word, 0)
-        behind = tokens[at - 1].word if at else ""
-        if token.word in ("function", "task") and depth == 0 and token.module % 2 and behind in COMPLETE:
-            head = at + 1
-            while head < len(tokens) and tokens[head].word not in ("(", ";"):
+        depth = 0 if token.key in BORDERS else depth + DEPTHS.get(token.key, 0)
+        complete = at > 0 and tokens[at - 1].key in COMPLETE
+        if token.key in ("function", "task") and depth == 0 and token.module % 2 and complete:
+            head, brackets = at + 1, 0
+            while head < len(tokens) and (brackets or tokens[head].key not in ("(", ";")):
+                brackets += {"[": 1, "]": -1}.get(tokens[head].key, 0)
                 head += 1
             found.add((tokens[head - 1].word, token.module))
     return found
@@ -137,19 +162,19 @@ def _blocks_around(tokens: Sequence[Token]) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     open_: list[tuple[str, str]] = []
     for at, token in enumerate(tokens):
-        before = tokens[at - 1].word if at else ""
-        if token.kind != "name" or before == ".":
+        before = tokens[at - 1].key if at else ""
+        if before == ".":
             continue
-        if token.word in BORDERS:
+        if token.key in BORDERS:
             open_ = []
-        elif token.word == "begin" or (token.word == "fork" and before not in ("disable", "wait")):
-            named = at + 2 < len(tokens) and tokens[at + 1].word == ":"
-            open_.append((token.word, tokens[at + 2].word if named else ""))
-        elif token.word == "end" or token.word in ("join", "join_any", "join_none"):
-            kind = "begin" if token.word == "end" else "fork"
+        elif token.key == "begin" or (token.key == "fork" and before not in ("disable", "wait")):
+            named = at + 2 < len(tokens) and tokens[at + 1].key == ":"
+            open_.append((token.key, tokens[at + 2].word if named else ""))
+        elif token.key == "end" or token.key in ("join", "join_any", "join_none"):
+            kind = "begin" if token.key == "end" else "fork"
             while open_ and open_.pop()[0] != kind:
                 pass
-        elif token.word == "disable":
+        elif token.key == "disable":
             found[at] = {name for _, name in open_}
     return found
 

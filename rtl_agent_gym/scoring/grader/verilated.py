@@ -42,15 +42,13 @@ DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
 
 
 def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | None, bytes, list[str], list[str]]:
-    """What a build would do.
+    """What a build would do: its exit status if it fails on these sources, else None; what it printed then;
+    violations; refusals.
 
     Args:
         arguments: Verilator's.
         folder: An empty folder for its output.
         testbench: Whether a design may be connected to a hidden testbench by ports only.
-
-    Returns:
-        Its exit status if it fails on these sources, else None; what it printed then; violations; refusals.
     """
     # Without the text nothing can be checked, so nothing is built.
     kept = [word for word in arguments if word.lstrip("-") not in MODES]
@@ -87,12 +85,7 @@ def _read_files(kept: list[str], folder: str) -> tuple[list[str], bytes]:
 
 
 def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What a design would do, from the output of Verilator's preprocessor: (violations, why it is not built).
-
-    Args:
-        text: That output.
-        arguments: Verilator's, which name the sources.
-    """
+    """What a design would do, from the output of Verilator's preprocessor: (violations, why it is not built)."""
     allowed = READABLE + tuple(os.path.realpath(word) for word in arguments if os.path.isfile(word))
     violations: list[str] = []
     refused: list[str] = []

@@ -4,6 +4,6 @@ A teacher reads the student's exact tokens (`base`), or the same turns in a dial
 a run's teachers.
 """
 
-from .base import ByProblem, Judgement, SameTokens, Sampled, Teacher, WeightedKinds
+from .base import Judgement, SameTokens, Sampled, Teacher
 
-__all__ = ["ByProblem", "Judgement", "SameTokens", "Sampled", "Teacher", "WeightedKinds"]
+__all__ = ["Judgement", "SameTokens", "Sampled", "Teacher"]

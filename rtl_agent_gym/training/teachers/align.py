@@ -78,16 +78,10 @@ def align_passage(student: Tokens, teacher: Tokens, passage: Passage) -> list[Gr
 
 
 def common_passages(student: bytes, teacher: bytes, student_place: int, teacher_place: int) -> list[Passage]:
-    """The identical bytes of a content on both sides.
+    """The identical bytes of a content on both sides, which begins at the given places of their sequences.
 
     They are all identical, unless the teacher's tokenizer normalises: one that composes characters (NFC) turns an ``e``
     with a combining accent into one letter, and U+2126 into U+03A9. Such characters are left out.
-
-    Args:
-        student: The content's bytes in the student's tokens.
-        teacher: Its bytes in the teacher's tokens.
-        student_place: Where it begins in the student's sequence.
-        teacher_place: Where it begins in the teacher's.
     """
     if student == teacher:
         return [Passage(student_place, teacher_place, len(student))]
@@ -130,13 +124,7 @@ def _combines(char: str) -> bool:
 def spread_kl(
     groups: Sequence[Group], student_logprobs: Sequence[float], teacher_logprobs: Sequence[float], size: int
 ) -> tuple[list[float], list[float]]:
-    """Spread each group's KL evenly over the student's tokens in it.
-
-    Args:
-        groups: The aligned groups.
-        student_logprobs: Log-probabilities of the student's tokens, in nats.
-        teacher_logprobs: Log-probabilities of the teacher's tokens.
-        size: Number of the student's tokens.
+    """Spread each group's KL evenly over the student's tokens in it, of which there are `size`.
 
     Returns:
         ``log p_student − log p_teacher`` of each of the student's tokens, 0 outside the groups; and for each token 1 if

@@ -6,7 +6,7 @@ A teacher scores a complete episode in one call, which returns the log-probabili
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
@@ -14,8 +14,6 @@ import tinker
 
 from ...engines.protocol import Sampler
 from ...errors import UsageError
-from ...renderers import Renderer
-from ...renderers.turns import Kind
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,6 @@ class Judgement:
     """``log p_student − log p_teacher``; 0 where it is unknown or the token was not sampled."""
     covered: list[float]
     """1 where the KL is known, else 0."""
-    weights: list[float] | None = None
-    """Factor for each token's KL; None for 1."""
 
 
 class Teacher(Protocol):
@@ -56,29 +52,26 @@ class Teacher(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class SameTokens:
-    """A teacher with the student's vocabulary and dialect: it reads the student's exact ids.
+    """A teacher with the student's vocabulary and dialect: it reads the student's exact ids."""
 
-    Args:
-        sampler: The teacher's weights.
-        prompts: If the teacher reads another prompt: for each problem, the ids of the student's prompt, and the ids of
-            the teacher's prompt that replaces it.
-    """
-
-    def __init__(self, sampler: Sampler, prompts: Mapping[str, tuple[list[int], list[int]]] | None = None) -> None:
-        self._sampler, self._prompts = sampler, prompts or {}
+    sampler: Sampler
+    """The teacher's weights."""
+    prompts: Mapping[str, tuple[list[int], list[int]]] = field(default_factory=dict)
+    """For each problem with another prompt: the ids of the student's prompt, and those that replace them."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`."""
         tokens = list(sampled.tokens)
         cut = 0
-        if sampled.problem in self._prompts:
-            own, read = self._prompts[sampled.problem]
+        if sampled.problem in self.prompts:
+            own, read = self.prompts[sampled.problem]
             if tokens[: len(own)] != own:
                 raise UsageError(f"teacher_system_prompt: unexpected prompt of {sampled.problem}")
             cut = len(own) - len(read)
             tokens = [*read, *tokens[len(own) :]]
-        logprobs = await self._sampler.compute_logprobs(tinker.ModelInput.from_ints(tokens))
+        logprobs = await self.sampler.compute_logprobs(tinker.ModelInput.from_ints(tokens))
         kl, covered = [0.0] * len(sampled.tokens), [0.0] * len(sampled.tokens)
         for place, (sampled_here, own_logprob) in enumerate(zip(sampled.mask, sampled.logprobs, strict=True)):
             if not sampled_here:
@@ -88,44 +81,3 @@ class SameTokens:
                 kl[place] = own_logprob - found
                 covered[place] = 1.0
         return Judgement(kl, covered)
-
-
-class ByProblem:
-    """Different teachers for different problems.
-
-    Args:
-        chosen: Teachers by problem.
-        default: The teacher of all other problems; None for none.
-    """
-
-    def __init__(self, chosen: Mapping[str, Teacher], default: Teacher | None) -> None:
-        self._chosen, self._default = chosen, default
-
-    async def judge(self, sampled: Sampled) -> Judgement:
-        """See `Teacher.judge`."""
-        teacher = self._chosen.get(sampled.problem, self._default)
-        if teacher is None:
-            return Judgement([0.0] * len(sampled.tokens), [0.0] * len(sampled.tokens))
-        return await teacher.judge(sampled)
-
-
-class WeightedKinds:
-    """Adds weights to a teacher's judgement.
-
-    Args:
-        teacher: The teacher.
-        student: The student's renderer, which knows the kind of each token.
-        weights: Weights by kind; a token without a kind, such as a control token, has weight 1.
-    """
-
-    def __init__(self, teacher: Teacher, student: Renderer, weights: Mapping[Kind, float]) -> None:
-        self._teacher, self._student, self._weights = teacher, student, weights
-
-    async def judge(self, sampled: Sampled) -> Judgement:
-        """See `Teacher.judge`."""
-        judgement = await self._teacher.judge(sampled)
-        weights: list[float] = []
-        for ids, by_student in sampled.runs():
-            kinds = self._student.kinds(ids) if by_student else [None] * len(ids)
-            weights += [1.0 if kind is None else self._weights[kind] for kind in kinds]
-        return replace(judgement, weights=weights)

@@ -1,9 +1,8 @@
 """A teacher with another tokenizer and another dialect.
 
-The conversation is translated to the teacher's dialect and scored in one call. The log-probabilities are then mapped to
-the student's tokens: tokens with the same bytes on both sides are aligned in groups (`align`); a group's KL is the
-difference of its sums of log-probabilities, and is spread evenly over its tokens. Tokens of the format are compared
-where they express a decision that both dialects have (`structure`); the others are left out.
+The conversation is translated to the teacher's dialect and scored in one call. Tokens with the same bytes on both sides
+are aligned in groups (`align`), and so are tokens of the format that express the same decision (`structure`). A group's
+KL is the difference of its sums of log-probabilities, spread evenly over its tokens. Other tokens are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ...renderers import Renderer
 from ...renderers.turns import Part
 from .align import Group, Tokens, spread_kl
 from .base import Judgement, Sampled
-from .structure import ImplicitAnswer, Pair, match_turn
+from .structure import ImplicitAnswer, Pair, match_turns
 
 SURE = math.log(0.5)
 """If an answer's first token has at least this log-probability, the teacher would answer; no more calls are made."""
@@ -36,20 +35,16 @@ class Translated:
     implicit: list[ImplicitAnswer] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
 class CrossTokens:
-    """Judges episodes of a student with another vocabulary.
+    """Judges episodes of a student with another vocabulary."""
 
-    Args:
-        sampler: The teacher's weights.
-        student: The student's renderer.
-        teacher: The teacher's renderer.
-        prompts: For each problem the ids of the teacher's prompt.
-    """
-
-    def __init__(
-        self, sampler: Sampler, student: Renderer, teacher: Renderer, prompts: Mapping[str, Sequence[int]]
-    ) -> None:
-        self._sampler, self._student, self._teacher, self._prompts = sampler, student, teacher, prompts
+    sampler: Sampler
+    """The teacher's weights."""
+    student: Renderer
+    teacher: Renderer
+    prompts: Mapping[str, Sequence[int]]
+    """For each problem the ids of the teacher's prompt."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`. An `ImplicitAnswer` may need one or two more calls."""
@@ -85,14 +80,14 @@ class CrossTokens:
         return answer.logprob(first, [value for value in last if value is not None])
 
     async def _score(self, tokens: Sequence[int]) -> list[float | None]:
-        return list(await self._sampler.compute_logprobs(tinker.ModelInput.from_ints(list(tokens))))
+        return list(await self.sampler.compute_logprobs(tinker.ModelInput.from_ints(list(tokens))))
 
     def translate(self, sampled: Sampled) -> Translated:
         """Translate an episode to the teacher's dialect. Raises `UsageError` for a problem without a prompt."""
-        if sampled.problem not in self._prompts:
+        if sampled.problem not in self.prompts:
             raise UsageError(f"the teacher has no prompt for {sampled.problem}")
-        student, teacher = self._student, self._teacher
-        tokens = list(self._prompts[sampled.problem])
+        student, teacher = self.student, self.teacher
+        tokens = list(self.prompts[sampled.problem])
         size = _size(teacher, tokens)
         place = 0
         turns: list[list[Pair | None]] = []
@@ -113,15 +108,13 @@ class CrossTokens:
             place += _size(student, ids)
         own = Tokens([len(student.codec.token_bytes(id_)) for id_ in sampled.tokens])
         other = Tokens([len(teacher.codec.token_bytes(id_)) for id_ in tokens])
-        matched = [match_turn(own, other, pairs) for pairs in turns]
-        groups = [group for turn in matched for group in turn.groups]
-        return Translated(tokens, groups, [answer for turn in matched for answer in turn.implicit])
+        return Translated(tokens, *match_turns(own, other, turns))
 
     def _pairs(
         self, contents: Sequence[Part], ids: Sequence[int], framed: Sequence[Part | None], place: int, size: int
     ) -> list[Pair | None]:
         """The contents of a turn on both sides, with offsets in the complete sequences."""
-        student, teacher = self._student, self._teacher
+        student, teacher = self.student, self.teacher
         data = b"".join(map(teacher.codec.token_bytes, ids))
         found: list[Pair | None] = []
         for number, (own, other) in enumerate(zip(contents, framed, strict=True)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from ...engines.protocol import Sampler
 from ...envs.tinker_config import TinkerEnvConfig, load_renderer, load_tokenizer
 from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ...errors import UsageError
@@ -13,51 +14,39 @@ from ...renderers import Renderer
 from ..plan import Plan
 from ..published import renderer_for
 from ..services import Engine
-from .base import ByProblem, SameTokens, Teacher, WeightedKinds
+from .base import SameTokens, Teacher
 from .cross import CrossTokens
 
 
-async def make_teacher(plan: Plan, default: str | None, engine: Engine, config: TinkerEnvConfig) -> Teacher | None:
-    """Build a run's teacher; None if it has none.
+async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> dict[str, Teacher]:
+    """The teacher of each problem that has one.
 
     Args:
         plan: The run.
-        default: The model for problems without another one in `TrainOptions.teachers`.
-        engine: Where the teacher runs.
+        engine: Where the teachers run.
         config: The student's environments.
     """
-    o = plan.options
-    if not o.distils:
-        return None
-    made: dict[str, Teacher] = {}
-
-    async def get(option: str, model: str) -> Teacher:
+    o, made, teachers = plan.options, dict[str, Teacher](), dict[str, Teacher]()
+    for problem in plan.problems if o.distils else ():
+        option, model = "teachers", o.teachers.get(problem.id, o.teachers.get(category_name(problem.category)))
+        if model is None:
+            option, model = "teacher_model", plan.teacher
+        if model is None:
+            continue
         if model not in made:
-            made[model] = await _make_one(plan, option, model, engine, config)
-        return made[model]
-
-    chosen: dict[str, Teacher] = {}
-    for problem in plan.problems:
-        model = o.teachers.get(problem.id, o.teachers.get(category_name(problem.category)))
-        if model is not None:
-            chosen[problem.id] = await get("teachers", model)
-    other = await get("teacher_model", default) if default is not None else None
-    teacher = ByProblem(chosen, other) if chosen else other
-    if teacher is None or all(weight == 1 for weight in o.kl_weights().values()):
-        return teacher
-    student = await asyncio.to_thread(load_renderer, config)
-    return WeightedKinds(teacher, student, o.kl_weights())
+            sampler = await engine.published(option, model)
+            made[model] = await asyncio.to_thread(_make_one, plan, option, model, sampler, config)
+        teachers[problem.id] = made[model]
+    return teachers
 
 
-async def _make_one(plan: Plan, option: str, model: str, engine: Engine, config: TinkerEnvConfig) -> Teacher:
-    sampler = await engine.published(option, model)
-    student = await asyncio.to_thread(load_renderer, config)
-    own = await asyncio.to_thread(_teacher_config, plan, option, model, config)
-    teacher = await asyncio.to_thread(load_renderer, own)
+def _make_one(plan: Plan, option: str, model: str, sampler: Sampler, config: TinkerEnvConfig) -> Teacher:
+    own = _teacher_config(plan, option, model, config)
+    student, teacher = load_renderer(config), load_renderer(own)
     system_prompt = plan.options.text_of("teacher_system_prompt")
     if system_prompt is not None:
         own = replace(own, episode=replace(own.episode, system_prompt=system_prompt))
-    if await asyncio.to_thread(same_vocabulary, config, own):
+    if same_vocabulary(config, own):
         if system_prompt is None:
             return SameTokens(sampler)
         own = replace(own, renderer_name=config.renderer_name)
@@ -73,7 +62,7 @@ def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig
     """The student's environment with the teacher's model and dialect."""
     requested = plan.options.teacher_renderer_name
     unlimited = replace(config, episode=replace(config.episode, max_trajectory_tokens=None))
-    if option == "teacher_model" and plan.is_made(plan.options.teacher_model):
+    if option == "teacher_model" and model != plan.options.teacher_model:  # built by the recipe
         return replace(unlimited, model_name=model, renderer_name=requested or config.renderer_name)
     if model.startswith("tinker://"):
         return replace(config, renderer_name=requested or config.renderer_name)  # weights of the student's base model

@@ -78,34 +78,26 @@ class Pair:
     there and the student cannot: whatever the student does would look unlikely to the teacher."""
 
 
-@dataclass(frozen=True)
-class Matched:
-    """The aligned tokens of a turn."""
+def match_turns(
+    student: Tokens, teacher: Tokens, turns: Sequence[Sequence[Pair | None]]
+) -> tuple[list[Group], list[ImplicitAnswer]]:
+    """Align turns: contents where their bytes are equal, and the decisions around them.
 
-    groups: list[Group]
-    implicit: list[ImplicitAnswer]
-
-
-def match_turn(student: Tokens, teacher: Tokens, pairs: Sequence[Pair | None]) -> Matched:
-    """Align one turn: contents where their bytes are equal, and the decisions around them.
-
-    Args:
-        student: The student's complete sequence.
-        teacher: The teacher's complete sequence.
-        pairs: The turn's contents in order; None for one that the teacher's dialect cannot express.
+    `turns` has the contents of each turn in order; None for one that the teacher's dialect cannot express.
     """
     groups: list[Group] = []
     implicit: list[ImplicitAnswer] = []
-    same = True  # whether both are at the same point of the turn, which is uncertain after a call
-    for pair in pairs:
-        if pair is not None:
-            content = opened = _content(student, teacher, pair)
-            if pair.comparable and same:
-                opened, answers = _opened(student, teacher, pair, content)
-                implicit += answers
-            groups += opened + _closed(student, teacher, pair, content)
-        same = pair is not None and pair.student.kind != "call"
-    return Matched(groups, implicit)
+    for pairs in turns:
+        same = True  # whether both are at the same point of the turn, which is uncertain after a call
+        for pair in pairs:
+            if pair is not None:
+                content = opened = _content(student, teacher, pair)
+                if pair.comparable and same:
+                    opened, answers = _opened(student, teacher, pair, content)
+                    implicit += answers
+                groups += opened + _closed(student, teacher, pair, content)
+            same = pair is not None and pair.student.kind != "call"
+    return groups, implicit
 
 
 def _content(student: Tokens, teacher: Tokens, pair: Pair) -> list[Group]:

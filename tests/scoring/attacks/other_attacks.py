@@ -95,12 +95,12 @@ ESCAPES = [
 
 # Files by their path, and what is said of each. None is put anywhere.
 _BY_ITSELF, _HIDDEN, _BESIDE, _NOWHERE, _NO_PROGRAM, _ELSEWHERE = (
-    "would load a file of this name by itself",
+    "would load a file of this name automatically",
     "is a file of the hidden tests",
     "would be loaded beside the hidden tests",
-    "no such file is put anywhere",
-    "no program is put where the tests run",
-    "no file that may be changed",
+    "a file with such a name is not copied",
+    "Python files are not copied to where the tests run",
+    "not a file that may be changed",
 )
 LEFT_FILES = {
     "docker-compose.yml": _HIDDEN, "src/test_runner.py": _HIDDEN, "src/.env": _HIDDEN, "src/conftest.py": _BESIDE,

@@ -37,10 +37,10 @@ ATTACKS = [
 ]
 
 
-def _rows(attacks: list[Attack], *, quick: Callable[[int], bool] = lambda number: number % 4 == 0) -> list[object]:
+def _rows(attacks: list[Attack], *, quick: Callable[[int], bool] = lambda number: number % 6 == 0) -> list[object]:
     """Rows by class. Slow are those that take long by themselves, and all whose number in their class is not quick.
 
-    Rows of a class are spelled differently and meet the same wall, so by default every fourth is graded.
+    Rows of a class are spelled differently and meet the same wall, so by default every sixth is graded.
     """
     seen: Counter[int] = Counter()
     rows: list[object] = []

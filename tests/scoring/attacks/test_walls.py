@@ -46,7 +46,13 @@ async def test_without_limits_a_design_passes_for_a_fault_of_the_machine(
         assert (await scorer.score(arbiter(), {TARGET: GOLDEN})).passed
 
 
-@pytest.mark.parametrize("attack", TEXTS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize(
+    "attack",  # slow: all but one, as what a design prints depends on the design alone, which seldom changes
+    [
+        pytest.param(attack, id=attack.name, marks=[pytest.mark.slow] if place else [])
+        for place, attack in enumerate(TEXTS)
+    ],
+)
 async def test_a_reader_of_printed_text_would_be_fooled(attack: Attack, provider: DockerSandboxes) -> None:
     """The text is all there, for anybody who would judge by it; nothing here does."""
     submission = sift(attack.problem, attack.files)
@@ -206,7 +212,8 @@ extern "C" { void (*vlog_startup_routines[])(void) = {0}; }
 """
 
 
-BLANKS = [" ", "", "\t  \t", "\r", "\n"]
+SPELLINGS = [" ", *(pytest.param(blank, marks=pytest.mark.slow) for blank in ("", "\t  \t", "\r", "\n"))]
+"""The blank in the line. Slow: all but one, as tests/scoring/test_guard.py has others without a container."""
 
 
 @pytest.fixture(scope="module")
@@ -237,18 +244,15 @@ async def ready_made(
     return plain.model_copy(update={"harness": {**plain.harness, **shell(run)}}), files
 
 
-@pytest.mark.parametrize(
-    "blank", [BLANKS[0], *(pytest.param(blank, marks=pytest.mark.slow) for blank in BLANKS[1:])], ids=ascii
-)
+@pytest.mark.parametrize("blank", SPELLINGS, ids=ascii)
 async def test_without_the_wall_a_ready_made_simulation_loads_code(
     ready_made: tuple[Problem, Mapping[str, str | bytes]], provider: DockerSandboxes
 ) -> None:
-    """Quick: one spelling. That the others load code as well depends on the simulator alone, which seldom changes."""
     async with Scorer(provider, defences=Defences(simulation=False)) as scorer:
         assert (await scorer.score(*ready_made)).passed
 
 
-@pytest.mark.parametrize("blank", BLANKS, ids=ascii)
+@pytest.mark.parametrize("blank", SPELLINGS, ids=ascii)
 async def test_a_ready_made_simulation_cannot_load_code(
     ready_made: tuple[Problem, Mapping[str, str | bytes]], provider: DockerSandboxes
 ) -> None:

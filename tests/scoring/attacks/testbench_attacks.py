@@ -113,6 +113,39 @@ REACHES += [
            {"src/tb.sv": _TESTBENCH, **shell(f"iverilog -g2012 -s tb -o t.vvp /src/tb.sv /code/{TARGET}; vvp t.vvp > said || true; grep -q told said")}),
 ]  # fmt: skip
 
+REACHES += [
+    _reach("a wrong result taken back, by a name behind a time", f"always @(clk) #0stb.bad = -1; {THEFT}"),
+    _reach("a wrong result taken back, by a name behind a real number", f"always @(clk) #0e0tb.bad = -1; {THEFT}"),
+    _reach("$finish behind a real number", f"initial #0.0e0$finish; {THEFT}", r"\$finish ends the simulation"),
+    _reach("the testbench's answer, with a directive in its path", f"assign grant = tb `celldefine .expected; {THEFT}"),
+    _reach("the testbench's answer, with a backspace in its path", f"assign grant = tb\b.expected; {THEFT}"),
+    _reach("the testbench's block, ended behind a directive", f"always @(req) disable `protect judge; {THEFT}", _DISABLE),
+]  # fmt: skip
+"""A compiler ends a number where its text could be a name, and takes a directive for white space."""
+
+_UNNAMED = (
+    _TESTBENCH.replace(", expected = 0;", ";\n    generate if (1) begin reg [7:0] expected = 0; end endgenerate")
+    .replace("expected = answer", "genblk1.expected = answer")
+    .replace("grant !== expected", "grant !== genblk1.expected")
+)
+REACHES += [
+    Attack("the testbench's answer, from a block without a name", 3, {TARGET: module(f"assign grant = genblk1.expected; {THEFT}")},
+           "leads into the hidden testbench", ("testbench",), harness(_UNNAMED)),
+]  # fmt: skip
+
+_UPWARDS = f"always @* grant = answer(req); {THEFT}"
+_DECOY = "function [7:0] answer(input [7:0] r); answer = 0; endfunction"
+_ROUTINE = "'answer' is a routine of the hidden testbench"
+REACHES += [
+    _reach("a function of the testbench, with a decoy behind an escaped keyword", f"generate if (0) begin : g\nwire \\end ;\n{_DECOY}\nend endgenerate\n{_UPWARDS}", _ROUTINE),
+    _reach("a function of the testbench, with a decoy behind a keyword of later versions",
+           f'generate if (0) begin : g\n`begin_keywords "1364-2001"\nwire endclass;\n{_DECOY}\n`end_keywords\nend endgenerate\n{_UPWARDS}', _ROUTINE),
+    _reach("a function of the testbench, with a decoy between borders of later versions",
+           f'generate if (0) begin : g\n`begin_keywords "1364-2001"\nwire program, interface;\n{_DECOY}\n`end_keywords\nend endgenerate\n{_UPWARDS}', _ROUTINE),
+    _reach("the testbench's block, with a decoy in a case", f"reg \\begin , judge; always @(clk) case (clk) \\begin : judge = 1; endcase\nalways @(req) disable judge; {THEFT}", _DISABLE),
+]  # fmt: skip
+"""Words that are keywords only elsewhere."""
+
 _ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
 BESIDE = [

@@ -15,8 +15,8 @@ function diffLines(before, after) {
 }
 
 function middle(a, b) {
-  const whole = [...a.map((line) => ["-", line]), ...b.map((line) => ["+", line])];
-  if (!a.length || !b.length || a.length * b.length > MOST_CELLS) return whole;
+  const replaced = [...a.map((line) => ["-", line]), ...b.map((line) => ["+", line])];
+  if (!a.length || !b.length || a.length * b.length > MOST_CELLS) return replaced;
   const width = b.length + 1;
   const table = new Uint32Array((a.length + 1) * width); // length of the longest common suffix
   for (let i = a.length - 1; i >= 0; i--)

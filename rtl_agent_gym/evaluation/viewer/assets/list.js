@@ -91,9 +91,9 @@ class EpisodeList {
       el("span", "dot"),
       el("span", "name", text(short(row.problem))),
       el("span", "reward", row.reward === null || row.reward === undefined ? row.outcome : number(row.reward, 2)),
-      el("span", "sub", text([this.runs > 1 ? row.run : "", `${row.turns} turns`, row.tests ? `${row.tests[0]}/${row.tests[1]} tests` : "",
+      el("span", "sub", text([this.runs > 1 ? row.run : "", plural(row.turns, "turn"), row.tests ? `${row.tests[0]}/${row.tests[1]} tests` : "",
         row.tokens === null ? "" : `${thousands(row.tokens)} tokens`, row.kl === null ? "" : `KL ${number(row.kl, 2)}`,
-        row.violations ? `${row.violations} violations` : ""].filter(Boolean).join(" · "))));
+        row.violations ? plural(row.violations, "violation") : ""].filter(Boolean).join(" · "))));
     node.type = "button";
     node.title = plain(row.name);
     node.style.top = place * ROW + "px";
@@ -120,6 +120,9 @@ class EpisodeList {
     return row ? row.at : null;
   }
 }
+
+/** A count with its noun. */
+const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 /** A problem's id without the common prefix. */
 const short = (name) => name.replace(/^cvdp_agentic_(?:rtlgym_)?/, "");

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
@@ -18,10 +19,6 @@ class Bench:
 
     def port(self, role):
         return getattr(self.dut, NAMES[role])
-
-    def check_widths(self, **widths):
-        for role, width in {"clock": 1, "reset": 1, **widths}.items():
-            assert len(self.port(role)) == width, f"{NAMES[role]} has {len(self.port(role))} bits, expected {width}"
 
     def check(self, when):
         for role, expected in self.model.outputs().items():
@@ -50,16 +47,20 @@ class Bench:
             self.port(role).value = value
 
     async def cycle(self, reset=False, **inputs):
-        """One clock cycle, with a check after the rising edge and one before the next."""
+        """One clock cycle: the outputs change at the rising edge alone, or at once in an asynchronous reset."""
+        what = "in reset" if reset else "with " + ", ".join(f"{NAMES[role]}={value}" for role, value in inputs.items())
         self.set_reset(reset)
         self.drive(inputs)
+        if reset and VALUES["reset_kind"] == "async":
+            self.model.reset()
+        await Timer(1, unit="ns")
+        self.check(f"before the clock edge {what}")
         await RisingEdge(self.port("clock"))
         await Timer(1, unit="ns")
         self.model.reset() if reset else self.model.step(**inputs)
-        what = "in reset" if reset else "with " + ", ".join(f"{NAMES[role]}={value}" for role, value in inputs.items())
         self.check(f"after the clock edge {what}")
         await FallingEdge(self.port("clock"))
-        self.check(f"before the next clock edge {what}")
+        self.check(f"half a cycle after the clock edge {what}")
 
     async def check_reset_kind(self):
         """A pulse of the reset between two clock edges; the outputs must not show the reset values before."""
@@ -73,3 +74,17 @@ class Bench:
         self.set_reset(False)
         await Timer(1, unit="ns")
         self.check("after a reset between two clock edges")
+
+
+def port_tests(**widths):
+    """A test of each port's name and width, so that what fails says which port is wrong."""
+
+    def make(role, width):
+        async def test(dut):
+            port = getattr(dut, NAMES[role])
+            assert len(port) == width, f"{NAMES[role]} has {len(port)} bits, expected {width}"
+
+        test.__module__ = "test_design"
+        return cocotb.test(name=f"test_{role}_port")(test)
+
+    return {f"test_{role}_port": make(role, width) for role, width in {"clock": 1, "reset": 1, **widths}.items()}

@@ -1,7 +1,7 @@
 import random
 
 import cocotb
-from bench import VALUES, Bench
+from bench import VALUES, Bench, port_tests
 
 WIDTH, MODE, ACTIVE = VALUES["width"], VALUES["mode"], VALUES["valid_level"]
 ALL = 2**WIDTH - 1
@@ -41,15 +41,15 @@ async def started(dut):
     return bench
 
 
-@cocotb.test()
-async def test_widths(dut):
-    Bench(dut, Model()).check_widths(
+globals().update(
+    port_tests(
         request=WIDTH,
         override=(OVERRIDES - 1).bit_length(),
         grant=WIDTH,
         valid=1,
         index=(WIDTH - 1).bit_length(),
     )
+)
 
 
 @cocotb.test()

@@ -1,7 +1,7 @@
 import random
 
 import cocotb
-from bench import VALUES, Bench
+from bench import VALUES, Bench, port_tests
 
 PERIOD, UP = VALUES["period"], VALUES["direction"] == "up"
 FIRST, LAST = (1, PERIOD) if UP else (PERIOD, 1)
@@ -40,9 +40,7 @@ async def started(dut):
     return bench
 
 
-@cocotb.test()
-async def test_widths(dut):
-    Bench(dut, Model()).check_widths(start=1, pause=1, busy=1, count=VALUES["width"])
+globals().update(port_tests(start=1, pause=1, busy=1, count=VALUES["width"]))
 
 
 @cocotb.test()

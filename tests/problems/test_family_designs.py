@@ -1,0 +1,72 @@
+"""Generated problems under their hidden tests: every reference passes, every habitual or misread design fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.problems.families import FAMILIES, Parameters
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+
+from .family_designs import designs, members, misreadings
+
+pytestmark = pytest.mark.docker
+
+GRADE_MANY = (Path(__file__).parent / "grade_many.py").read_text(encoding="utf-8")
+
+
+async def grade_many(
+    provider: DockerSandboxes, chosen: list[Parameters], tried: Callable[[Parameters], dict[str, dict[str, str]]]
+) -> list[str]:
+    """What is wrong with the verdicts on the designs of these members."""
+    trees = {
+        (member.digest, name): {**FAMILIES[member.family].problem(member).harness, **files}
+        for member in chosen
+        for name, files in tried(member).items()
+    }
+    sandbox = await provider.create()
+    stdin = json.dumps(list(trees.values())).encode()
+    done = await sandbox.exec(["python3", "-c", GRADE_MANY], cwd="/tmp", stdin=stdin, timeout=3000.0)
+    assert done.exit_code == 0, done.output
+    verdicts = json.loads(done.output.splitlines()[-1])
+    return [
+        f"{digest}: {name} {'passes' if passed else 'fails'}"
+        for (digest, name), passed in zip(trees, verdicts, strict=True)
+        if passed != (name == "reference")
+    ]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_references_pass_and_habits_fail(family: str, provider: DockerSandboxes) -> None:
+    assert await grade_many(provider, members(family, 5), designs) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_references_pass_and_habits_fail_for_many(family: str, provider: DockerSandboxes) -> None:
+    assert await grade_many(provider, members(family, 200), designs) == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("count", [1, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+async def test_every_value_of_a_specification_counts(family: str, count: int, provider: DockerSandboxes) -> None:
+    assert await grade_many(provider, members(family, count), misreadings) == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_the_scorer_agrees(family: str, provider: DockerSandboxes) -> None:
+    (member,) = members(family, 1)
+    problem = FAMILIES[family].problem(member)
+    tried = designs(member)
+    async with Scorer(provider, cache=None) as scorer:
+        scores = await asyncio.gather(*(scorer.score(problem, {**problem.context, **tree}) for tree in tried.values()))
+    for name, score in zip(tried, scores, strict=True):
+        assert score.passed == (name == "reference"), (name, score.reason)
+        assert not score.violations, name
+    assert scores[0].reward == pytest.approx(1.4)
