@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError
-from ..training.options import TrainOptions
-from ..training.plan import ModelRecipe, Models
-from .family_episode import RENDERER, SYSTEM_PROMPT, USER_PROMPT
+from ..training.plan import ModelRecipe, Plan
+from .family_episode import RENDERER, SYSTEM_PROMPT, Start
+from .founding import PROBLEM_ID, START
 
 FOLDER = Path(__file__).parent / "weights"
 """The folder of the models, each in the format of transformers."""
@@ -25,19 +25,19 @@ def shipped(name: str) -> Path:
     return folder
 
 
-def find_models(o: TrainOptions, models: Models) -> Models:
-    """The models that are called ``small``, with their folders and prompts. See `ModelRecipe.make`."""
-    if o.teacher_model == SMALL.name:
-        models = replace(models, teacher=str(shipped("teacher")))
-    if o.student_model != SMALL.name:
-        return models
-    student = str(shipped("student"))
-    models = replace(models, student=student, tokenizer=student)
-    if o.env == "agentic" and models.system_prompt is None:
-        models = replace(models, system_prompt=SYSTEM_PROMPT)
-    if o.env == "agentic" and models.user_prompt is None:
-        models = replace(models, user_prompt=USER_PROMPT)
-    return models
+def find_models(plan: Plan) -> Plan:
+    """The plan with the folders and prompts of the models that are called ``small``. See `ModelRecipe.make`."""
+    if plan.teacher == SMALL.name:
+        plan = replace(plan, teacher=str(shipped("teacher")))
+    if plan.student != SMALL.name:
+        return plan
+    plan = replace(plan, student=str(shipped("student")))
+    start = START if {problem.id for problem in plan.problems} == {PROBLEM_ID} else Start()
+    if plan.options.env == "agentic" and plan.system_prompt is None:
+        plan = replace(plan, system_prompt=SYSTEM_PROMPT)
+    if plan.options.env == "agentic" and plan.user_prompt is None:
+        plan = replace(plan, user_prompt=start.user)
+    return plan
 
 
 SMALL = ModelRecipe(
