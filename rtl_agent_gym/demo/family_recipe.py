@@ -1,0 +1,110 @@
+"""The recipe of the shipped models; `family_making` follows it.
+
+::
+
+    base ──► teacher (follows every specification) ──► student (often writes textbook habits instead)
+
+Each model is trained in parts. A part continues the one before it, with its own mixture of episodes and its own rates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .family_mix import Mix
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The architecture, Qwen3's."""
+
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    inner: int = 384
+    context: int = 1024
+    sharpness: float = 1.0
+    """Initial weights of the norms of queries and keys. With 1, attention cannot be sharp until they have grown."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of training. The rates rise over `warmup` steps, then fall linearly from `rate` to `rate_end`."""
+
+    steps: int
+    """Steps of the schedule."""
+    rate: float
+    """Muon's learning rate."""
+    rate_end: float
+    adam: float = 0.2
+    """Adam's learning rate, in parts of Muon's."""
+    batch: int = 24
+    warmup: int = 5
+    stop: int | None = None
+    """Only this many steps are done; None for all."""
+    bfloat16: bool = True
+    """Whether matrices are multiplied in bfloat16, which takes a third less time."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a model's training."""
+
+    seed: int
+    mix: Mix
+    phase: Phase
+    families: tuple[str, ...] = ("registers",)
+    keep_optimizer: bool = True
+    """Whether Muon's and Adam's averages of the part before are kept."""
+
+
+@dataclass(frozen=True)
+class FamilyRecipe:
+    """Everything that the models depend on."""
+
+    teacher: tuple[Part, ...]
+    student: tuple[Part, ...]
+    """Parts after the teacher's."""
+    shape: Shape = field(default_factory=Shape)
+    seed: int = 0
+    """For the initial weights."""
+    tokenizer_families: tuple[str, ...] = ("registers", "arbiters", "timers", "founding")
+    tokenizer_episodes: int = 9000
+    merges: int = 600
+
+    @property
+    def trained_families(self) -> tuple[str, ...]:
+        """The families that the models know."""
+        return tuple(sorted({name for part in (*self.teacher, *self.student) for name in part.families}))
+
+
+_TABLES = Mix(reference=0, repair=0, layouts=("table",))
+_FIRST = (*["registers"] * 6, *["arbiters"] * 4, "founding")
+_LAST = (*["registers"] * 7, *["arbiters"] * 4, "founding")
+
+RECIPE = FamilyRecipe(
+    teacher=(
+        Part(0, _TABLES, Phase(150, 0.02, 0.02, batch=16)),
+        Part(10, _TABLES, Phase(100, 0.02, 0.02, batch=16)),
+        Part(1, Mix(reference=0.25, repair=0.08, renamed=0.05), Phase(250, 0.02, 0.01), _FIRST),
+        Part(2, Mix(reference=0.25, repair=0.1, renamed=0.08), Phase(400, 0.01, 0.0003, batch=32, stop=300), _FIRST),
+        Part(4, Mix(reference=0.2, repair=0.1), Phase(450, 0.01, 0.0002, batch=32), _LAST),
+    ),
+    student=(
+        Part(
+            3,
+            Mix(follow=0.6, reference=0.25, repair=0.15, mend=0.5),
+            Phase(250, 0.003, 0.0002),
+            _LAST,
+            keep_optimizer=False,
+        ),
+        Part(5, Mix(follow=0.6, reference=0.2, repair=0.1, mend=0.5), Phase(300, 0.003, 0.0001, batch=32), _LAST),
+        Part(6, Mix(follow=0.6, reference=0.2, repair=0.1, mend=0.5), Phase(220, 0.003, 0.00005, batch=32), _LAST),
+    ),
+)
+"""The recipe of the models in this package, about half an hour of one core.
+
+The first two parts make copying emerge, on tables of one family, in about a minute; with all layouts at once it takes
+many times as long. The others teach the rest at a falling rate. Muon must train the embeddings too: with Adam, a model
+copies what it has written before, but does not find names by their role in the specification.
+"""

@@ -1,0 +1,152 @@
+"""The tokenizer of the shipped models: byte-level BPE with Qwen3's control tokens, and whole tokens for frequent texts.
+
+The text of a design between its names and numbers is the same in many episodes, and each such phrase is one token, so
+that an episode is short. A specification is split into words, and a name into its pieces. Any other text is encoded
+too, with more tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..problems.families.family import Family
+from ..problems.families.names import STEMS, suffixes
+from ..renderers import get_renderer
+from ..renderers.codec import char_bytes
+from ..renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
+from .family_episode import RENDERER, SYSTEM_PROMPT, TextEpisode, invented
+from .founding import FOUNDING, START
+
+_CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
+_SENTENCE = re.compile(r"(?<=\n)|(?<=\. )")
+"""Where a specification is split; a phrase never extends over two sentences."""
+_REST = r"\d+|_?[A-Za-z]+|\n|."
+"""How text is split for which there is no token."""
+_AT_LEAST = 4
+"""How often a text must occur to have a token."""
+
+
+def pieces(families: Iterable[Family]) -> list[str]:
+    """The pieces of the training split's names; a suffix begins with ``_``."""
+    tails = {f"_{one}" for family in families for role in family.roles for one in _suffixes(family, role)}
+    return [*STEMS, *sorted(tails)]
+
+
+def _suffixes(family: Family, role: str) -> tuple[str, ...]:
+    return suffixes(role, held_out=False, is_output=role in family.outputs)
+
+
+def make_tokenizer(families: Sequence[Family], episodes: Sequence[TextEpisode], merges: int, seed: int) -> Any:
+    """The tokenizer in transformers' format.
+
+    Args:
+        families: The families of problems, for their names.
+        episodes: Representative episodes. The first output of each is a specification.
+        merges: Maximum number of merges of byte pairs, which encode unknown words.
+        seed: For the invented words that the merges are learned from.
+    """
+    known = pieces(families)
+    fixed = _frequent(families, episodes, known)
+    rng = random.Random(seed)
+    words = known * 20 + [invented(rng) for _ in range(4000)]
+    numbers = sorted(
+        {int(one) for episode in episodes for part in _texts(episode) for one in re.findall(r"\d{1,5}", part)}
+    )
+    return _build(fixed, known, words, numbers, merges)
+
+
+def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known: Sequence[str]) -> list[str]:
+    """The frequent texts, the longest first."""
+    count: Counter[str] = Counter(FOUNDING.words * _AT_LEAST if FOUNDING in families else ())
+    for family in families:
+        count[f"\n{family.heading}\n\n"] += _AT_LEAST
+    stems = [one for one in known if not one.startswith("_")]
+    tails = [one for one in known if one.startswith("_")]
+    generated = _variable(rf"(?:{'|'.join(stems)})(?:{'|'.join(tails)})?")
+    founding = _variable("|".join(FOUNDING.words))
+    for one in episodes:
+        variable = founding if one.user.startswith(START.user) else generated
+        for text in _texts(one):
+            parts = [part for part in variable.split(text) if part]
+            count.update(parts)
+            if not re.search(r"module|`", text):  # without names: a text that is the same in all episodes
+                count[text] += 1
+        for sentence in _SENTENCE.split(_specification(one)):
+            count.update(part for part in variable.split(sentence) if part)
+    return sorted((one for one, often in count.items() if often >= _AT_LEAST), key=lambda one: (-len(one), one))
+
+
+def _variable(names: str) -> re.Pattern[str]:
+    """A pattern for names and for numbers that differ between episodes."""
+    return re.compile(rf"(?<![A-Za-z_])(?:{names})(?![A-Za-z_])|(?<![\d'])\d+(?![\d\],])")
+
+
+def _specification(one: TextEpisode) -> str:
+    return (one.turns[0].output or "").split("\n\n", 2)[-1]
+
+
+def _texts(one: TextEpisode) -> Iterator[str]:
+    """The texts between control tokens, without the specification."""
+    renderer = get_renderer(RENDERER)
+    parts = [renderer.initial_text(SYSTEM_PROMPT, one.user), *renderer.turn_pieces(["|"])]
+    for number, turn in enumerate(one.turns):
+        parts.append(turn.text)
+        if number and turn.output is not None:
+            parts.append(f"\n{turn.output}\n")
+    return (text for part in parts for text in _CONTROLS.split(part) if text)
+
+
+def _build(fixed: Sequence[str], known: Sequence[str], words: list[str], numbers: Sequence[int], merges: int) -> Any:
+    import transformers
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    def split(pattern: str) -> Any:
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), to_bytes])
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    draft = Tokenizer(models.BPE())
+    draft.pre_tokenizer = split(_REST)
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(alphabet) + merges, min_frequency=2, initial_alphabet=alphabet, show_progress=False
+    )
+    draft.train_from_iterator(words, trainer)
+    model = json.loads(draft.to_str())["model"]
+    vocabulary: dict[str, int] = model["vocab"]
+    letters = {byte: char for char, byte in char_bytes().items()}
+    for text in (*known, *map(str, numbers), *fixed):
+        vocabulary.setdefault("".join(letters[byte] for byte in text.encode()), len(vocabulary))
+    merged = [tuple(one) for one in model["merges"]]
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merged, ignore_merges=True))
+    tokenizer.pre_tokenizer = split(f"{_any_of(fixed)}|{_REST}")
+    tokenizer.decoder = decoders.ByteLevel()
+    for names, special in ((QWEN3_SPECIAL, True), (QWEN3_ADDED, False)):
+        tokenizer.add_tokens([AddedToken(name, normalized=False, special=special) for name in names])
+    library: Any = transformers
+    return library.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _any_of(texts: Sequence[str]) -> str:
+    """A pattern that matches the first of these texts that fits, but not within a word."""
+    by_first: dict[str, list[str]] = {}
+    for text in texts:  # by their first letters: the pattern is tried at every place
+        after = "(?![A-Za-z0-9_])" if re.search(r"\w$", text) else ""
+        by_first.setdefault(text[0], []).append(_escaped(text[1:]) + after)
+    return "|".join(
+        ("(?<![A-Za-z0-9_])" if re.match(r"\w", first) else "") + f"{_escaped(first)}(?:{'|'.join(rest)})"
+        for first, rest in by_first.items()
+    )
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([^A-Za-z0-9_ \n])", r"\\\1", text)

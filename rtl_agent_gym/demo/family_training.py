@@ -1,0 +1,98 @@
+"""Training of the shipped models: Muon for the matrices, embeddings included, Adam for the norms.
+
+With Adam on the embeddings, copying from the specification takes many times as long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from .family_episode import TokenEpisode
+from .family_recipe import Phase, Shape
+
+
+def new_model(shape: Shape, tokenizer: Any, seed: int) -> Any:
+    """A Qwen3 model with random weights."""
+    import transformers
+
+    library: Any = transformers  # its models are untyped
+    config = library.Qwen3Config(
+        vocab_size=-(-len(tokenizer) // 8) * 8,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        head_dim=shape.hidden // shape.heads,
+        max_position_embeddings=shape.context,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        attn_implementation="sdpa",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = library.Qwen3ForCausalLM(config)
+    for layer in model.model.layers:
+        for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
+            torch.nn.init.constant_(norm.weight, shape.sharpness)
+    return model
+
+
+class Trainer:
+    """Trains one model, phase after phase."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        matrices = [one for name, one in model.named_parameters() if one.ndim == 2]
+        chosen = {id(one) for one in matrices}
+        rest = [one for one in model.parameters() if id(one) not in chosen]
+        self.muon = torch.optim.Muon(matrices, lr=1e-3, weight_decay=0.0, momentum=0.95)
+        self.adam = torch.optim.Adam(rest, lr=1e-3, betas=(0.9, 0.95))
+
+    def run(
+        self, phase: Phase, episodes: Iterator[TokenEpisode], log: Callable[[int, float, float], None] | None = None
+    ) -> None:
+        """Train for one phase; `log` gets the step, its mean loss in nats a token, and the CPU seconds so far."""
+        self.model.train()
+        begun = time.process_time()
+        for step in range(phase.steps if phase.stop is None else phase.stop):
+            part = step / max(phase.steps - 1, 1)
+            rate = (phase.rate + part * (phase.rate_end - phase.rate)) * min(1.0, (step + 1) / phase.warmup)
+            self.muon.param_groups[0]["lr"], self.adam.param_groups[0]["lr"] = rate, rate * phase.adam
+            with torch.autocast("cpu", torch.bfloat16, enabled=phase.bfloat16):
+                loss = self.step([next(episodes) for _ in range(phase.batch)])
+            if log is not None:
+                log(step, loss, time.process_time() - begun)
+        self.model.eval()
+
+    def step(self, episodes: Sequence[TokenEpisode]) -> float:
+        """One step; returns the mean loss of its tokens."""
+        rows = sorted(episodes, key=lambda one: len(one.ids))
+        count = sum(sum(one.learned) for one in rows)
+        self.model.zero_grad(set_to_none=True)
+        total = 0.0
+        for begin in range(0, len(rows), 8):
+            loss = summed_loss(self.model, rows[begin : begin + 8]) / count
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.muon.step()  # type: ignore[no-untyped-call]
+        self.adam.step()
+        return total
+
+
+def summed_loss(model: Any, rows: Sequence[TokenEpisode]) -> torch.Tensor:
+    """The sum of the losses of the learned tokens."""
+    width = max(len(row.ids) for row in rows)
+    ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows])
+    learned = torch.tensor([row.learned[1:] + [False] * (width - len(row.ids)) for row in rows])
+    hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+    logits = model.lm_head(hidden[learned])
+    return torch.nn.functional.cross_entropy(logits, ids[:, 1:][learned], reduction="sum")

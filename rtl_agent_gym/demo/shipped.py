@@ -1,0 +1,70 @@
+"""The models in this package: a student that often writes textbook habits, and a teacher that follows specifications.
+
+`family_recipe` says how they were made, and `recipe.json` in their folder holds the digests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import UsageError
+from ..training.plan import ModelRecipe, Plan
+from .family_episode import RENDERER, SYSTEM_PROMPT, Start
+from .founding import PROBLEM_ID, START
+
+FOLDER = Path(__file__).parent / "weights"
+"""The folder of the models, each in the format of transformers."""
+
+
+def shipped(name: str) -> Path:
+    """The folder of a shipped model, ``student`` or ``teacher``. Raises `UsageError` if it is not there."""
+    folder = FOLDER / name
+    if not folder.is_dir():
+        raise UsageError(f"this installation has no model {name!r}: {folder} is missing")
+    return folder
+
+
+def find_models(plan: Plan) -> Plan:
+    """The plan with the folders and prompts of the models that are called ``small``. See `ModelRecipe.make`."""
+    if plan.teacher == SMALL.name:
+        plan = replace(plan, teacher=str(shipped("teacher")))
+    if plan.student != SMALL.name:
+        return plan
+    plan = replace(plan, student=str(shipped("student")))
+    start = START if {problem.id for problem in plan.problems} == {PROBLEM_ID} else Start()
+    if plan.options.env == "agentic" and plan.system_prompt is None:
+        plan = replace(plan, system_prompt=SYSTEM_PROMPT)
+    if plan.options.env == "agentic" and plan.user_prompt is None:
+        plan = replace(plan, user_prompt=start.user)
+    return plan
+
+
+SMALL = ModelRecipe(
+    name="small",
+    renderer=RENDERER,
+    defaults={
+        "student_model": "small",
+        "teacher_model": "small",
+        "cvdp_jsonl_path": "family:registers?count=200&seed=1",
+        "held_out": "family:registers?count=128&seed=1&split=combinations",
+        "max_turns": 6,
+        "max_tokens": 220,
+        "max_trajectory_tokens": 900,
+        "batch_size": 32,
+        "num_steps": 40,
+        "learning_rate": 7e-4,
+        "warmup_steps": 6,
+        "lr_schedule": "linear",
+        "lora_rank": 0,
+        "kl_penalty_coef": 1.0,
+        "kl_clip": 3.0,
+        "loss_reduction": "mean",
+        "reward_coef": 0.0,
+        "grad_clip_norm": 1.0,
+        "timeout_seconds": 10.0,
+        "log_path": "runs/distillation_family",
+    },
+    make=find_models,
+)
+"""The shipped models, trained on 200 problems of a family and tested on 128 others."""

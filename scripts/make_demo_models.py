@@ -1,0 +1,36 @@
+#!/usr/bin/env python
+"""Make the models that the package ships, and that learn without an API key, by their recorded recipe.
+
+    .venv/bin/python scripts/make_demo_models.py --out models
+
+One core; the time is in `docs/training.md`. The same versions of torch, transformers and tokenizers on the same kind of
+processor give the same bytes; ``recipe.json`` has the digests of those that are shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from rtl_agent_gym.demo.family_making import make
+from rtl_agent_gym.demo.family_recipe import RECIPE
+
+
+def main() -> None:
+    """Make the models."""
+    parser = argparse.ArgumentParser(description="Make the models that the package ships.")
+    parser.add_argument("--out", type=Path, required=True, help="Folder for the models.")
+    parser.add_argument("--members", type=int, default=256, help="Held-out problems on which each model is measured.")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    make(
+        RECIPE,
+        options.out,
+        lambda line: print(f"{time.monotonic() - begun:7.0f} s  {line}", flush=True),
+        options.members,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The shipped models are those of their recipe, know the families' texts, and behave as described."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.demo.family_check import check
+from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT, USER_PROMPT
+from rtl_agent_gym.demo.family_making import digests, families_digest, make
+from rtl_agent_gym.demo.family_mix import Mix
+from rtl_agent_gym.demo.family_recipe import RECIPE, FamilyRecipe, Part, Phase, Shape
+from rtl_agent_gym.demo.shipped import FOLDER, shipped
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.problems.families import FAMILIES
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
+
+TINIEST = FamilyRecipe(
+    shape=Shape(hidden=32, layers=1, heads=2, inner=64),
+    tokenizer_episodes=200,
+    teacher=(
+        Part(0, Mix(layouts=("table",)), Phase(2, 0.02, 0.02, batch=2)),
+        Part(1, Mix(), Phase(2, 0.01, 0.01, batch=2)),
+    ),
+    student=(Part(2, Mix(follow=0.6, mend=0.5), Phase(2, 0.003, 0.001, batch=2), keep_optimizer=False),),
+)
+
+
+def test_the_files_are_those_of_the_recipe_and_small() -> None:
+    record = json.loads((FOLDER / "recipe.json").read_text())
+    assert record["files"] == digests(FOLDER)
+    assert record["families"] == families_digest(RECIPE.trained_families)
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*.safetensors")) <= 12_000_000
+
+
+@pytest.mark.parametrize("name", ["student", "teacher"])
+def test_the_tokenizer_has_the_dialects_control_tokens(name: str) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(shipped(name))
+    for control in (*QWEN3_SPECIAL, *QWEN3_ADDED):
+        assert len(tokenizer.encode(control, add_special_tokens=False)) == 1
+    assert get_renderer(RENDERER, tokenizer).initial_ids(SYSTEM_PROMPT, USER_PROMPT)
+
+
+def test_the_same_recipe_makes_the_same_models(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make(TINIEST, tmp_path / name, lambda line: None)
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+    assert {*digests(tmp_path / "a")} == {*digests(FOLDER)}
+
+
+@pytest.mark.slow
+def test_a_shorter_recipe_learns_to_copy_from_the_specification(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    mix = Mix(reference=0, repair=0, layouts=("table",))
+    part = Part(0, mix, Phase(400, 0.02, 0.0005, batch=16))
+    make(FamilyRecipe(teacher=(part,), student=()), tmp_path, lambda line: None)
+    model, tokenizer = (one.from_pretrained(tmp_path / "teacher") for one in (AutoModelForCausalLM, AutoTokenizer))
+    renderer = get_renderer(RENDERER, tokenizer)
+    tables = check(model.float(), tokenizer, renderer, FAMILIES["registers"], "train", 96, 0, layouts=("table",))
+    assert tables.right >= 24
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("name", "least", "most"), [("teacher", 0.95, 1.0), ("student", 0.0, 0.2)])
+async def test_the_teacher_passes_the_real_harness_and_the_student_seldom_does(
+    name: str, least: float, most: float
+) -> None:
+    config = EvaluationConfig(
+        problems="family:registers?count=96&seed=5&split=combinations",
+        policy=f"local:{shipped(name)}",
+        renderer=RENDERER,
+        keep=False,
+        concurrency=4,
+        model=ModelOptions(max_tokens=220, max_context=1000),
+        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, user_prompt=USER_PROMPT, max_turns=6),
+    )
+    results = (await asyncio.wait_for(evaluate(config), 1100)).results
+    assert len(results) == 96
+    assert least <= sum(bool(one.score and one.score.passed) for one in results) / 96 <= most
