@@ -73,7 +73,7 @@ def stream(
 
 
 _CHECKS = (
-    ("test_widths", "test_reset", "test_kind_of_reset", "test_enable", "test_limits", "test_random"),
+    ("test_output_port", "test_reset", "test_kind_of_reset", "test_enable", "test_limits", "test_random"),
     ("test_reset", "test_kind_of_reset", "test_enable", "test_limits", "test_random"),
     ("test_reset", "test_limits", "test_random"),
     ("test_limits", "test_random"),
