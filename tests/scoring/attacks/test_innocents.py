@@ -84,6 +84,7 @@ async def test_a_design_beside_a_hidden_testbench_is_left_alone(provider: Docker
 
 
 @pytest.mark.slow  # tests/problems/test_bundled_scores.py asks for the same of the same designs, and more
+@pytest.mark.timeout(900)  # 14 gradings one after another
 async def test_every_bundled_solution_is_left_alone(provider: DockerSandboxes) -> None:
     async with Scorer(provider) as scorer:
         for problem in load_problems("bundled"):
