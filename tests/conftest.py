@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,19 @@ def cvdp_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"NVIDIA's CVDP rows are not at {folder.parent.name}/{folder.name} beside the checkout")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Trainers of tinker-cookbook log to the screen. Without this, so would every later test of the same worker."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in list(root.handlers):
+        if not type(handler).__module__.startswith("_pytest"):
+            root.removeHandler(handler)
+            handler.close()
 
 
 @pytest.fixture
