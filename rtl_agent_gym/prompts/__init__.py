@@ -8,13 +8,15 @@ They are jinja2 templates in text files beside this module. For work in a shell:
 - ``dialect_<family>.md`` explains how one family of models calls the tool.
 
 For one answer: ``single_turn.md`` is the system message, and ``single_turn_user.md`` holds the task and the problem's
-files. None of them tells how the work is scored.
+files. None of them tells how the work is scored. ``reference.md`` adds a reference solution to a user message, for a
+teacher that may read one.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from importlib import resources
 
 from jinja2 import Environment, StrictUndefined
@@ -72,15 +74,20 @@ def build_prompt(
 def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
     """The system and the user message for one answer; the latter holds the problem's files, in `file_order`."""
     texts = [(path, problem.context[path].strip("\n")) for path in file_order(problem)]
-    longest = max((len(run) for _, text in texts for run in re.findall("`{3,}", text)), default=2)
     user = _fill(
         "single_turn_user",
         task=problem.prompt.strip(),
         files=[(path, text, _LANGUAGES.get(posixpath.splitext(path)[1], "")) for path, text in texts],
-        fence="`" * (longest + 1),
+        fence=_fence(*(text for _, text in texts)),
         targets=problem.targets,
     )
     return _fill("single_turn"), user
+
+
+def with_reference(user: str, files: Mapping[str, str]) -> str:
+    """A user message with a reference solution at its end, for a teacher that may read one."""
+    shown = [(path, text.rstrip("\n"), _fence(text)) for path, text in sorted(files.items())]
+    return _fill("reference", user=user.strip(), files=shown)
 
 
 def file_order(problem: Problem) -> list[str]:
@@ -94,6 +101,12 @@ def file_order(problem: Problem) -> list[str]:
         return 2 if path.startswith("rtl/") else 3
 
     return sorted(problem.context, key=lambda path: (rank(path), path))
+
+
+def _fence(*texts: str) -> str:
+    """A fence of backticks that occurs in none of the texts."""
+    longest = max((len(run) for text in texts for run in re.findall("`{3,}", text)), default=2)
+    return "`" * (longest + 1)
 
 
 def _fill(name: str, **values: object) -> str:
