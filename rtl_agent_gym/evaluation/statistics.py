@@ -86,8 +86,9 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
     """pass@k as a mean over problems, with its interval.
 
     For one problem: Wilson's interval of its pass rate, converted to pass@k. For several: a hierarchical bootstrap,
-    which draws problems, and for each drawn problem as many episodes as it has. If all episodes passed or all failed, a
-    bootstrap would see no variation, so the interval is Wilson's over the problems.
+    which draws problems, and for each drawn problem as many episodes as it has. Wilson's interval over the problems if
+    each has one episode, since the verdicts are then independent and it is the better one near 0 and 1; and if all
+    episodes passed or all failed, where a bootstrap would see no variation.
 
     Args:
         verdicts: For each problem: the number of episodes that passed, and of all its episodes (at least `k`).
@@ -101,7 +102,8 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
     if len(verdicts) == 1:
         low, high = (1.0 - (1.0 - end) ** k for end in wilson(*verdicts[0]))
         return Estimate(value, min(low, value), max(high, value), 1)
-    if all(passed == 0 for passed, _ in verdicts) or all(passed == total for passed, total in verdicts):
+    single = all(total == 1 for _, total in verdicts)
+    if single or all(passed == 0 for passed, _ in verdicts) or all(passed == total for passed, total in verdicts):
         low, high = wilson(value * len(verdicts), len(verdicts))
         return Estimate(value, low, high, len(verdicts))
     means = _resampled(verdicts, k, np.random.default_rng(seed))

@@ -43,6 +43,8 @@ class Checkpointer:
     """Creates the trainer, at the beginning and after a failure."""
     progress: Progress
     """Where to show repetitions."""
+    tested: bool = False
+    """Whether held-out problems are evaluated: then the weights with the best ``test/pass_rate`` are kept."""
     repeated: int = field(default=0, init=False)
     """How often work of the current step was repeated."""
 
@@ -55,6 +57,7 @@ class Checkpointer:
         self._saved, self._saved_path = self.steps, last.get("state_path")
         self._rolling: list[list[str]] = [list(paths) for paths in self.state.get("rolling", [])]
         self._unsaved: list[dict[str, Any]] = []
+        self._best = self.folder.best_checkpoint()
         self._trainer: Trainer | None = None
 
     async def open(self) -> None:
@@ -110,7 +113,7 @@ class Checkpointer:
     async def train(self, step: int, data: Sequence[tinker.Datum]) -> Stepped:
         """Train on a step's data, and save what is due after it. Raises like `apply`."""
         name = self._name(step)
-        state, weights = (name if due(step) else None for due in (self._is_saved, self._is_kept))
+        state, weights = (name if due(step) else None for due in (self._is_saved, self._may_be_kept))
         return await self.apply(step, lambda trainer: step_and_save(trainer, data, self.options, step, state, weights))
 
     async def commit(self, step: int, metrics: Mapping[str, Any], stepped: Stepped, state: Mapping[str, Any]) -> bool:
@@ -129,9 +132,13 @@ class Checkpointer:
         self._unsaved.append({"step": step, **metrics})
         if stepped.state_path is None:
             return False
-        kept = self._is_kept(step)
-        needed = {one["weights"] for one in state["pending"]}
-        self._rolling.append([*sorted(needed), *([] if kept else [stepped.state_path])])
+        rate = metrics.get("test/pass_rate") if self.tested else None
+        best = rate is not None and (self._best is None or rate >= self._best["test_pass_rate"])
+        kept = best or self._is_kept(step)
+        unneeded = [] if kept else [path for path in (stepped.state_path, stepped.sampler_path) if path]
+        if best and self._best is not None and not self._is_kept(int(self._best["batch"]) - 1):
+            unneeded += [self._best["state_path"], self._best["sampler_path"]]
+        self._rolling.append(sorted({one["weights"] for one in state["pending"]}) + unneeded)
         obsolete = [path for paths in self._rolling[:-2] for path in paths]
         self._rolling = self._rolling[-2:]
         record = {
@@ -141,9 +148,12 @@ class Checkpointer:
             "state_path": stepped.state_path,
             "sampler_path": stepped.sampler_path,
             "rolling": not kept,
+            "test_pass_rate": rate,
+            "best": best,
             "loop": {**state, "rolling": self._rolling},
         }
         self.folder.add_checkpoint(record, self._unsaved)
+        self._best = record if best else self._best
         self._saved, self._saved_path, self._unsaved = self.steps, stepped.state_path, []
         for path in obsolete:
             if not any(path in paths for paths in self._rolling):
@@ -157,8 +167,12 @@ class Checkpointer:
         o, done = self.options, step + 1
         return done == o.num_steps or (o.save_every > 0 and done % o.save_every == 0)
 
+    def _may_be_kept(self, step: int) -> bool:
+        """Whether it is kept, or could be as the best one: its evaluation comes after its weights are saved."""
+        return self._is_kept(step) or (self.tested and self.options.evaluates_after(step))
+
     def _is_saved(self, step: int) -> bool:
-        return self._is_kept(step) or (step + 1) % self.options.resume_every == 0
+        return self._may_be_kept(step) or (step + 1) % self.options.resume_every == 0
 
 
 def _upgrade_state(state: dict[str, Any], steps: int) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
 from ..envs.tinker_data import CVDPDataset, Schedule
 from ..episodes.episode import EpisodeConfig
@@ -50,7 +52,7 @@ def env_config(plan: Plan, folder: RunFolder) -> TinkerEnvConfig:
 def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
     """Raise `UsageError` if the prompt of a problem does not fit."""
     renderer = load_renderer(config)
-    for problem in (*plan.problems, *plan.held_out):
+    for problem in (*plan.problems, *plan.held_out, *chain(*plan.extra_held_out.values())):
         try:
             open_prompt(problem, config.episode, renderer)
         except PromptTooLong as error:

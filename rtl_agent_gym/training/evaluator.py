@@ -1,6 +1,6 @@
-"""Evaluates a run's weights on new episodes, never trained on, of the training and the held-out problems.
+"""Evaluates a run's weights on new episodes: of held-out problems (``test/…``) and of training problems (``train/…``).
 
-Each evaluation has its own folder in the run's folder, such as ``evaluations/000020-held_out`` after step 20. If it is
+Each evaluation has its own folder in the run's folder, such as ``evaluations/000020-test`` after step 20. If it is
 interrupted, a resumed run only plays the missing episodes.
 """
 
@@ -17,11 +17,13 @@ from ..engines.protocol import Sampler
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
 from ..evaluation.config import EvaluationConfig
 from ..evaluation.evaluate import evaluate
-from ..evaluation.outcome import EpisodeResult
+from ..evaluation.outcome import EpisodeResult, verdicts
 from ..evaluation.play import Observer
+from ..evaluation.statistics import estimate
 from ..policies.model_options import ModelOptions
 from ..policies.sampler import TokenSamplerPolicy
 from ..problems import Problem
+from ..visible import plural
 from .options import TrainOptions
 from .progress import Progress
 from .rollouts import mean, token_limit, with_retries
@@ -33,43 +35,60 @@ class Evaluator:
 
     options: TrainOptions
     problems: Mapping[str, Sequence[Problem]]
-    """The problems by the name of their metrics: ``test`` (training problems) and ``held_out``."""
+    """See `Plan.evaluated`."""
     config: TinkerEnvConfig
     """Configuration of the training environments."""
     folder: Path
     """Folder of the evaluations."""
     progress: Progress
 
-    def is_due(self, step: int) -> bool:
-        """Whether the weights after a step are evaluated."""
-        o, done = self.options, step + 1
-        return done == o.num_steps or (o.eval_every > 0 and done % o.eval_every == 0)
-
     async def __call__(self, sampler: Sampler, version: int, when: str = "") -> dict[str, float]:
         """Evaluate weights.
+
+        ``pass_rate`` is a mean over problems, and ``pass_rate_low`` and ``pass_rate_high`` are its 95 % interval. With
+        one episode a problem the verdicts are independent, and the interval is Wilson's, which holds near 0 and 1 and
+        never has width 0. With several it is a bootstrap over problems and episodes, because episodes of a problem are
+        alike; see `estimate`.
 
         Args:
             sampler: The weights.
             version: Number of steps they were trained for.
-            when: Appended to the name of the metrics, as in ``test_before/pass_rate``.
+            when: Appended to the first part of the metrics' names, as in ``test_before/pass_rate``.
         """
         metrics: dict[str, float] = {}
+        begun = time.monotonic()
         for kind, problems in self.problems.items():
-            if not problems:
+            first, _, extra = kind.partition("/")
+            if not problems or (extra and 0 < version < self.options.num_steps):
                 continue
-            name, begun = f"{kind}{when}", time.monotonic()
-            samples = max(1, round(self.options.eval_episodes / len(problems)))
+            samples = max(1, round(self.options.eval_episodes / len(problems))) if self._temperature else 1
             self.progress.begin(max(0, version - 1), "evaluating", samples * len(problems))
-            results = await self.play(problems, sampler, samples, self.folder / f"{version:06d}-{kind}")
-            scores = [result.score for result in results if result.score is not None]
-            metrics |= {f"{name}/episodes": float(len(scores)), f"time/{name}": time.monotonic() - begun}
-            if not scores:
-                continue  # all episodes were lost to machine faults, which say nothing about the model
-            passed, reward = mean([score.passed for score in scores]), mean([score.reward for score in scores])
-            metrics |= {f"{name}/pass_rate": passed, f"{name}/reward": reward}
-            what = f"{kind}: {len(scores)} new episodes after {version} steps"
-            self.progress.print(f"{what}: {passed:.0%} pass, reward {reward:.3f}")
-        return metrics
+            folder = f"{version:06d}-{kind.replace('/', '-')}"
+            results = await self.play(problems, sampler, samples, self.folder / folder)
+            metrics |= self._summarise(results, f"{first}{when}/{extra}".rstrip("/"), f"{kind}: ", version)
+        return metrics | {f"time/evaluate{when}": time.monotonic() - begun} if metrics else metrics
+
+    def _summarise(self, results: Sequence[EpisodeResult], name: str, label: str, version: int) -> dict[str, float]:
+        """The metrics of an evaluation; prints a line."""
+        scores = [result.score for result in results if result.score is not None]
+        metrics = {f"{name}/episodes": float(len(scores))}
+        if not scores:
+            return metrics  # all episodes were lost to machine faults, which say nothing about the model
+        rate = estimate([(sum(passed), len(passed)) for passed in verdicts(results).values()])
+        reward = mean([score.reward for score in scores])
+        count = f"{plural(len(scores), 'new episode')} after {plural(version, 'step')}"
+        self.progress.print(f"{label}{count}: {rate} pass, reward {reward:.3f}")
+        return metrics | {
+            f"{name}/pass_rate": rate.value,
+            f"{name}/pass_rate_low": rate.low,
+            f"{name}/pass_rate_high": rate.high,
+            f"{name}/reward": reward,
+        }
+
+    @property
+    def _temperature(self) -> float:
+        o = self.options
+        return o.temperature if o.eval_temperature is None else o.eval_temperature
 
     async def play(
         self, problems: Sequence[Problem], sampler: Sampler, samples: int, folder: Path
@@ -91,7 +110,7 @@ class Evaluator:
             sampler,
             name="student",
             options=ModelOptions(
-                temperature=o.temperature, max_tokens=o.max_tokens, max_context=token_limit(sampler, o)
+                temperature=self._temperature, max_tokens=o.max_tokens, max_context=token_limit(sampler, o)
             ),
         )
         observer = Observer(finished=lambda _: self.progress.episode_done())

@@ -171,20 +171,21 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
         state = checkpoint or o.load_checkpoint_path
         return await engine.trainer(plan.student, o.lora_rank, o.seed, state, optimizer=checkpoint is not None)
 
-    checkpointer = Checkpointer(o, folder, engine, make_trainer, progress)
+    checkpointer = Checkpointer(o, folder, engine, make_trainer, progress, tested=bool(plan.held_out))
     await checkpointer.open()
     if checkpointer.steps:
         progress.print(f"{folder.path}: resuming after step {checkpointer.steps}")
     teachers = await make_teachers(plan, engine, dataset.config)
     renderer = await asyncio.to_thread(load_renderer, dataset.config)
     engine.requests.run_begins(RUNNING_PATIENCE * o.service_wait_seconds)
-    evaluated = {"test": plan.problems if o.eval_episodes else [], "held_out": plan.held_out}
-    evaluator = Evaluator(o, evaluated, dataset.config, folder.path / "evaluations", progress)
+    evaluator = Evaluator(o, plan.evaluated(), dataset.config, folder.path / "evaluations", progress)
     with _weights_and_biases(plan, folder) as on_metrics:
         loop = TrainingLoop(
             o, dataset, checkpointer, teachers, evaluator, folder, progress, renderer=renderer, on_metrics=on_metrics
         )
         await loop.run()
+    if best := folder.best_checkpoint():
+        progress.print(f"best checkpoint by held-out problems: {best['name']}, {best['test_pass_rate']:.1%} pass")
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -103,7 +103,7 @@ class TrainingLoop:
             "time/train": trained - judged,
             "time/total": trained - begun,
         }
-        if self.evaluate.is_due(step):
+        if self.options.evaluates_after(step):
             metrics |= await self.evaluate(stepped.sampler, step + 1)
         state = {
             "running": self._running.state(),

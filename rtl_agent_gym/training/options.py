@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -82,7 +83,10 @@ class TrainOptions(BaseModel):
     """Only these of ``easy``, ``medium`` and ``hard``; empty for all."""
     held_out: OptionalText = None
     """Problems to test on and never train on: a fraction such as ``0.2``, ids separated by commas, or another source of
-    problems. They are evaluated before the first step, every ``eval_every`` steps and at the end."""
+    problems. They are evaluated before the first step, every ``eval_every`` steps and at the end: ``test/pass_rate``."""
+    extra_held_out: Table = Field(default_factory=dict)
+    """More sources to test on and never train on, by a name of yours, as JSON: ``{"other": "family:timers?count=32"}``.
+    They are evaluated before the first step and at the end: ``test/other/pass_rate``."""
     env: Literal["agentic", "single_turn"] = "agentic"
     """``agentic``: many turns in a shell. ``single_turn``: one completion that contains the files."""
     renderer_name: OptionalText = None
@@ -99,6 +103,8 @@ class TrainOptions(BaseModel):
     """Maximum number of tokens in an episode, including the prompt and the commands' output."""
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature of the student."""
+    eval_temperature: Annotated[float | None, BeforeValidator(_none), Field(ge=0)] = None
+    """Sampling temperature in evaluations; None for ``temperature``. 0: the most likely token, once a problem."""
     timeout_seconds: float = Field(30.0, gt=0, le=7 * 24 * 3600)
     """Time limit of a command in seconds."""
     reward: str = "default"
@@ -185,8 +191,8 @@ class TrainOptions(BaseModel):
     eval_every: int = Field(20, ge=0)
     """Steps between evaluations; 0 evaluates only before the first step and after the last."""
     eval_episodes: int = Field(0, ge=0)
-    """New episodes per evaluation, split over its problems, at least one for each held-out problem; 0 plays only
-    those."""
+    """New episodes per evaluation, split over its problems, at least one for each. If not 0, the training problems are
+    evaluated too (``train/pass_rate``)."""
     save_every: int = Field(20, ge=0)
     """Steps between checkpoints that are kept; 0 keeps only the last."""
     annotate_transcripts: bool = True
@@ -207,6 +213,9 @@ class TrainOptions(BaseModel):
                 raise ValueError(f"{name}: unknown renderer {value!r}; choose one of {', '.join(RENDERER_NAMES)}")
         if self.harness_feedback and self.env == "single_turn":
             raise ValueError("harness_feedback: env=single_turn has no turns to submit in; choose env=agentic")
+        for name in self.extra_held_out:
+            if not re.fullmatch(r"[A-Za-z][\w-]*", name):
+                raise ValueError(f"extra_held_out: {name!r} is no name; use letters, digits, _ and -")
         if self.min_survivors > self.group_size:
             raise ValueError(f"min_survivors: {self.min_survivors} is more than group_size={self.group_size}")
         return self
@@ -220,6 +229,11 @@ class TrainOptions(BaseModel):
     def distils(self) -> bool:
         """Whether there is a teacher."""
         return self.kl_penalty_coef > 0 and (self.teacher_model is not None or bool(self.teachers))
+
+    def evaluates_after(self, step: int) -> bool:
+        """Whether the weights after a step, counted from 0, are evaluated."""
+        done = step + 1
+        return done == self.num_steps or (self.eval_every > 0 and done % self.eval_every == 0)
 
     def kl_weights(self) -> dict[Kind, float]:
         """The weight of the KL by kind of token."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,6 +57,16 @@ class Plan:
     recipe: ModelRecipe | None = None
     warnings: tuple[str, ...] = ()
     """Where the run will not do what its options suggest."""
+    extra_held_out: Mapping[str, list[Problem]] = field(default_factory=dict)
+    """More problems that are only evaluated, by their name in the options."""
+
+    def evaluated(self) -> dict[str, list[Problem]]:
+        """The problems of the evaluations by the name of their metrics: ``test`` and ``test/…`` are held out."""
+        return {
+            "test": self.held_out,
+            **{f"test/{name}": problems for name, problems in self.extra_held_out.items()},
+            "train": self.problems if self.options.eval_episodes else [],
+        }
 
 
 def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe | None = None) -> Plan:
@@ -82,20 +93,22 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe 
         defaults.setdefault("group_size", 8)
     o = build_options(given, defaults)
     engine = _check_engine(o, recipe)
-    problems, held_out = _choose_problems(o)
+    problems, held_out, extra = _choose_problems(o)
     made = recipe.name if recipe is not None else None
     teachers = [("teacher_model", o.teacher_model), *(("teachers", model) for model in o.teachers.values())]
     published = [("student_model", o.student_model), *(teachers if o.distils else ())]
     published = [(option, model) for option, model in published if model not in (None, made)]
     renderer = _check_models(o, engine, recipe, published)
     prompts = o.text_of("system_prompt"), o.text_of("user_prompt")
-    _check_prompts(o, () if o.student_model == made else problems + held_out)
+    _check_prompts(o, () if o.student_model == made else [*problems, *held_out, *itertools.chain(*extra.values())])
     for option, model in published if engine == "local" else ():
         if not Path(model).is_dir():
             check_hub(model, option)
     warnings = _check_effects(o, engine, given)
     models = o.student_model, o.teacher_model, renderer
-    return Plan(o, engine, problems, held_out, *models, *prompts, recipe=recipe, warnings=warnings)
+    return Plan(
+        o, engine, problems, held_out, *models, *prompts, recipe=recipe, warnings=warnings, extra_held_out=extra
+    )
 
 
 def _is_local(engine: str, base_url: str | None) -> bool:
@@ -124,8 +137,8 @@ def _check_engine(o: TrainOptions, recipe: ModelRecipe | None) -> Literal["local
     return "tinker"
 
 
-def _choose_problems(o: TrainOptions) -> tuple[list[Problem], list[Problem]]:
-    """The problems to train on and those to test on."""
+def _choose_problems(o: TrainOptions) -> tuple[list[Problem], list[Problem], dict[str, list[Problem]]]:
+    """The problems to train on, those to test on, and those of ``extra_held_out`` by name."""
     found = _load(o, "cvdp_jsonl_path", o.cvdp_jsonl_path, ids=list(o.problem_ids) or None)
     if not found:
         raise UsageError(
@@ -133,8 +146,13 @@ def _choose_problems(o: TrainOptions) -> tuple[list[Problem], list[Problem]]:
             "categories and difficulties"
         )
     problems, held_out = _hold_out(o, found)
+    extra = {name: _load(o, "extra_held_out", source) for name, source in o.extra_held_out.items()}
+    tested = {problem.id for some in extra.values() for problem in some}
     if not problems:
         raise UsageError(f"held_out: {o.held_out} leaves no problem to train on")
+    problems = [problem for problem in problems if problem.id not in tested]
+    if not problems:
+        raise UsageError("extra_held_out: it leaves no problem to train on")
     if o.held_out is not None and not held_out:
         raise UsageError(
             f"held_out: {o.held_out} holds out none of {len(found)} problems; give a larger fraction, ids or a source"
@@ -143,7 +161,7 @@ def _choose_problems(o: TrainOptions) -> tuple[list[Problem], list[Problem]]:
     for name in o.teachers:
         if name not in known:
             raise UsageError(f"teachers: {name!r} is neither a problem nor a category of this run")
-    return problems, held_out
+    return problems, held_out, extra
 
 
 def _hold_out(o: TrainOptions, problems: list[Problem]) -> tuple[list[Problem], list[Problem]]:

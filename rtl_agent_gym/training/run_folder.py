@@ -94,6 +94,13 @@ class RunFolder:
         """The checkpoints, oldest first, without a line that a crash cut off."""
         return _read(self.path / CHECKPOINTS)
 
+    def best_checkpoint(self) -> dict[str, Any] | None:
+        """The checkpoint with the highest ``test/pass_rate`` so far; None without held-out problems.
+
+        Of equal ones the last: it has learned from more episodes.
+        """
+        return next((record for record in reversed(self.checkpoints()) if record.get("best")), None)
+
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics, one row per step."""
         return _read(self.path / METRICS)

@@ -49,8 +49,10 @@ def training_run(folder: Path, steps: int = 30, **config: Any) -> Path:
         }
         if step == 0:
             row |= {"test_before/pass_rate": 0.25, "test_before/reward": 0.5}
+            row |= {"test_before/pass_rate_low": 0.1, "test_before/pass_rate_high": 0.4}
         if step in (14, 29):
-            row |= {"test/pass_rate": 0.5 + step / 100, "test/reward": 1.0}
+            row |= {"test/pass_rate": 0.5 + step / 100, "test/reward": 1.0, "test/names/pass_rate": 0.0}
+            row |= {"test/pass_rate_low": 0.6, "test/pass_rate_high": 0.85, "time/evaluate": 50.0}
         rows.append(json.dumps(row))
     (folder / "metrics.jsonl").write_text("\n".join(rows) + '\n{"step": 30, "pass')
     return folder
@@ -79,8 +81,10 @@ def evaluation(folder: Path, passes: dict[str, int], samples: int = 2, **more: A
 def test_before_and_after_come_from_evaluations_first(tmp_path: Path) -> None:
     found = changes(read_run(training_run(tmp_path / "run")))
     first = found[0]
-    assert (first.name, first.before) == ("pass rate", 0.25)
+    assert (first.name, first.before) == ("pass rate, held-out problems", 0.25)
     assert first.after == pytest.approx(0.79)
+    assert first.how.endswith("95 % intervals 10% – 40% and 60% – 85%")
+    assert [change.name for change in found[:3]][-1] == "pass rate, held-out problems: names"
     own = next(change for change in found if change.name == "pass rate" and "training episodes" in change.how)
     assert own.before == pytest.approx((0 + 1 + 2) / 29 / 3)
     assert own.after == pytest.approx((27 + 28 + 29) / 29 / 3)
@@ -91,9 +95,10 @@ def test_before_and_after_come_from_evaluations_first(tmp_path: Path) -> None:
 def test_the_time_of_training_by_part(tmp_path: Path) -> None:
     found = {part.name: part for part in parts(read_run(training_run(tmp_path / "run")))}
     assert found["waiting for episodes"].value == pytest.approx(180)
-    assert found["waiting for episodes"].share == pytest.approx(0.6)
+    assert found["waiting for episodes"].share == pytest.approx(0.45)
+    assert (found["evaluating"].value, found["all steps and evaluations"].value) == (100, 400)
     assert "sampling episodes" not in found  # it went on while the last step was trained on
-    assert found["the rest"].share == pytest.approx(0.1)
+    assert found["the rest"].share == pytest.approx(0.075)
     assert found["tokens sampled"].value == 30_000
 
 

@@ -38,6 +38,12 @@ def test_the_interval_is_that_of_the_binomial() -> None:
     assert estimate([(1, 1)] * 30 + [(0, 1)] * 70) == found
 
 
+def test_with_one_episode_a_problem_the_interval_holds_near_1() -> None:
+    found = estimate([(1, 1)] * 127 + [(0, 1)])
+    assert (found.value, found.low, found.high) == (127 / 128, *wilson(127, 128))
+    assert found.high < 1
+
+
 def test_one_problem_has_an_interval_of_its_episodes() -> None:
     assert wilson(2, 5) == pytest.approx((0.1176, 0.7693), abs=1e-4)  # Wilson 1927, as statsmodels gives it
     assert (wilson(0, 5)[0], wilson(5, 5)[1]) == (0.0, 1.0)

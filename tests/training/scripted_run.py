@@ -72,10 +72,17 @@ class Scripted:
         pass
 
 
-def make_plan(folder: Path, problems: Sequence[Problem], *arguments: str, held_out: Sequence[Problem] = ()) -> Plan:
+def make_plan(
+    folder: Path,
+    problems: Sequence[Problem],
+    *arguments: str,
+    held_out: Sequence[Problem] = (),
+    extra_held_out: Mapping[str, list[Problem]] | None = None,
+) -> Plan:
     """The plan of a run with Qwen3's dialect."""
     o = build_options(split_arguments([f"log_path={folder}", "eval_every=0", *arguments]))
-    return Plan(o, "tinker", list(problems), list(held_out), "Qwen/Qwen3-8B", o.teacher_model, "qwen3")
+    models = "Qwen/Qwen3-8B", o.teacher_model, "qwen3"
+    return Plan(o, "tinker", list(problems), list(held_out), *models, extra_held_out=extra_held_out or {})
 
 
 async def run(
@@ -103,10 +110,11 @@ async def run(
 
     try:
         with Progress(plan.options.num_steps) as progress:
-            checkpointer = Checkpointer(plan.options, folder, service, make_trainer, progress)
+            checkpointer = Checkpointer(
+                plan.options, folder, service, make_trainer, progress, tested=bool(plan.held_out)
+            )
             await checkpointer.open()
-            evaluated = {"held_out": plan.held_out}
-            evaluator = Evaluator(plan.options, evaluated, dataset.config, folder.path / "evaluations", progress)
+            evaluator = Evaluator(plan.options, plan.evaluated(), dataset.config, folder.path / "evaluations", progress)
             renderer = load_renderer(dataset.config)
             await TrainingLoop(
                 plan.options, dataset, checkpointer, teachers, evaluator, folder, progress, renderer=renderer

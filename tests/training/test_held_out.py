@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ pytest.importorskip("tinker")
 from rtl_agent_gym.demo.recipe import TINY
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.results import read_results
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import load_problems, sources
 from rtl_agent_gym.problems.bundled import BUNDLED_PROBLEMS
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
@@ -59,6 +60,36 @@ def test_a_source_is_held_out_with_what_it_shares_with_the_training_problems(tmp
         planned(held_out="bundled")
 
 
+def test_every_kind_of_source_can_be_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, held_out = ids(planned(held_out="family:registers?count=3&seed=5&split=combinations"))
+    assert (train, len(held_out)) == (IDS, 3)
+    assert all("registers_combinations" in name for name in held_out)
+    train, held_out = ids(planned(cvdp_jsonl_path="family:registers?count=3", problem_ids="", held_out="bundled"))
+    assert (len(train), held_out) == (3, IDS)
+    monkeypatch.setattr(sources, "_download", lambda repo, file: BUNDLED_PROBLEMS)
+    assert (
+        ids(planned(cvdp_jsonl_path="family:timers?count=1", problem_ids="", held_out="owner/name:rows.jsonl"))[1]
+        == IDS
+    )
+
+
+def test_extra_sources_are_held_out_too() -> None:
+    names = "family:timers?count=2&split=names"
+    plan = planned(held_out=IDS[1], extra_held_out=json.dumps({"names": names, "family": "family:timers?count=3"}))
+    assert {name: len(found) for name, found in plan.evaluated().items()} == {
+        "test": 1, "test/names": 2, "test/family": 3, "train": 0,
+    }  # fmt: skip
+    again = planned(cvdp_jsonl_path="family:timers?count=5", problem_ids="", extra_held_out=json.dumps({"a": names}))
+    assert len(again.problems) == 5
+    again = planned(
+        cvdp_jsonl_path="family:timers?count=5", problem_ids="", extra_held_out='{"a": "family:timers?count=3"}'
+    )
+    assert len(again.problems) == 2  # without the three that are tested on
+    for wrong, says in (('{"a/b": "bundled"}', "'a/b' is no name"), ('{"a": "bundled"}', "leaves no problem")):
+        with pytest.raises(UsageError, match=f"extra_held_out.*{says}"):
+            planned(extra_held_out=wrong)
+
+
 @pytest.mark.parametrize(
     ("held_out", "says"),
     [
@@ -77,7 +108,14 @@ def test_what_cannot_be_held_out_is_refused(held_out: str, says: str) -> None:
 class GivesUp(Scripted):
     """Follows the scripts in training, and gives up at once in all other episodes."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.training = set(self.texts)
+        self.temperatures: dict[bool, set[float]] = {True: set(), False: set()}
+        """The temperatures of requests, by whether they are of training."""
+
     async def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Any:
+        self.temperatures[sampling_params.seed in self.training].add(sampling_params.temperature)
         self.texts.setdefault(sampling_params.seed, f"Done.{END}")
         return await super().sample(prompt, num_samples, sampling_params)
 
@@ -88,16 +126,23 @@ async def test_held_out_problems_are_evaluated_before_and_after(tmp_path: Path) 
     service = GivesUp([[call("ls"), f"Done.{END}"]])
     plan = make_plan(
         tmp_path, trained, f"num_steps={STEPS}", "kl_penalty_coef=0", "teacher_model=none", "baseline=none",
-        held_out=held_out,
+        "eval_temperature=0", "eval_episodes=8",
+        held_out=held_out, extra_held_out={"other": PROBLEMS[3:4]},
     )  # fmt: skip
     folder = await run(plan, service, no_teacher)
     first, last = folder.metrics()
-    for row, name in ((first, "held_out_before"), (last, "held_out")):
-        assert (row[f"{name}/pass_rate"], row[f"{name}/reward"], row[f"{name}/episodes"]) == (0.0, 0.0, 2.0)
-    assert "held_out/pass_rate" not in first  # eval_every=0: at the end alone
+    for row, when in ((first, "_before"), (last, "")):
+        for name in (f"test{when}", f"test{when}/other", f"train{when}"):
+            assert (row[f"{name}/pass_rate"], row[f"{name}/pass_rate_low"]) == (0.0, 0.0)
+            assert 0.5 < row[f"{name}/pass_rate_high"] < 1  # of one or two episodes
+        assert (row[f"test{when}/episodes"], row[f"test{when}/other/episodes"]) == (2.0, 1.0)
+        assert row[f"test{when}/reward"] == 0.0
+    assert "test/pass_rate" not in first  # eval_every=0: at the end alone
+    assert first["train_before/episodes"] == 1.0  # at temperature 0 all episodes of a problem are equal
     for version in (0, STEPS):
-        results = read_results(tmp_path / "evaluations" / f"{version:06d}-held_out")
+        results = read_results(tmp_path / "evaluations" / f"{version:06d}-test")
         assert {result.problem_id for result in results} == {problem.id for problem in held_out}
     played = [read_transcript(path).header.problem_id for path in RunFolder(tmp_path).transcripts.glob("*.jsonl")]
     assert played == [trained[0].id] * STEPS
     assert len(service.data) == STEPS
+    assert service.temperatures == {True: {1.0}, False: {0.0}}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.errors import SandboxLost, UsageError
 from rtl_agent_gym.problems import load_problems
 
 torch = pytest.importorskip("torch")
@@ -78,8 +78,8 @@ async def test_the_folder_of_a_run(toy: Any, home: Path) -> None:
     for name in ("env/all/reward/total", "env/all/ac_tokens_per_turn", "teacher_kl", "optim/entropy", "time/sample"):
         assert all(name in row for row in rows), name
     assert all(row["time/total"] >= row["time/train"] for row in rows)
-    assert "test_before/pass_rate" in rows[0]
-    assert "test/pass_rate" in rows[-1]
+    assert "train_before/pass_rate" in rows[0]
+    assert "train/pass_rate" in rows[-1]
     assert "<svg" in (ran.folder.path / "report.html").read_text()
     assert not list(ran.folder.episodes.glob("step-00000[0-2]-0*.json"))  # a checkpoint holds them
     kept = [record for record in ran.folder.checkpoints() if not record["rolling"]]
@@ -192,11 +192,40 @@ async def test_held_out_problems_are_evaluated_and_never_trained_on(toy: Any, ho
     )
     assert set(ran.faults.groups) == trained
     assert [(set(ids), samples) for ids, samples, _ in toy.ToyEvaluator.played] == [(held_out, 1)] * 4
-    assert [folder for *_, folder in toy.ToyEvaluator.played] == [f"{version:06d}-held_out" for version in (0, 2, 4, 5)]
+    assert [folder for *_, folder in toy.ToyEvaluator.played] == [f"{version:06d}-test" for version in (0, 2, 4, 5)]
     rows = ran.folder.metrics()
-    assert rows[0]["held_out_before/pass_rate"] == 1.0
-    assert [row["step"] for row in rows if "held_out/pass_rate" in row] == [1, 3, 4]
-    assert not any(name.startswith("test") for row in rows for name in row)
+    assert rows[0]["test_before/pass_rate"] == 1.0
+    assert 0 < rows[0]["test_before/pass_rate_low"] < rows[0]["test_before/pass_rate_high"] == 1.0
+    assert [row["step"] for row in rows if "test/pass_rate" in row] == [1, 3, 4]
+    assert not any(name.startswith("train") for row in rows for name in row)
+
+
+async def test_the_best_checkpoint_by_held_out_problems_is_kept(
+    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights after steps 2 and 3 are best. The run fails while those of step 4 are evaluated, and is resumed."""
+    monkeypatch.setattr(toy.ToyEvaluator, "rates", {done: done in (2, 3) for done in range(8)})
+    arguments = ("num_steps=7", "eval_every=1", "save_every=0")
+    play = toy.ToyEvaluator.play
+
+    async def fails(self: Any, problems: Any, sampler: Any, samples: int, folder: Path) -> Any:
+        if folder.name == "000004-test":
+            raise SandboxLost("pulled the plug")
+        return await play(self, problems, sampler, samples, folder)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(toy.ToyEvaluator, "play", fails)
+        with pytest.raises(SandboxLost):
+            await toy.run(home, *arguments, held_out=2)
+    ran = await toy.run(home, *arguments, held_out=2)
+    records = ran.folder.checkpoints()
+    assert [one["best"] for one in records] == [True, True, True, False, False, False, False]
+    best = ran.folder.best_checkpoint()
+    assert best == records[2]
+    assert (best["name"], best["test_pass_rate"], best["rolling"]) == ("000003", 1.0, False)
+    for path in ("state_path", "sampler_path"):
+        there = [one["name"] for one in records if one[path] and Path(one[path]).is_dir()]
+        assert there == ["000003", "000006", "final"]  # the last two, to resume from, and the best
 
 
 async def test_a_finished_run_is_not_begun_with_other_options(toy: Any, home: Path) -> None:

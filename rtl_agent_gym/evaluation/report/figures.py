@@ -15,19 +15,15 @@ from ..outcome import STAGES, EpisodeResult, verdicts
 from ..statistics import Paired, compare
 from .runs import Run
 
-BEFORE = ("test_before/", "before/", "eval_before/")
-AFTER = ("test/", "eval/", "after/")
-"""Prefixes of the metrics of evaluations within a training run."""
-
 TIMES = {
     "time/sample": "sampling episodes",
     "time/wait": "waiting for episodes",
     "time/teacher": "teacher log-probabilities",
     "time/train": "training",
-    "time/test": "evaluating",
-    "time/test_before": "evaluating before",
 }
-"""Parts of a training run's time. A pipelined run samples while it trains: only its waiting counts."""
+"""Parts of a step's time. A pipelined run samples while it trains: only its waiting counts."""
+EVALUATING = {"time/evaluate_before": "evaluating before", "time/evaluate": "evaluating"}
+"""Parts of a training run's time outside its steps."""
 
 NEARLY = 8
 """Failed tests that still count as close to passing, at most."""
@@ -44,7 +40,7 @@ class Change:
     before: float
     after: float
     how: str
-    """What both are averaged over."""
+    """What both are averaged over, and their intervals if they are known."""
     percent: bool = True
 
 
@@ -85,15 +81,17 @@ COSTS = {
 def changes(run: Run) -> list[Change]:
     """The effect of training: its evaluations first, then the training episodes of the first and last tenth."""
     found = []
-    for of, firsts, lasts in (("", BEFORE, AFTER), (" of held-out problems", ("held_out_before/",), ("held_out/",))):
+    for kind, of in _evaluated(run).items():
         for end in ("pass_rate", "reward"):
-            name, percent = end.replace("_", " ") + of, end == "pass_rate"
-            before = [value for prefix in firsts for value in run.curve(prefix + end)[1]]
-            after = [value for prefix in lasts for value in run.curve(prefix + end)[1]]
-            if before and after:
-                found.append(Change(name, before[0], after[-1], "fresh episodes before training and after it", percent))
-            elif len(after) > 1:
-                found.append(Change(name, after[0], after[-1], "first and last evaluation", percent))
+            name, percent = f"{end.replace('_', ' ')}, {of}", end == "pass_rate"
+            points = run.evaluations(kind, end)
+            if len(points) < 2:
+                continue
+            first, last = points[0], points[-1]
+            how = "new episodes before training and after it" if first.steps == 0 else "first and last evaluation"
+            if first.interval and last.interval:
+                how += ", 95 % intervals {:.0%} – {:.0%} and {:.0%} – {:.0%}".format(*first.interval, *last.interval)
+            found.append(Change(name, first.value, last.value, how, percent))
     for metric, (name, percent) in SHARES.items():
         _, values = run.curve(metric)
         if len(values) < 2:
@@ -102,6 +100,17 @@ def changes(run: Run) -> list[Change]:
         how = f"training episodes, first and last {size} of {len(values)} steps" if size > 1 else "first and last step"
         found.append(Change(name, fmean(values[:size]), fmean(values[-size:]), how, percent))
     return found
+
+
+def _evaluated(run: Run) -> dict[str, str]:
+    """The names of a training run's evaluations, with what they are of; held-out problems first."""
+    found = {name.removesuffix("/pass_rate") for row in run.metrics for name in row if name.endswith("/pass_rate")}
+    extra = sorted(name.removeprefix("test/") for name in found if name.startswith("test/"))
+    return {
+        "test": "held-out problems",
+        **{f"test/{name}": f"held-out problems: {name}" for name in extra},
+        "train": "training problems",
+    }
 
 
 # ---- runs against each other
@@ -262,12 +271,16 @@ def _training_parts(run: Run) -> list[Part]:
     sums = {name: math.fsum(values) for name in TIMES if (values := run.curve(name)[1])}
     if "time/wait" in sums:
         sums.pop("time/sample", None)
-    total = math.fsum(run.curve("time/total")[1]) or math.fsum(sums.values())
-    found = [Part(TIMES[name], value, "s", value / total if total else None) for name, value in sums.items()]
+    evaluating = {name: math.fsum(values) for name in EVALUATING if (values := run.curve(name)[1])}
+    total = math.fsum(run.curve("time/total")[1]) + math.fsum(evaluating.values()) or math.fsum(sums.values())
+    sums |= evaluating
+    found = [
+        Part((TIMES | EVALUATING)[name], value, "s", value / total if total else None) for name, value in sums.items()
+    ]
     rest = total - math.fsum(sums.values())
     if total and rest > 0.005 * total:
         found.append(Part("the rest", rest, "s", rest / total))
-    found.append(Part("all steps", total, "s"))
+    found.append(Part("all steps and evaluations" if evaluating else "all steps", total, "s"))
     counts = {
         "env/all/total_ac_tokens": "tokens sampled",
         "env/all/total_ob_tokens": "tokens read",

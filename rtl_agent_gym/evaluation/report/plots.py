@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+PASS_RATE = ("pass_rate", "pass rate", True)
 CURVES: tuple[tuple[str, str, bool], ...] = (
     ("env/all/reward/total", "reward", False),
-    ("pass_rate", "pass rate", True),
+    PASS_RATE,
     ("teacher_kl", "teacher KL, nats a token", False),
     ("optim/entropy", "entropy, nats a token", False),
     ("env/all/syntax_valid", "syntax valid", True),
@@ -24,8 +25,8 @@ CURVES: tuple[tuple[str, str, bool], ...] = (
 )
 """The metrics to draw: name, title, and whether it is a share."""
 
-EVALUATED = ("test/pass_rate", "eval/pass_rate", "held_out/pass_rate")
-"""Drawn as points in the plot of the pass rate."""
+EVALUATED = {"test": ("D", "full"), "train": ("o", "none")}
+"""The evaluations that the plot of the pass rate shows as points, with their intervals: marker and fill style."""
 
 COLOURS = ("#3867d6", "#d35400", "#17804d", "#8e44ad", "#c0392b", "#00838f")
 WINDOW = 10
@@ -35,6 +36,8 @@ WINDOW = 10
 def training_curves(runs: Sequence[Run]) -> str | None:
     """Curves over the steps of training runs; None if there is no metric to draw."""
     drawn = [curve for curve in CURVES if any(run.curve(curve[0])[1] for run in runs)]
+    if PASS_RATE not in drawn and any(run.evaluations(kind) for run in runs for kind in EVALUATED):
+        drawn.insert(0, PASS_RATE)
     if not drawn:
         return None
     columns = min(4 if len(drawn) > 6 else 3, len(drawn))
@@ -42,7 +45,8 @@ def training_curves(runs: Sequence[Run]) -> str | None:
     for axis, (metric, title, share) in zip(axes, drawn, strict=False):
         for number, run in enumerate(runs):
             _curve(axis, run, metric, COLOURS[number % len(COLOURS)])
-        _name(axis, title, "step", share=share)
+        tested = metric == PASS_RATE[0] and any(run.evaluations("test") for run in runs)
+        _name(axis, f"{title}; ◆ held-out problems" if tested else title, "step", share=share)
     for axis in axes[len(drawn) :]:
         axis.set_visible(False)
     if len(runs) > 1:
@@ -97,6 +101,8 @@ def smoothed(values: Sequence[float]) -> list[float]:
 
 
 def _curve(axis: Axes, run: Run, metric: str, colour: str) -> None:
+    if metric == PASS_RATE[0]:
+        _evaluations(axis, run, colour)
     steps, values = run.curve(metric)
     if not values:
         return
@@ -104,9 +110,19 @@ def _curve(axis: Axes, run: Run, metric: str, colour: str) -> None:
     if line != list(values):
         axis.plot(steps, values, color=colour, alpha=0.25, lw=1)
     axis.plot(steps, line, color=colour, lw=1.8, marker="o" if len(values) < 12 else None, ms=3, label=_label(run))
-    if metric == "pass_rate":
-        for name in EVALUATED:
-            axis.plot(*run.curve(name), "D", color=colour, ms=6, mec="white")
+
+
+def _evaluations(axis: Axes, run: Run, colour: str) -> None:
+    for kind, (marker, fill) in EVALUATED.items():
+        points = run.evaluations(kind)
+        ends = [point.interval or (point.value, point.value) for point in points]
+        # Rounding may put a mean outside its interval by an ulp, and matplotlib refuses negative bars.
+        down = [max(0.0, point.value - low) for point, (low, _) in zip(points, ends, strict=True)]
+        up = [max(0.0, high - point.value) for point, (_, high) in zip(points, ends, strict=True)]
+        axis.errorbar(
+            [point.steps for point in points], [point.value for point in points], yerr=[down, up], fmt=marker,
+            fillstyle=fill, color=colour, ms=5, capsize=3, lw=1.2,
+        )  # fmt: skip
 
 
 def _label(run: Run) -> str:

@@ -7,13 +7,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from ... import strict_json
 from ...errors import UsageError
 from ..outcome import EpisodeResult, Summary, summarise
 from ..results import read_results
 from ..viewer.model import each_readable, transcript_files
+
+
+@dataclass(frozen=True)
+class Point:
+    """A metric of one evaluation within a training run."""
+
+    steps: float
+    """Number of steps that the weights were trained for."""
+    value: float
+    interval: tuple[float, float] | None
+    """Its 95 % interval, if it is known."""
 
 
 @dataclass
@@ -27,6 +38,8 @@ class Run:
     results: list[EpisodeResult]
     summary: Summary
     unreadable: list[str] = field(default_factory=list)
+    best: dict[str, Any] | None = None
+    """The checkpoint of a training run with the highest pass rate on held-out problems."""
 
     @property
     def kind(self) -> Literal["training", "evaluation"]:
@@ -42,8 +55,19 @@ class Run:
         ]
         return [step for step, _ in points], [value for _, value in points]
 
+    def evaluations(self, kind: str, metric: str = "pass_rate") -> list[Point]:
+        """A metric of a training run's evaluations; `kind` is ``test``, ``train`` or ``test/NAME``."""
+        first, slash, extra = kind.partition("/")
+        found = []
+        for at, row in enumerate(self.metrics):
+            for prefix, done in ((f"{first}_before{slash}{extra}", 0.0), (kind, float(row.get("step", at)) + 1)):
+                value, low, high = (row.get(f"{prefix}/{metric}{end}") for end in ("", "_low", "_high"))
+                if _drawable(value):
+                    found.append(Point(done, value, (low, high) if _drawable(low) and _drawable(high) else None))
+        return found
 
-def _drawable(value: object) -> bool:
+
+def _drawable(value: object) -> TypeGuard[float]:
     """Whether it is a number that can be averaged and drawn; a diverged run may have NaN and infinities."""
     return isinstance(value, int | float) and -1e100 < value < 1e100
 
@@ -71,7 +95,9 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
             "so there is no run"
         )
     (config,) = _json_objects(folder / "config.json", lambda text: [text]) or [{}]
-    return Run(folder, folder.resolve().name, config, metrics, results, summarise(results), unreadable)
+    checkpoints = _json_objects(folder / "checkpoints.jsonl", lambda text: text.split("\n"))
+    best = next((one for one in reversed(checkpoints) if one.get("best")), None)
+    return Run(folder, folder.resolve().name, config, metrics, results, summarise(results), unreadable, best)
 
 
 def _json_objects(path: Path, texts: Callable[[str], list[str]]) -> list[dict[str, Any]]:
