@@ -9,7 +9,7 @@ They are jinja2 templates in text files beside this module. For work in a shell:
 
 For one answer: ``single_turn.md`` is the system message, and ``single_turn_user.md`` holds the task and the problem's
 files. None of them tells how the work is scored. ``reference.md`` adds a reference solution to a user message, for a
-teacher that may read one.
+teacher that may read one, and ``feedback.md`` is the text about an attempt for such a teacher.
 """
 
 from __future__ import annotations
@@ -86,8 +86,22 @@ def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
 
 def with_reference(user: str, files: Mapping[str, str]) -> str:
     """A user message with a reference solution at its end, for a teacher that may read one."""
-    shown = [(path, text.rstrip("\n"), _fence(text)) for path, text in sorted(files.items())]
-    return _fill("reference", user=user.strip(), files=shown)
+    return _fill("reference", user=user.strip(), files=_fenced(files))
+
+
+def feedback_text(verdict: str, error: str, files: Mapping[str, str]) -> str:
+    """What a teacher may read of an attempt, to be appended to its user message.
+
+    Args:
+        verdict: What the agent would read of the result.
+        error: The compiler's first error; empty for none.
+        files: Those of another attempt that passed; empty for none.
+    """
+    return "\n\n" + _fill("feedback", verdict=verdict, error=error, fence=_fence(error), files=_fenced(files))
+
+
+def _fenced(files: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    return [(path, text.rstrip("\n"), _fence(text)) for path, text in sorted(files.items())]
 
 
 def file_order(problem: Problem) -> list[str]:

@@ -70,9 +70,9 @@ class Checkpointer:
             return await self.engine.sampler(path)
         return await self.apply(self.steps, lambda trainer: trainer.save_weights_and_get_sampling_client())
 
-    async def save_sampler(self, step: int) -> str | None:
-        """Save the current weights if a checkpoint will be written while episodes sampled from them are pending."""
-        if not any(self._is_saved(one) for one in range(step, step + self.options.lag)):
+    async def save_sampler(self, step: int, needed: int) -> str | None:
+        """Save the current weights if a checkpoint will be written in the `needed` steps from `step` on."""
+        if not any(self._is_saved(one) for one in range(step, step + needed)):
             return None
         saved = await self.apply(step, lambda trainer: trainer.save_weights_for_sampler(f"behind-{step:06d}"))
         return str(saved.path)
@@ -123,7 +123,8 @@ class Checkpointer:
             step: The step, counted from 0.
             metrics: The step's metrics.
             stepped: The result of `train`.
-            state: What a resumed loop needs besides the weights; ``pending`` names those of pending episodes.
+            state: What a resumed loop needs besides the weights; ``pending`` names those of pending episodes, and
+                ``teacher`` earlier ones of a self-teacher.
 
         Returns:
             Whether a checkpoint was written.
@@ -138,7 +139,7 @@ class Checkpointer:
         unneeded = [] if kept else [path for path in (stepped.state_path, stepped.sampler_path) if path]
         if best and self._best is not None and not self._is_kept(int(self._best["batch"]) - 1):
             unneeded += [self._best["state_path"], self._best["sampler_path"]]
-        self._rolling.append(sorted({one["weights"] for one in state["pending"]}) + unneeded)
+        self._rolling.append(sorted({one["weights"] for one in (*state["pending"], *state["teacher"])}) + unneeded)
         obsolete = [path for paths in self._rolling[:-2] for path in paths]
         self._rolling = self._rolling[-2:]
         record = {

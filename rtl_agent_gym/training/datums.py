@@ -10,7 +10,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import tinker
 import torch
@@ -21,6 +20,7 @@ from ..errors import RequestRefused, ServiceDown, ServiceError, TranscriptError,
 from ..renderers import Renderer
 from ..transcripts import TokenRecord, add_tokens
 from .advantages import RunningMeans, centred_rewards, token_advantages
+from .feedback import teacher_feedback, transcript_path
 from .options import TrainOptions
 from .rollouts import PlayedGroup, mean
 from .teachers import Judgement, Sampled, Teacher
@@ -56,7 +56,7 @@ class Example:
         nothing = [0.0] * len(self.sampled.tokens)
         self.judgement = Judgement(nothing, nothing)
         try:
-            if teacher is not None:
+            if teacher is not None and self.sampled.feedback is not None:
                 self.judgement = await teacher.judge(self.sampled)
         except ServiceDown:
             raise
@@ -74,12 +74,12 @@ class Example:
         self.datum = with_inputs(self.datum, advantages=torch.tensor(advantages_T, dtype=torch.float32))
 
 
-def _as_sampled(problem: str, datum: tinker.Datum) -> Sampled:
+def _as_sampled(problem: str, datum: tinker.Datum, feedback: str | None) -> Sampled:
     """A datum's tokens: its inputs lack the last one, its targets the first one."""
     inputs = datum.loss_fn_inputs
     mask_T, logprobs_T = inputs["mask"].to_torch().tolist(), inputs["logprobs"].to_torch().tolist()
     tokens = [*datum.model_input.to_ints(), int(inputs["target_tokens"].data[-1])]
-    return Sampled(problem, tokens, [0.0, *mask_T], [0.0, *logprobs_T])
+    return Sampled(problem, tokens, [0.0, *mask_T], [0.0, *logprobs_T], feedback)
 
 
 def kl_weights(sampled: Sampled, options: TrainOptions, renderer: Renderer | None) -> list[float]:
@@ -124,12 +124,14 @@ async def make_examples(
     if options.constant_reward is not None:
         rewards_P = [[options.constant_reward] * len(rewards_G) for rewards_G in rewards_P]
     centred_P = centred_rewards(rewards_P, [group.problem for group in groups], options.baseline, running)
+    feedback_P = await asyncio.to_thread(teacher_feedback, groups, options)
     examples: list[Example] = []
-    for group, centred_G in zip(groups, centred_P, strict=True):
-        for episode, centred in zip(group.trajectories.trajectories_G, centred_G, strict=True):
+    for group, centred_G, feedback_G in zip(groups, centred_P, feedback_P, strict=True):
+        for episode, centred, feedback in zip(group.trajectories.trajectories_G, centred_G, feedback_G, strict=True):
             data = trajectory_to_data(episode, 0.0)
             complete = episode if len(data) == 1 else None
-            examples += [Example(_as_sampled(group.problem, datum), datum, centred, complete) for datum in data]
+            sampled = [_as_sampled(group.problem, datum, feedback) for datum in data]
+            examples += [Example(one, datum, centred, complete) for one, datum in zip(sampled, data, strict=True)]
     if teachers:
         await asyncio.gather(*(example.judge(teachers.get(example.sampled.problem)) for example in examples))
         failures = [example.failure for example in examples if example.failure is not None]
@@ -176,12 +178,11 @@ def annotate(examples: Sequence[Example], renderer: Renderer | None) -> None:
     for example in examples:
         if example.episode is None:
             continue
-        logs = (step.logs["transcript"] for step in example.episode.transitions if "transcript" in step.logs)
-        path = next(logs, None)
-        if not path:
+        path = transcript_path(example.episode)
+        if path is None:
             continue
         try:
-            add_tokens(Path(str(path)), dict(enumerate(_token_records(example, example.episode, renderer), 1)))
+            add_tokens(path, dict(enumerate(_token_records(example, example.episode, renderer), 1)))
         except (TranscriptError, UsageError) as error:
             logger.warning("not annotated: %s", error)
 

@@ -31,7 +31,7 @@ from .progress import Progress
 from .rollouts import RolloutProducer
 from .run_folder import RunFolder
 from .step import Stepped
-from .teachers import Teacher
+from .teachers import SelfTeacher, Teacher
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class TrainingLoop:
 
     def __post_init__(self) -> None:
         self._producer = RolloutProducer(self.options, self.dataset, self.folder.episodes, self.progress)
+        self._self_teacher = next((one for one in self.teachers.values() if isinstance(one, SelfTeacher)), None)
         self._running = RunningMeans()
         self._running.load(self.checkpointer.state.get("running", {}))
         self.dataset.pass_rates = dict(self.checkpointer.state.get("pass_rates", {}))
@@ -73,6 +74,10 @@ class TrainingLoop:
         try:
             for step, pending in enumerate(self.checkpointer.state.get("pending", []), first):
                 self._producer.start(step, await self.checkpointer.sampler(pending["weights"]), pending)
+            for one in self.checkpointer.state.get("teacher", []):
+                assert self._self_teacher is not None  # a run has the same teacher when it is resumed
+                earlier = await self.checkpointer.sampler(one["weights"])
+                self._self_teacher.keep(one["version"], earlier, one["weights"])
             for step in range(first, total):
                 sampler = await self._step(step, sampler, before)
                 before = {}
@@ -109,6 +114,7 @@ class TrainingLoop:
             "running": self._running.state(),
             "pass_rates": self.dataset.pass_rates,
             "pending": self._producer.pending(),
+            "teacher": [] if self._self_teacher is None else self._self_teacher.saved(step + 1),
         }
         if await self.checkpointer.commit(step, metrics, stepped, state):
             self._producer.store.drop_before(step + 1)
@@ -119,9 +125,16 @@ class TrainingLoop:
         return stepped.sampler
 
     async def _start_rollouts(self, step: int, sampler: Sampler) -> None:
-        """Begin the episodes of this step, and of later ones within the lag, with the newest weights."""
-        due = self._producer.due(step)
-        weights = await self.checkpointer.save_sampler(step) if due else None
+        """Begin the episodes of this step, and of later ones within the lag, with the newest weights.
+
+        The newest weights are also kept for the steps in which they are the self-teacher's.
+        """
+        due, teacher = self._producer.due(step), self._self_teacher
+        later = 0 if teacher is None else teacher.steps_needed(step, self.options.num_steps)
+        weights = await self.checkpointer.save_sampler(step, max(later, self.options.lag if due else 0))
+        if teacher is not None:
+            teacher.keep(step, sampler, weights)
+            teacher.begin(step)
         for one in due:
             problems = [problem.id for problem in self.dataset.choose(one)]
             self._producer.start(one, sampler, {"problems": problems, "version": step, "weights": weights})

@@ -58,13 +58,19 @@ class TrainOptions(BaseModel):
     student_model: str = "Qwen/Qwen3-8B"
     """A model of the service, a folder or Hugging Face name for the local engine, or ``tiny``."""
     teacher_model: OptionalText = "Qwen/Qwen3-32B"
-    """The model whose log-probabilities the student learns from, named like ``student_model``; None for no teacher."""
+    """The model whose log-probabilities the student learns from, named like ``student_model``; None for no teacher;
+    ``self`` for the student's own earlier weights."""
     teachers: Table = Field(default_factory=dict)
     """Other teachers for some problems: ``{"problem id or category": "model"}`` as JSON."""
     teacher_renderer_name: OptionalText = None
     """The teacher's chat format (dialect), if it is of another model family; None for the one that fits the model."""
     teacher_system_prompt: OptionalText = None
     """A system prompt that only the teacher sees: a text, or ``@file``."""
+    teacher_context: str = "none"
+    """What only the teacher reads: ``none``; ``reference``, the problem's reference solution; ``feedback``, the grading
+    of this episode and a solution from its group; or ``hints:FILE``, a JSON object with a text for each problem id."""
+    teacher_lag: Annotated[int | None, BeforeValidator(_none), Field(ge=0)] = None
+    """With ``teacher_model=self``: how many steps the teacher's weights are behind; None for those of the start."""
     base_url: OptionalText = None
     """Address of a Tinker-compatible service; None for Tinker's own if there is an API key, else the local engine."""
     engine: Literal["auto", "tinker", "local"] = "auto"

@@ -15,6 +15,7 @@ from ..problems import Problem, category_name, load_problems, split_problems
 from ..scoring.scorable import scorable
 from .options import TrainOptions, build_options
 from .published import check_hub, renderer_for
+from .teacher_context import SELF, check_teachers
 
 CHARACTERS_A_TOKEN = 8
 """More than any vocabulary here achieves on prose, so a prompt that is too long at this ratio is certainly too long."""
@@ -97,14 +98,14 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe 
     made = recipe.name if recipe is not None else None
     teachers = [("teacher_model", o.teacher_model), *(("teachers", model) for model in o.teachers.values())]
     published = [("student_model", o.student_model), *(teachers if o.distils else ())]
-    published = [(option, model) for option, model in published if model not in (None, made)]
+    published = [(option, model) for option, model in published if model not in (None, made, SELF)]
     renderer = _check_models(o, engine, recipe, published)
     prompts = o.text_of("system_prompt"), o.text_of("user_prompt")
     _check_prompts(o, () if o.student_model == made else [*problems, *held_out, *itertools.chain(*extra.values())])
     for option, model in published if engine == "local" else ():
         if not Path(model).is_dir():
             check_hub(model, option)
-    warnings = _check_effects(o, engine, given)
+    warnings = (*check_teachers(o, problems), *_check_effects(o, engine, given))
     models = o.student_model, o.teacher_model, renderer
     return Plan(
         o, engine, problems, held_out, *models, *prompts, recipe=recipe, warnings=warnings, extra_held_out=extra

@@ -139,7 +139,7 @@ async def test_an_episode_in_the_other_dialect(way: str, qwen: Renderer, harmony
     sampled = _episode(student, turns, ["[no output, exit code 0]"])
     recorder: Any = Recorder()
     opening = teacher.initial_ids("Be careful.", "Write it.")
-    judge = CrossTokens(recorder, student, teacher, {"p": opening})
+    judge = CrossTokens(recorder, student, teacher, {"p": lambda _: opening})
     found = await judge.judge(sampled)
     [asked] = recorder.asked  # one call an episode
     assert asked[: len(opening)] == opening

@@ -170,6 +170,49 @@ async def test_the_lag_is_bounded_and_a_resumed_run_keeps_it(toy: Any, start_toy
     assert len(left) <= 3  # weights that no checkpoint needs any more are deleted
 
 
+async def test_the_self_teacher_is_as_far_behind_as_it_should_be(toy: Any, home: Path) -> None:
+    async def kl(name: str, *arguments: str) -> list[float]:
+        more = ("teacher_model=self", "kl_penalty_coef=0.1", "reward_coef=1", *arguments)
+        ran = await toy.run(home, "num_steps=4", *more, f"log_path={home / name}")
+        return [row["teacher_kl"] for row in ran.folder.metrics()]
+
+    frozen, far = await kl("frozen"), await kl("far", "teacher_lag=4")
+    assert frozen == far  # no step is so late
+    assert frozen[0] == pytest.approx(0, abs=1e-6)  # the student's own weights
+    assert abs(frozen[1]) > 1e-4
+    one = await kl("one", "teacher_lag=1")
+    assert one[:2] == frozen[:2]
+    assert abs(one[3]) > 1e-4
+    assert one[2:] != frozen[2:]
+    assert await kl("none", "teacher_lag=0") == pytest.approx([0] * 4, abs=1e-6)
+
+
+@pytest.mark.parametrize("more", [(), pytest.param(("max_lag=1", "resume_every=2"), marks=pytest.mark.slow)])
+async def test_a_resumed_run_has_the_same_self_teacher(
+    toy: Any, start_toy: Any, home: Path, more: tuple[str, ...]
+) -> None:
+    arguments = ("num_steps=7", "teacher_model=self", "teacher_lag=2", "kl_penalty_coef=0.5", "reward_coef=1", *more)
+    whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
+    log, folder = home / "played.log", home / "killed"
+    process = start_toy(home, *arguments, f"log_path={folder}")
+    while process.is_alive() and (not log.exists() or log.read_text().count("\n") < 22):
+        time.sleep(0.002)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, (home / "errors.log").read_text()
+    last = json.loads((folder / "checkpoints.jsonl").read_text().splitlines()[-1])
+    assert 2 <= last["batch"] < 7
+    assert {one["version"] for one in last["loop"]["teacher"]} == {last["batch"] - 2, last["batch"] - 1} - {0}
+    again = await toy.run(home, *arguments, f"log_path={folder}")
+    assert differs(again.weights, whole.weights) < 1e-6
+    assert [row["teacher_kl"] for row in again.folder.metrics()] == pytest.approx(
+        [row["teacher_kl"] for row in whole.folder.metrics()], abs=1e-6
+    )
+    for run in (whole, again):
+        left = {path.name for path in (run.folder.path / "checkpoints").rglob("behind-*")}
+        assert left <= {"behind-000003", "behind-000004", "behind-000005"}  # others are deleted when nothing needs them
+
+
 async def test_a_pipelined_run_of_an_earlier_version_goes_on(toy: Any, home: Path) -> None:
     arguments = ("num_steps=4", "pipeline=true", "baseline=running", "reward_coef=1")
     whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")

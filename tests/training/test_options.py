@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from rtl_agent_gym.demo.recipe import TINY
 from rtl_agent_gym.demo.tiny_episode import PROBLEM_ID
 from rtl_agent_gym.engines.credentials import STORED, has_key
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.training import plan
 from rtl_agent_gym.training.options import TrainOptions, build_options, describe_options, split_arguments
 from rtl_agent_gym.training.plan import Plan
+from rtl_agent_gym.training.teacher_context import check_teachers
 
 CONTRACT = {
     "max_turns": 50, "kl_penalty_coef": 0.7, "kl_discount_factor": 0.0, "batch_size": 1, "group_size": 1,
@@ -121,6 +124,14 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ),
         ({"reward_coef": "0", "kl_penalty_coef": "0"}, "reward_coef: .*nothing would be learned"),
         ({"reward_coef": "0", "teacher_model": "none"}, "nothing would be learned"),
+        ({"reward_coef": "0", "teacher_model": "self"}, "teacher_context: .*nothing would be learned"),
+        ({"teacher": "self"}, "teacher: unknown option; did you mean .*teacher_model"),
+        ({"teacher_lag": "2"}, "teacher_lag: 2 needs teacher_model=self"),
+        ({"teacher_model": "self", "teacher_lag": "-1"}, "teacher_lag"),
+        ({"teacher_model": "self", "teacher_renderer_name": "qwen3"}, "teacher_renderer_name: .*leave it out"),
+        ({"teacher_context": "golden"}, "teacher_context: got 'golden'; choose one of none, reference, feedback"),
+        ({"teacher_context": "hints:/nowhere/hints.json"}, "teacher_context: /nowhere/hints.json cannot be read"),
+        ({"teacher_context": f"hints:{__file__}"}, "teacher_context: .*test_options.py is not JSON"),
     ],
 )
 def test_a_mistake_is_told_with_the_options_name(
@@ -129,6 +140,37 @@ def test_a_mistake_is_told_with_the_options_name(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UsageError, match=name):
         plan_run(arguments)
+
+
+def test_hints_must_be_texts_for_problems_of_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "hints.json"
+
+    def warnings(hints: object, **more: str) -> tuple[str, ...]:
+        file.write_text(json.dumps(hints))
+        given = {"cvdp_jsonl_path": "bundled", "problem_ids": "", "baseline": "running", "teacher_model": "self"}
+        return plan_run(given | {"teacher_context": f"hints:{file}"} | more).warnings
+
+    problems = [problem.id for problem in load_problems("bundled")]
+    assert warnings(dict.fromkeys([*problems, "held_out"], "Look twice.")) == ()
+    [warning] = warnings(dict.fromkeys(problems[1:], "Look twice."))
+    assert warning == f"teacher_context: 1 of {len(problems)} problems have no hint and so no KL: {problems[0]}"
+    with pytest.raises(UsageError, match=r"teacher_context: no problem of the run has a hint: .* and \d+ more"):
+        warnings({"other": "Look twice."})
+    with pytest.raises(UsageError, match="must be a JSON object of texts"):
+        warnings({problems[0]: 1})
+    [warning] = warnings({}, teacher_model="none", reward_coef="1")
+    assert warning == "teacher_context: has no effect without a teacher; name one with teacher_model"
+
+
+def test_a_reference_is_read_where_there_is_one() -> None:
+    o = parsed("teacher_model=self", "teacher_context=reference", "reward_coef=0")
+    first, *others = load_problems("bundled")
+    without = first.model_copy(update={"golden": None})
+    assert check_teachers(o, [first, *others]) == []
+    [warning] = check_teachers(o, [without, *others])
+    assert warning.endswith(f"have no reference solution and so no KL: {first.id}")
+    with pytest.raises(UsageError, match="teacher_context: no problem of the run has a reference solution"):
+        check_teachers(o, [without])
 
 
 def test_an_unknown_model_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:

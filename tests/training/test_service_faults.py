@@ -282,7 +282,7 @@ async def test_a_translation_longer_than_the_teachers_context_is_judged_as_far_a
 
     async def judged(context: int | None) -> Judgement:
         below: Any = Scores()
-        teacher = CrossTokens(GuardedSampler(below, Requests(), context), qwen, harmony, {"p": opening})
+        teacher = CrossTokens(GuardedSampler(below, Requests(), context), qwen, harmony, {"p": lambda _: opening})
         return await teacher.judge(sampled)
 
     whole, cut = await judged(None), await judged(len(opening) + 20)

@@ -109,7 +109,7 @@ class Judged:
 
 async def judge(student: Renderer, teacher: Renderer, sampled: Sampled, choices: dict[str, dict[str, float]]) -> Judged:
     model: Any = Model(teacher, choices)
-    cross = CrossTokens(model, student, teacher, {"p": teacher.initial_ids("Be careful.", "Write it.")})
+    cross = CrossTokens(model, student, teacher, {"p": lambda _: teacher.initial_ids("Be careful.", "Write it.")})
     texts = spelled(student, list(sampled.tokens))
     return Judged(sampled, await cross.judge(sampled), model, cross.translate(sampled), texts)
 
@@ -194,7 +194,7 @@ async def test_what_lies_behind_the_teachers_context_is_not_judged(qwen: Rendere
     sampled = episode(harmony, HARMONY["answers"])
     opening = qwen.initial_ids("Be careful.", "Write it.")
     model: Any = Model(qwen, {}, context=len(opening) + 3)
-    found = await CrossTokens(model, harmony, qwen, {"p": opening}).judge(sampled)
+    found = await CrossTokens(model, harmony, qwen, {"p": lambda _: opening}).judge(sampled)
     texts = spelled(harmony, list(sampled.tokens))
     assert [text for text, covered in zip(texts, found.covered, strict=True) if covered] == ["analysis", "It"]
     assert len(model.asked) == 1

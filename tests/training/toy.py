@@ -31,7 +31,8 @@ from rtl_agent_gym.training.options import TrainOptions, build_options, split_ar
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.services import Engine, local_engine
-from rtl_agent_gym.training.teachers import SameTokens, Teacher
+from rtl_agent_gym.training.teacher_context import SELF
+from rtl_agent_gym.training.teachers import SameTokens, SelfTeacher, Teacher
 
 VOCABULARY = 24
 PROMPT = [1, 2, 3]
@@ -224,7 +225,9 @@ async def _run(
 
     teachers: dict[str, Teacher] = {}
     if made.distils:
-        teacher = SameTokens(await engine.published("teacher_model", str(folder / "teacher")))
+        teacher: Teacher = SameTokens(await engine.published("teacher_model", str(folder / "teacher")))
+        if made.teacher_model == SELF:
+            teacher = SelfTeacher(await engine.published("student_model", str(folder / "student")), made.teacher_lag)
         teachers = dict.fromkeys([problem.id for problem in problems], teacher)
     with Progress(made.num_steps) as progress:
         checkpointer = Checkpointer(made, run_folder, engine, make_trainer, progress, tested=bool(held_out))

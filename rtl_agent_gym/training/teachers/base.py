@@ -5,7 +5,7 @@ A teacher scores a complete episode in one call, which returns the log-probabili
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
@@ -27,11 +27,18 @@ class Sampled:
     """1 for sampled tokens, 0 for the others."""
     logprobs: Sequence[float]
     """The student's log-probabilities of sampled tokens, in nats; 0 for the others."""
+    feedback: str | None = ""
+    """What the teacher reads about this episode, after the user message; None if it could not be found, so that the
+    episode cannot be judged."""
 
     def runs(self) -> list[tuple[list[int], bool]]:
         """Consecutive tokens that were all sampled, or all not, and whether they were."""
         pairs = groupby(zip(self.tokens, self.mask, strict=True), key=lambda pair: bool(pair[1]))
         return [([id_ for id_, _ in run], by_student) for by_student, run in pairs]
+
+
+Prompt = Callable[[Sampled], Sequence[int]]
+"""Gives the ids of the teacher's prompt for an episode."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +65,20 @@ class SameTokens:
 
     sampler: Sampler
     """The teacher's weights."""
-    prompts: Mapping[str, tuple[list[int], list[int]]] = field(default_factory=dict)
-    """For each problem with another prompt: the ids of the student's prompt, and those that replace them."""
+    prompts: Mapping[str, tuple[list[int], Prompt]] = field(default_factory=dict)
+    """For each problem with another prompt: the ids of the student's prompt, and the prompt that replaces them."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`."""
         tokens = list(sampled.tokens)
         cut = 0
         if sampled.problem in self.prompts:
-            own, read = self.prompts[sampled.problem]
+            own, prompt = self.prompts[sampled.problem]
             if tokens[: len(own)] != own:
-                raise UsageError(f"teacher_system_prompt: unexpected prompt of {sampled.problem}")
+                raise UsageError(
+                    f"the teacher cannot replace the prompt of {sampled.problem}, which is not the expected one"
+                )
+            read = prompt(sampled)
             cut = len(own) - len(read)
             tokens = [*read, *tokens[len(own) :]]
         logprobs = await self.sampler.compute_logprobs(tinker.ModelInput.from_ints(tokens))

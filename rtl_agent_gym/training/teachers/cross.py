@@ -19,7 +19,7 @@ from ...errors import UsageError
 from ...renderers import Renderer
 from ...renderers.turns import Part
 from .align import Group, Tokens, spread_kl
-from .base import Judgement, Sampled
+from .base import Judgement, Prompt, Sampled
 from .structure import ImplicitAnswer, Pair, match_turns
 
 SURE = math.log(0.5)
@@ -43,8 +43,8 @@ class CrossTokens:
     """The teacher's weights."""
     student: Renderer
     teacher: Renderer
-    prompts: Mapping[str, Sequence[int]]
-    """For each problem the ids of the teacher's prompt."""
+    prompts: Mapping[str, Prompt]
+    """The teacher's prompt of each problem."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`. An `ImplicitAnswer` may need one or two more calls."""
@@ -87,7 +87,7 @@ class CrossTokens:
         if sampled.problem not in self.prompts:
             raise UsageError(f"the teacher has no prompt for {sampled.problem}")
         student, teacher = self.student, self.teacher
-        tokens = list(self.prompts[sampled.problem])
+        tokens = list(self.prompts[sampled.problem](sampled))
         size = _size(teacher, tokens)
         place = 0
         turns: list[list[Pair | None]] = []

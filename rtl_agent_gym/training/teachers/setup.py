@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 from ...engines.protocol import Sampler
 from ...envs.tinker_config import TinkerEnvConfig, load_renderer, load_tokenizer
@@ -14,8 +15,10 @@ from ...renderers import Renderer
 from ..plan import Plan
 from ..published import renderer_for
 from ..services import Engine
-from .base import SameTokens, Teacher
+from ..teacher_context import SELF, TeacherContext
+from .base import Prompt, SameTokens, Teacher
 from .cross import CrossTokens
+from .own import SelfTeacher
 
 
 async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> dict[str, Teacher]:
@@ -27,39 +30,57 @@ async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> 
         config: The student's environments.
     """
     o, made, teachers = plan.options, dict[str, Teacher](), dict[str, Teacher]()
+    context = TeacherContext.of(o)
     for problem in plan.problems if o.distils else ():
+        if not context.covers(problem):
+            continue
         option, model = "teachers", o.teachers.get(problem.id, o.teachers.get(category_name(problem.category)))
         if model is None:
             option, model = "teacher_model", plan.teacher
         if model is None:
             continue
         if model not in made:
-            sampler = await engine.published(option, model)
-            made[model] = await asyncio.to_thread(_make_one, plan, option, model, sampler, config)
+            sampler = await (_start_weights(plan, engine) if model == SELF else engine.published(option, model))
+            made[model] = await asyncio.to_thread(_make_one, plan, option, model, sampler, config, context)
         teachers[problem.id] = made[model]
     return teachers
 
 
-def _make_one(plan: Plan, option: str, model: str, sampler: Sampler, config: TinkerEnvConfig) -> Teacher:
+async def _start_weights(plan: Plan, engine: Engine) -> Sampler:
+    """A sampler of the weights from which the student starts."""
+    o = plan.options
+    if o.load_checkpoint_path is None:
+        return await engine.published("student_model", plan.student)
+    # A service has no sampler of a training state, so a trainer that does nothing else gives one.
+    trainer = await engine.trainer(plan.student, o.lora_rank, o.seed, o.load_checkpoint_path, optimizer=False)
+    return await trainer.save_weights_and_get_sampling_client()
+
+
+def _make_one(
+    plan: Plan, option: str, model: str, sampler: Sampler, config: TinkerEnvConfig, context: TeacherContext
+) -> Teacher:
     own = _teacher_config(plan, option, model, config)
     student, teacher = load_renderer(config), load_renderer(own)
     system_prompt = plan.options.text_of("teacher_system_prompt")
     if system_prompt is not None:
         own = replace(own, episode=replace(own.episode, system_prompt=system_prompt))
-    if same_vocabulary(config, own):
-        if system_prompt is None:
-            return SameTokens(sampler)
-        own = replace(own, renderer_name=config.renderer_name)
-        pairs = {p.id: (_prompt_ids(p, config, student), _prompt_ids(p, own, student)) for p in plan.problems}
-        return SameTokens(sampler, pairs)
-    if config.single_turn:
+    same = same_vocabulary(config, own)
+    if not same and config.single_turn:
         raise UsageError(f"{option}: {model} has another tokenizer than the student, which needs env=agentic")
-    prompts = {problem.id: _prompt_ids(problem, own, teacher) for problem in plan.problems}
-    return CrossTokens(sampler, student, teacher, prompts)
+    covered = [problem for problem in plan.problems if context.covers(problem)]
+    if not same:
+        return CrossTokens(sampler, student, teacher, {p.id: _prompt(p, own, teacher, context) for p in covered})
+    prompts: dict[str, tuple[list[int], Prompt]] = {}
+    if system_prompt is not None or context.kind != "none":
+        own = replace(own, renderer_name=config.renderer_name)
+        prompts = {p.id: (_student_ids(p, config, student), _prompt(p, own, student, context)) for p in covered}
+    return SelfTeacher(sampler, plan.options.teacher_lag, prompts) if model == SELF else SameTokens(sampler, prompts)
 
 
 def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig) -> TinkerEnvConfig:
     """The student's environment with the teacher's model and dialect."""
+    if model == SELF:
+        return config
     requested = plan.options.teacher_renderer_name
     unlimited = replace(config, episode=replace(config.episode, max_trajectory_tokens=None))
     if option == "teacher_model" and model != plan.options.teacher_model:  # built by the recipe
@@ -79,9 +100,17 @@ def same_vocabulary(student: TinkerEnvConfig, teacher: TinkerEnvConfig) -> bool:
     return bool(first == second)
 
 
-def _prompt_ids(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> list[int]:
+def _student_ids(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) -> list[int]:
+    opening = open_prompt(problem, config.episode, renderer)
+    return episode_renderer(config.episode, renderer).initial_ids(opening.system, opening.user)
+
+
+def _prompt(problem: Problem, config: TinkerEnvConfig, renderer: Renderer, context: TeacherContext) -> Prompt:
+    """The teacher's prompt of a problem: the environment's, with the context and an episode's feedback."""
     try:
-        prompt = open_prompt(problem, config.episode, renderer)
+        opening = open_prompt(problem, config.episode, renderer)
     except PromptTooLong as error:
         raise UsageError(f"max_trajectory_tokens: the teacher's prompt of {problem.id} does not fit") from error
-    return episode_renderer(config.episode, renderer).initial_ids(prompt.system, prompt.user)
+    user = context.user_message(problem, opening.user)
+    encode = partial(episode_renderer(config.episode, renderer).initial_ids, opening.system)
+    return lambda sampled: encode(user + (sampled.feedback or ""))

@@ -1,0 +1,99 @@
+"""What a teacher reads in addition to the student's prompt, and where there is something to read.
+
+The text is appended to the user message of the teacher alone. The student's prompt, its tokens and its transcript do
+not contain it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import strict_json
+from ..errors import UsageError
+from ..problems import Problem
+from ..prompts import with_reference
+from .options import TrainOptions
+
+SELF = "self"
+"""The name of the student's own weights among the teachers."""
+HINTS = "hints:"
+"""Stands before the file of hints in ``teacher_context``."""
+KINDS = ("none", "reference", "feedback")
+"""The values of ``teacher_context`` other than hints."""
+
+
+@dataclass(frozen=True)
+class TeacherContext:
+    """The option ``teacher_context``."""
+
+    kind: str
+    """One of `KINDS`, or ``hints``."""
+    hints: Mapping[str, str] = field(default_factory=dict)
+    """The texts by problem id."""
+
+    @classmethod
+    def of(cls, o: TrainOptions) -> TeacherContext:
+        """Read the option and its file. Raises `UsageError`."""
+        value = o.teacher_context
+        if value.startswith(HINTS):
+            return cls("hints", _read_hints(value.removeprefix(HINTS)))
+        if value not in KINDS:
+            raise UsageError(f"teacher_context: got {value!r}; choose one of {', '.join(KINDS)}, or {HINTS}FILE")
+        return cls(value)
+
+    def covers(self, problem: Problem) -> bool:
+        """Whether there is something to read for a problem."""
+        if self.kind == "reference":
+            return bool(problem.golden)
+        return self.kind != "hints" or problem.id in self.hints
+
+    def user_message(self, problem: Problem, user: str) -> str:
+        """The teacher's user message for a problem that `covers`, from the student's. Feedback is added later."""
+        if self.kind == "reference":
+            return with_reference(user, problem.golden or {})
+        return user + self.hints.get(problem.id, "")
+
+
+def check_teachers(o: TrainOptions, problems: Sequence[Problem]) -> list[str]:
+    """Check the options of a self-teacher and of the teacher's context; returns warnings.
+
+    Raises:
+        UsageError: An option is wrong or has no effect, or no problem has the context.
+    """
+    names = {o.teacher_model, *o.teachers.values()}
+    if o.teacher_lag is not None and SELF not in names:
+        raise UsageError(f"teacher_lag: {o.teacher_lag} needs teacher_model={SELF}; other teachers do not change")
+    context = TeacherContext.of(o)
+    if not o.distils:
+        without = context.kind != "none"
+        return ["teacher_context: has no effect without a teacher; name one with teacher_model"] if without else []
+    if names <= {SELF, None} and o.teacher_renderer_name is not None:
+        raise UsageError(f"teacher_renderer_name: teacher_model={SELF} has the student's dialect; leave it out")
+    alike = context.kind == "none" and o.teacher_system_prompt is None
+    if alike and o.reward_coef == 0 and names <= {SELF, None}:
+        raise UsageError(
+            f"teacher_context: teacher_model={SELF} without a context or a teacher_system_prompt agrees with the "
+            "student, and reward_coef=0; nothing would be learned: choose teacher_context=reference"
+        )
+    missing = [problem.id for problem in problems if not context.covers(problem)]
+    if not missing:
+        return []
+    what = "reference solution" if context.kind == "reference" else "hint"
+    some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    if len(missing) == len(problems):
+        raise UsageError(f"teacher_context: no problem of the run has a {what}: {some}; choose another context")
+    return [f"teacher_context: {len(missing)} of {len(problems)} problems have no {what} and so no KL: {some}"]
+
+
+def _read_hints(name: str) -> dict[str, str]:
+    try:
+        found = strict_json.loads(Path(name).expanduser().read_bytes())
+    except OSError as error:
+        raise UsageError(f"teacher_context: {name or 'the file of hints'} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"teacher_context: {name} is not JSON: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise UsageError(f'teacher_context: {name} must be a JSON object of texts: {{"problem id": "hint", …}}')
+    return found
