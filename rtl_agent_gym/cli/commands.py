@@ -20,11 +20,12 @@ COMMANDS = {
     "view": "view_command",
     "report": "report_command",
     "export": "export_command",
+    "export-model": "export_model_command",
     "train": "train_command",
     "image": "image_app",
     "problems": "problems_app",
 }
-"""Each command is a function, or a `typer.Typer` with subcommands, in the module of the same name."""
+"""Each command is a function, or a `typer.Typer` with subcommands, in the module of the same name (``_`` for ``-``)."""
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -41,7 +42,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     )
     made.callback()(_options)
     for name in needed(arguments):
-        module = importlib.import_module(f".{name}", __package__)
+        module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
         command = getattr(module, COMMANDS[name])
         if isinstance(command, typer.Typer):
             made.add_typer(command, name=name)

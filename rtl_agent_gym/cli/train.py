@@ -1,4 +1,4 @@
-"""``rtl-agent-gym train``: distillation and reinforcement learning."""
+"""``rtl-agent-gym train``: distillation, reinforcement learning and supervised training."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ..demo.recipe import train
-from ..training.options import describe_options, split_arguments
+from ..demo.recipe import train, train_sft
+from ..training.options import TrainOptions, describe_options, split_arguments
+from ..training.sft_options import SftOptions
 from .options import JsonOption
 
 
@@ -18,6 +19,7 @@ class Recipe(StrEnum):
 
     distill = "distill"
     rl = "rl"
+    sft = "sft"
 
 
 class TrainCommand(TyperCommand):
@@ -34,7 +36,8 @@ COMMAND_CLASS = TrainCommand
 
 def train_command(
     recipe: Annotated[
-        Recipe, typer.Argument(help="distill: from a teacher. rl: from the reward alone.")
+        Recipe,
+        typer.Argument(help="distill: from a teacher. rl: from the reward alone. sft: imitate recorded episodes."),
     ] = Recipe.distill,
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the run; they are listed below.")
@@ -47,8 +50,9 @@ def train_command(
     Without TINKER_API_KEY and base_url= it trains a tiny model on this machine.
     """
     if list_options:
-        print(describe_options())
+        print(describe_options(kind=SftOptions if recipe is Recipe.sft else TrainOptions))
         return
-    outcome = train(split_arguments(options or []), rl=recipe is Recipe.rl)
+    given = split_arguments(options or [])
+    outcome = train_sft(given) if recipe is Recipe.sft else train(given, rl=recipe is Recipe.rl)
     if json_:
         print(outcome.summary_line())

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..training import launch
 from ..training.plan import ModelRecipe, Plan
+from ..training.sft_plan import plan_sft
 from . import tiny, tiny_episode
 
 
@@ -60,6 +61,11 @@ TINY = ModelRecipe(
 def train(given: Mapping[str, Any], *, rl: bool = False) -> launch.Outcome:
     """`launch.train` with the tiny models, which are the default without a service."""
     return launch.train(given, rl=rl, recipe=TINY)
+
+
+def train_sft(given: Mapping[str, Any]) -> launch.Outcome:
+    """Supervised training: `launch.launch` with the plan of `plan_sft`, and the same models."""
+    return launch.launch(plan_sft(given, recipe=TINY))
 
 
 def main(arguments: Sequence[str] | None = None, *, rl: bool = False) -> int:

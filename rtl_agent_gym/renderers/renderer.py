@@ -169,6 +169,10 @@ class Renderer(ABC):
         """The opening as ids. Control tokens spelled in the two texts stay text."""
         return self.codec.encode(self.initial_pieces(system, user))
 
+    def turn_ids(self, turn: ModelTurn) -> list[int]:
+        """`turn` as ids, with the stop token at its end. Control tokens spelled in it stay text."""
+        return self.codec.encode(self._write(phrases_of(turn))[0])
+
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
         """The action of sampled ids. Ids without a stop token count as truncated."""
         before_stop, stopped = self.until_stop(ids)

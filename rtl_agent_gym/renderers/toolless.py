@@ -23,7 +23,7 @@ class ToollessRenderer(Renderer):
 
     def __init__(self, dialect: Renderer) -> None:
         super().__init__(dialect.name)
-        self._dialect, self.END = dialect, dialect.END
+        self._dialect, self.END, self.thinks = dialect, dialect.END, dialect.thinks
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ToollessRenderer, (self._dialect,)

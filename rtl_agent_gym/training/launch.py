@@ -64,9 +64,13 @@ def train(
         SandboxError: The machine failed repeatedly; the same call resumes the run.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the same call resumes the run.
     """
-    plan = plan_run(given, rl=rl, recipe=recipe)
+    return launch(plan_run(given, rl=rl, recipe=recipe), progress)
+
+
+def launch(plan: Plan, progress: Progress | None = None) -> Outcome:
+    """Start or resume a planned run, and return when it is complete. Arguments and exceptions are those of `train`."""
     folder = RunFolder(plan.options.log_path)
-    folder.open(plan.options.model_dump(mode="json"), plan.options.behavior_if_log_dir_exists)
+    folder.open(plan.record(), plan.options.behavior_if_log_dir_exists)
     try:
         with progress or Progress(plan.options.num_steps) as shown:
             asyncio.run(_run(plan, folder, shown))
@@ -157,15 +161,17 @@ async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Eng
 async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engine) -> None:
     from ..envs.tinker_config import load_renderer
     from .checkpointer import Checkpointer
-    from .dataset import check_prompts, make_dataset
+    from .dataset import check_prompts, env_config, make_dataset
     from .evaluator import Evaluator
     from .loop import TrainingLoop
     from .services import RUNNING_PATIENCE
+    from .sft import SupervisedLoop
+    from .sft_options import SftOptions
     from .teachers.setup import make_teachers
 
     o = plan.options
-    dataset = make_dataset(plan, folder)
-    await asyncio.to_thread(check_prompts, plan, dataset.config)
+    config = env_config(plan, folder)
+    await asyncio.to_thread(check_prompts, plan, config)
 
     async def make_trainer(checkpoint: str | None) -> Trainer:
         state = checkpoint or o.load_checkpoint_path
@@ -175,14 +181,19 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
     await checkpointer.open()
     if checkpointer.steps:
         progress.print(f"{folder.path}: resuming after step {checkpointer.steps}")
-    teachers = await make_teachers(plan, engine, dataset.config)
-    renderer = await asyncio.to_thread(load_renderer, dataset.config)
+    teachers = await make_teachers(plan, engine, config)
+    renderer = await asyncio.to_thread(load_renderer, config)
     engine.requests.run_begins(RUNNING_PATIENCE * o.service_wait_seconds)
-    evaluator = Evaluator(o, plan.evaluated(), dataset.config, folder.path / "evaluations", progress)
+    evaluator = Evaluator(o, plan.evaluated(), config, folder.path / "evaluations", progress)
     with _weights_and_biases(plan, folder) as on_metrics:
-        loop = TrainingLoop(
-            o, dataset, checkpointer, teachers, evaluator, folder, progress, renderer=renderer, on_metrics=on_metrics
-        )
+        loop: TrainingLoop | SupervisedLoop
+        if plan.supervised is not None and isinstance(o, SftOptions):
+            loop = SupervisedLoop(o, plan.supervised, checkpointer, evaluator, progress, on_metrics)
+        else:
+            loop = TrainingLoop(
+                o, make_dataset(plan, folder), checkpointer, teachers, evaluator, folder, progress,
+                renderer=renderer, on_metrics=on_metrics,
+            )  # fmt: skip
         await loop.run()
     if best := folder.best_checkpoint():
         progress.print(f"best checkpoint by held-out problems: {best['name']}, {best['test_pass_rate']:.1%} pass")

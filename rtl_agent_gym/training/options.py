@@ -12,7 +12,7 @@ import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -226,6 +226,29 @@ class TrainOptions(BaseModel):
             raise ValueError(f"min_survivors: {self.min_survivors} is more than group_size={self.group_size}")
         return self
 
+    @classmethod
+    def names(cls) -> list[str]:
+        """The options that can be given."""
+        return list(cls.model_fields)
+
+    @classmethod
+    def build(cls, given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Self:
+        """Build options from values by name, as text or with their type; `defaults` replace the general ones.
+
+        Raises:
+            UsageError: An option is unknown or has a wrong value; the message names it.
+        """
+        names = cls.names()
+        unknown = [name for name in given if name not in names]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], names, n=2)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise UsageError(f"{unknown[0]}: unknown option{hint}")
+        try:
+            return cls(**{**(defaults or {}), **given})
+        except ValidationError as error:
+            raise UsageError(_first(error)) from error
+
     @property
     def lag(self) -> int:
         """How many steps the sampling weights may be behind."""
@@ -290,20 +313,8 @@ def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def build_options(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> TrainOptions:
-    """Build the options from values by name, as text or with their type; `defaults` replace the general ones.
-
-    Raises:
-        UsageError: An option is unknown or has a wrong value; the message names it.
-    """
-    unknown = [name for name in given if name not in TrainOptions.model_fields]
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], TrainOptions.model_fields, n=2)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"{unknown[0]}: unknown option{hint}")
-    try:
-        return TrainOptions(**{**(defaults or {}), **given})
-    except ValidationError as error:
-        raise UsageError(_first(error)) from error
+    """`TrainOptions.build`."""
+    return TrainOptions.build(given, defaults)
 
 
 def _first(error: ValidationError) -> str:
@@ -313,11 +324,12 @@ def _first(error: ValidationError) -> str:
     return f"{name}: {message}, got {first['input']!r}" if name else message
 
 
-def describe_options(width: int | None = None) -> str:
+def describe_options(width: int | None = None, kind: type[TrainOptions] = TrainOptions) -> str:
     """All options with their defaults and descriptions. `width` is in columns; by default that of the terminal."""
     columns = max(40, min(width or shutil.get_terminal_size().columns, MAX_HELP_WIDTH))
     lines = ["Options, as name=value, with their defaults:", ""]
-    for name, field in TrainOptions.model_fields.items():
+    for name in kind.names():
+        field = kind.model_fields[name]
         lines.append(f"  {name}={_default(field.get_default(call_default_factory=True))}")
         lines += textwrap.wrap(
             _description(field.description or "", field.annotation),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from ..problems import Problem, category_name, load_problems, split_problems
 from ..scoring.scorable import scorable
 from .options import TrainOptions, build_options
 from .published import check_hub, renderer_for
+from .sft_data import SupervisedData
 from .teacher_context import SELF, check_teachers
 
 CHARACTERS_A_TOKEN = 8
@@ -68,6 +69,13 @@ class Plan:
             **{f"test/{name}": problems for name, problems in self.extra_held_out.items()},
             "train": self.problems if self.options.eval_episodes else [],
         }
+    supervised: SupervisedData | None = None
+    """The episodes to imitate; None for a run that plays its own."""
+
+    def record(self) -> dict[str, Any]:
+        """The options as plain data. Only a run with equal ones can be resumed, apart from `run_folder.CHANGEABLE`."""
+        data = {} if self.supervised is None else {"episodes_digest": self.supervised.digest}
+        return self.options.model_dump(mode="json") | data
 
 
 def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe | None = None) -> Plan:
@@ -82,7 +90,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe 
         UsageError: An option is wrong; the message begins with its name.
     """
     defaults: dict[str, Any] = {}
-    local = _is_local(given.get("engine", "auto"), given.get("base_url"))
+    local = is_local(given.get("engine", "auto"), given.get("base_url"))
     if recipe is not None and local and given.get("student_model", recipe.name) == recipe.name:
         defaults = dict(recipe.defaults)
         if given.get("cvdp_jsonl_path", "bundled") != "bundled":
@@ -93,6 +101,12 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe 
         defaults |= {"teacher_model": None, "kl_penalty_coef": 0.0, "reward_coef": 1.0, "log_path": "runs/rl"}
         defaults.setdefault("group_size", 8)
     o = build_options(given, defaults)
+    plan = plan_options(o, recipe)
+    return replace(plan, warnings=(*check_teachers(o, plan.problems), *_check_effects(o, plan.engine, given)))
+
+
+def plan_options(o: TrainOptions, recipe: ModelRecipe | None) -> Plan:
+    """Plan a run with these options. Raises like `plan_run`."""
     engine = _check_engine(o, recipe)
     problems, held_out, extra = _choose_problems(o)
     made = recipe.name if recipe is not None else None
@@ -105,21 +119,19 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe 
     for option, model in published if engine == "local" else ():
         if not Path(model).is_dir():
             check_hub(model, option)
-    warnings = (*check_teachers(o, problems), *_check_effects(o, engine, given))
     models = o.student_model, o.teacher_model, renderer
-    return Plan(
-        o, engine, problems, held_out, *models, *prompts, recipe=recipe, warnings=warnings, extra_held_out=extra
-    )
+    return Plan(o, engine, problems, held_out, *models, *prompts, recipe=recipe, extra_held_out=extra)
 
 
-def _is_local(engine: str, base_url: str | None) -> bool:
+def is_local(engine: str, base_url: str | None) -> bool:
+    """Whether options choose the engine in this process."""
     return engine == "local" or (engine != "tinker" and not has_key() and not base_url)
 
 
 def _check_engine(o: TrainOptions, recipe: ModelRecipe | None) -> Literal["local", "tinker"]:
     if importlib.util.find_spec("tinker") is None or importlib.util.find_spec("tinker_cookbook") is None:
         raise UsageError("packages for training are missing; pip install 'rtl-agent-gym[train,local]'")
-    if _is_local(o.engine, o.base_url):
+    if is_local(o.engine, o.base_url):
         missing = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
         if missing:
             raise UsageError(f"engine: local needs {', '.join(missing)}; pip install 'rtl-agent-gym[local]'")

@@ -63,6 +63,7 @@ class Progress:
             ("pass", "pass_rate", "{:4.0%}"),
             ("reward", "env/all/reward/total", "{:6.3f}"),
             ("KL", "teacher_kl", "{:7.4f}"),
+            ("NLL", "sft/nll", "{:7.4f}"),
             ("tokens/s", "tokens_per_second", "{:6.0f}"),
             ("", "time/total", "{:5.1f} s"),
         ):

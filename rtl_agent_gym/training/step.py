@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import tinker
 import torch
+from tinker.types import LossFnType
 from tinker_cookbook.rl.metrics import compute_kl_sample_train
 
 from ..engines.guarded import Answer
@@ -20,6 +21,9 @@ async def optimize(
     trainer: Trainer, data: Sequence[tinker.Datum], learning_rate: float, options: TrainOptions
 ) -> dict[str, float]:
     """Train on a batch, in one or more optimizer steps, and return the optimizer's metrics.
+
+    Data with ``weights`` are trained on with cross-entropy, and data with ``advantages`` with ``loss_fn``. Both have a
+    ``mask`` of the trained tokens.
 
     All requests are sent before the first is awaited, so that the service can execute them without a pause.
 
@@ -34,10 +38,12 @@ async def optimize(
         eps=1e-8,
         grad_clip_norm=options.grad_clip_norm,
     )
+    supervised = any("weights" in datum.loss_fn_inputs for datum in data)
+    loss_fn: LossFnType = "cross_entropy" if supervised else options.loss_fn
     requests = []
     for part in _split(data, options.num_substeps):
         inputs = [_for_engine(datum, _sampled(part) if options.loss_reduction == "mean" else 1.0) for datum in part]
-        requests.append((trainer.forward_backward(inputs, options.loss_fn), trainer.optim_step(adam)))
+        requests.append((trainer.forward_backward(inputs, loss_fn), trainer.optim_step(adam)))
     logprobs: list[torch.Tensor] = []
     metrics: dict[str, float] = {"optim/lr": learning_rate}
     try:
@@ -52,7 +58,9 @@ async def optimize(
                 if isinstance(request, Answer):
                     request.cancel()
         raise
-    if any(_sampled([datum]) for datum in data):
+    if supervised:
+        metrics["sft/nll"] = -_masked_sum(data, logprobs) / max(1.0, _sampled(data))
+    elif any(_sampled([datum]) for datum in data):
         metrics |= {name: float(value) for name, value in compute_kl_sample_train(list(data), logprobs).items()}
     return metrics
 
@@ -89,14 +97,21 @@ async def step_and_save(
     return Stepped(metrics, sampler, state_path, sampler_path)
 
 
+def _masked_sum(data: Sequence[tinker.Datum], logprobs: Sequence[torch.Tensor]) -> float:
+    """The log-probability of the trained tokens."""
+    masks = (datum.loss_fn_inputs["mask"].to_torch() for datum in data)
+    return sum(float((mask * values).sum()) for mask, values in zip(masks, logprobs, strict=True))
+
+
 def _sampled(data: Sequence[tinker.Datum]) -> float:
-    """Number of sampled tokens."""
+    """Number of trained tokens."""
     return sum(float(datum.loss_fn_inputs["mask"].to_torch().sum()) for datum in data)
 
 
 def _for_engine(datum: tinker.Datum, divisor: float) -> tinker.Datum:
-    """The datum without its mask, which engines reject, and with its advantages divided by `divisor`."""
-    scaled = with_inputs(datum, advantages=datum.loss_fn_inputs["advantages"].to_torch() / max(1.0, divisor))
+    """The datum without its mask, which engines reject, and with its weights or advantages divided by `divisor`."""
+    factor = "weights" if "weights" in datum.loss_fn_inputs else "advantages"
+    scaled = with_inputs(datum, **{factor: datum.loss_fn_inputs[factor].to_torch() / max(1.0, divisor)})
     inputs = {name: value for name, value in scaled.loss_fn_inputs.items() if name != "mask"}
     return tinker.Datum(model_input=datum.model_input, loss_fn_inputs=inputs)
 

@@ -54,6 +54,7 @@ SHARES = {
     "env/all/ac_tokens_per_turn": ("tokens a turn", False),
     "env/all/turns_per_episode": ("turns", False),
     "teacher_kl": ("teacher KL, nats a token", False),
+    "sft/nll": ("negative log-likelihood, nats a token", False),
     "optim/entropy": ("entropy, nats a token", False),
 }
 """The metrics whose first and last values are compared: their names, and whether they are shares."""

@@ -18,6 +18,8 @@ CURVES: tuple[tuple[str, str, bool], ...] = (
     ("env/all/reward/total", "reward", False),
     PASS_RATE,
     ("teacher_kl", "teacher KL, nats a token", False),
+    ("sft/nll", "negative log-likelihood, nats a token", False),
+    ("sft/val_nll", "the same on validation episodes", False),
     ("optim/entropy", "entropy, nats a token", False),
     ("env/all/syntax_valid", "syntax valid", True),
     ("env/all/ac_tokens_per_turn", "tokens a turn", False),

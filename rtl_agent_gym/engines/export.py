@@ -1,0 +1,90 @@
+"""Exports a checkpoint of the local engine for other programs: as a model of transformers, or as an adapter of peft."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from ..errors import UsageError, cannot_write
+from .models import ModelStore, choose_device, without_progress_bars
+from .training import MASTERS, METADATA, OPTIMIZER, is_checkpoint, load_checkpoint
+
+Exported = Literal["model", "adapter"]
+"""What was written: a complete model, or an adapter that needs its base model."""
+
+
+def export_checkpoint(checkpoint: str, out: Path, *, merge: bool = False) -> Exported:
+    """Write a checkpoint in the format of transformers or peft, with the tokenizer and its chat template.
+
+    Args:
+        checkpoint: A folder that the local engine saved.
+        out: The folder to write; it must not exist, or be empty.
+        merge: Add the adapters to the base model's weights, in its own floating-point type. Has no effect if all
+            weights were trained.
+
+    Raises:
+        UsageError: It is no such folder, the base model cannot be loaded, or `out` contains something.
+        SandboxError: The disk is full.
+    """
+    if not is_checkpoint(checkpoint):
+        raise UsageError(f"{checkpoint!r} is not a checkpoint of the local engine; give a run or a checkpoint of one")
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(f"--out: {out} exists and is not an empty folder; choose another")
+        out.mkdir(parents=True, exist_ok=True)
+        return _export(Path(checkpoint), out, merge)
+    except OSError as error:
+        raise cannot_write("--out", out, error) from error
+
+
+def _export(checkpoint: Path, out: Path, merge: bool) -> Exported:
+    metadata = json.loads((checkpoint / METADATA).read_text())
+    base, rank = str(metadata["base_model"]), int(metadata["lora"]["rank"])
+    if not rank:
+        for file in checkpoint.iterdir():
+            if file.name not in (METADATA, OPTIMIZER, MASTERS):
+                shutil.copy2(file, out / file.name)
+        return "model"
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(base).save_pretrained(out)
+    if merge:
+        with without_progress_bars():
+            _merged(checkpoint).save_pretrained(out)
+        return "model"
+    config = json.loads((checkpoint / "adapter_config.json").read_text())
+    (out / "adapter_config.json").write_text(json.dumps(portable_config(config, base), indent=2) + "\n")
+    shutil.copy2(checkpoint / "adapter_model.safetensors", out)
+    return "adapter"
+
+
+def portable_config(config: dict[str, Any], base: str) -> dict[str, Any]:
+    """An adapter's configuration as other programs expect it: layers by their last name, a whole-numbered alpha."""
+    layers = sorted({str(name).rpartition(".")[2] for name in config["target_modules"]})
+    return config | {
+        "base_model_name_or_path": base,
+        "target_modules": layers,
+        "lora_alpha": int(config["lora_alpha"]),
+        "inference_mode": True,
+    }
+
+
+def _merged(checkpoint: Path) -> Any:
+    """The base model with the adapters added, computed in float32, in the base model's type."""
+    from transformers import AutoConfig
+
+    base, _, module = load_checkpoint(ModelStore(choose_device("cpu", "float32")), str(checkpoint))
+    inner = module.get_base_model()
+    head = inner.get_output_embeddings()
+    layer = getattr(head, "base_layer", head)
+    if layer.weight is inner.get_input_embeddings().weight:
+        # The adapter of the output layer must not change the input embedding, so the two are not tied any more.
+        layer.weight = nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
+    merged = module.merge_and_unload()
+    merged.config.tie_word_embeddings = layer.weight is merged.get_input_embeddings().weight
+    dtype = AutoConfig.from_pretrained(base.path).dtype
+    return merged if dtype is None else merged.to(dtype)

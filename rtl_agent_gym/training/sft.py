@@ -1,0 +1,124 @@
+"""Supervised training: the loop that imitates recorded episodes.
+
+The data of each step depend only on the options and the step's number, so a resumed run continues with the same ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tinker
+import torch
+
+from ..engines.protocol import Sampler
+from ..errors import UsageError
+from .checkpointer import Checkpointer
+from .evaluator import Evaluator
+from .progress import Progress
+from .rollouts import token_limit
+from .sft_data import EncodedEpisode, SupervisedData
+from .sft_options import SftOptions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class SupervisedLoop:
+    """A supervised run, from its first step or from its last checkpoint."""
+
+    options: SftOptions
+    data: SupervisedData
+    checkpointer: Checkpointer
+    """Must be open."""
+    evaluate: Evaluator
+    """Evaluates the weights before the first step and after later ones."""
+    progress: Progress
+    on_metrics: Callable[[dict[str, Any], int], None] | None = None
+
+    async def run(self) -> None:
+        """Do the remaining steps. If it is cancelled, the folder is in the state of the last checkpoint.
+
+        Raises:
+            UsageError: An episode is longer than the student's context.
+        """
+        first, before = self.checkpointer.steps, dict[str, float]()
+        if first == 0:
+            self.progress.print(self.data.summary())
+            logger.info("%s", self.data.summary())
+            sampler = await self.checkpointer.sampler(None)
+            limit = token_limit(sampler, self.options)
+            if self.data.longest > limit:
+                raise UsageError(
+                    f"max_trajectory_tokens: an episode has {self.data.longest} tokens, and the student's context is "
+                    f"{limit}; max_trajectory_tokens={limit} leaves such episodes out"
+                )
+            before = await self._evaluate(sampler, 0, "_before")
+        for step in range(first, self.options.num_steps):
+            await self._step(step, before)
+            before = {}
+
+    async def _step(self, step: int, before: dict[str, float]) -> None:
+        o, begun = self.options, time.monotonic()
+        self.progress.begin(step, "training")
+        episodes = self.data.batch(step, o.batch_size, o.epochs, o.seed)
+        stepped = await self.checkpointer.train(step, [as_datum(one) for one in episodes])
+        trained = time.monotonic()
+        metrics = (
+            before
+            | stepped.metrics
+            | {
+                "sft/episodes": float(len(episodes)),
+                "sft/tokens": float(sum(sum(one.mask) for one in episodes)),
+                "sft/epoch": min((step + 1) * o.batch_size / len(self.data.train), o.epochs),
+                "progress/done_frac": (step + 1) / o.num_steps,
+                "service/steps_repeated": float(self.checkpointer.repeated),
+                "time/train": trained - begun,
+                "time/total": trained - begun,
+            }
+        )
+        if self.evaluate.is_due(step):
+            metrics |= await self._evaluate(stepped.sampler, step + 1)
+        await self.checkpointer.commit(step, metrics, stepped, {"pending": []})
+        if self.on_metrics is not None:
+            self.on_metrics(metrics, step)
+        self.progress.step_done(step, metrics)
+        logger.info("step %d: %s", step, {name: round(value, 5) for name, value in metrics.items()})
+
+    async def _evaluate(self, sampler: Sampler, version: int, when: str = "") -> dict[str, float]:
+        """Evaluate in real shells, and on the validation episodes."""
+        metrics = await self.evaluate(sampler, version, when)
+        if self.data.validation:
+            nll = await self._validation_nll(sampler)
+            metrics[f"sft/val_nll{when}"] = nll
+            self.progress.print(f"validation after {version} steps: {nll:.4f} nats a token")
+        return metrics
+
+    async def _validation_nll(self, sampler: Sampler) -> float:
+        """The mean negative log-probability of the model's tokens in the validation episodes."""
+        slots = asyncio.Semaphore(self.options.max_concurrent)
+
+        async def nll(one: EncodedEpisode) -> float:
+            async with slots:
+                logprobs = await sampler.compute_logprobs(tinker.ModelInput.from_ints(one.tokens))
+            return -sum(logprob or 0.0 for logprob, kept in zip(logprobs, one.mask, strict=True) if kept)
+
+        found = await asyncio.gather(*map(nll, self.data.validation))
+        return sum(found) / max(1, sum(sum(one.mask) for one in self.data.validation))
+
+
+def as_datum(one: EncodedEpisode) -> tinker.Datum:
+    """An episode for the loss ``cross_entropy``, with the mask of the trained tokens for `step.optimize`."""
+    mask = tinker.TensorData.from_torch(torch.tensor(one.mask[1:], dtype=torch.float32))
+    return tinker.Datum(
+        model_input=tinker.ModelInput.from_ints(one.tokens[:-1]),
+        loss_fn_inputs={
+            "target_tokens": tinker.TensorData.from_torch(torch.tensor(one.tokens[1:], dtype=torch.int64)),
+            "weights": mask,
+            "mask": mask,
+        },
+    )

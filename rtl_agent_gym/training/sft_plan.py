@@ -1,0 +1,71 @@
+"""Plans a supervised run, including its data: the number of steps depends on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..episodes.prompt import episode_renderer
+from ..episodes.rules import EpisodeConfig
+from ..errors import UsageError
+from .plan import ModelRecipe, Plan, is_local, plan_options
+from .sft_data import Prompts, SupervisedData
+from .sft_episodes import read_demonstrations
+from .sft_options import SftOptions
+
+FROM_RECIPE = {
+    "student_model", "max_turns", "max_tokens", "max_trajectory_tokens", "lora_rank", "timeout_seconds",
+    "grad_clip_norm",
+}  # fmt: skip
+"""The defaults of a recipe's models that also apply to supervised training."""
+
+
+def plan_sft(given: Mapping[str, Any], *, recipe: ModelRecipe | None = None) -> Plan:
+    """Plan a supervised run, and read its episodes.
+
+    Args:
+        given: Options of `SftOptions` by name, with values as text or with their type.
+        recipe: Models that can be built on this machine.
+
+    Raises:
+        UsageError: An option is wrong, or there is no episode to train on; the message begins with the option's name.
+    """
+    defaults: dict[str, Any] = {}
+    local = is_local(given.get("engine", "auto"), given.get("base_url"))
+    if recipe is not None and local and given.get("student_model", recipe.name) == recipe.name:
+        defaults = {name: value for name, value in recipe.defaults.items() if name in FROM_RECIPE}
+    o = SftOptions.build(given, defaults)
+    if not o.episodes:
+        raise UsageError("episodes: none are given; name transcripts, a run or a file of rtl-agent-gym export")
+    plan = plan_options(o, recipe)
+    if recipe is not None and plan.student == recipe.name:
+        plan = recipe.make(plan)
+    data = load_data(plan, o)
+    if not data.train:
+        raise UsageError(f"episodes: none is left to train on; {data.summary()}")
+    return replace(
+        plan,
+        options=o.model_copy(update={"num_steps": data.steps(o.batch_size, o.epochs)}),
+        problems=plan.problems if o.eval_episodes else [],
+        supervised=data,
+    )
+
+
+def load_data(plan: Plan, o: SftOptions) -> SupervisedData:
+    """The episodes of a run in the student's tokens. Raises like `plan_sft`."""
+    from ..envs.tinker_config import TinkerEnvConfig, load_renderer
+
+    dialect = load_renderer(TinkerEnvConfig(plan.student, plan.renderer))
+    single_turn = o.env == "single_turn"
+    left_out = Counter[str]()
+    return SupervisedData.collect(
+        read_demonstrations(o, left_out),
+        episode_renderer(EpisodeConfig(workspace="answer" if single_turn else "shell"), dialect),
+        prompts=Prompts(plan.system_prompt, plan.user_prompt),
+        held_out={problem.id for problem in plan.held_out},
+        single_turn=single_turn,
+        max_tokens=o.max_trajectory_tokens,
+        left_out=left_out,
+    )

@@ -1,0 +1,112 @@
+"""Exported weights give the engine's log-probabilities in transformers and peft."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinker
+import torch
+import transformers
+
+from rtl_agent_gym.engines.export import export_checkpoint, portable_config
+from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
+from rtl_agent_gym.errors import UsageError
+
+from .conftest import make_model
+
+IDS = [(7 * place) % 250 for place in range(40)]
+
+
+def trained(folder: Path, model: Path, rank: int) -> tuple[str, list[float]]:
+    """The checkpoint of a trained model, and its log-probabilities of `IDS`."""
+    inputs: Any = {"target_tokens": IDS[1:], "weights": [1.0] * (len(IDS) - 1)}
+    datum = tinker.Datum(model_input=tinker.ModelInput.from_ints(IDS[:-1]), loss_fn_inputs=inputs)
+    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=folder)) as service:
+        trainer = service.create_lora_training_client(str(model), rank).result()
+        for _ in range(3):
+            trainer.forward_backward([datum], "cross_entropy").result()
+            trainer.optim_step(tinker.AdamParams(learning_rate=0.02)).result()
+        path = trainer.save_state("last").result().path
+        sampler = service.create_sampling_client(model_path=path).result()
+        found = sampler.compute_logprobs(tinker.ModelInput.from_ints(IDS)).result()
+        before = service.create_sampling_client(base_model=str(model)).result()
+        old = before.compute_logprobs(tinker.ModelInput.from_ints(IDS)).result()
+    assert max(abs(a - b) for a, b in zip(found[1:], old[1:], strict=True)) > 0.5  # it has learned something
+    return path, found[1:]
+
+
+def logprobs(model: Any) -> list[float]:
+    ids = torch.tensor([IDS])
+    with torch.inference_mode():
+        logits = model(input_ids=ids).logits.float().log_softmax(-1)
+    return logits[0, :-1].gather(-1, ids[0, 1:, None])[:, 0].tolist()
+
+
+def load(folder: Path) -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def test_an_adapter_in_peft(tmp_path: Path, model_path: Path) -> None:
+    from peft import PeftConfig, PeftModel
+
+    path, expected = trained(tmp_path, model_path, rank=4)
+    assert export_checkpoint(path, tmp_path / "out") == "adapter"
+    config = PeftConfig.from_pretrained(str(tmp_path / "out"))
+    assert config.base_model_name_or_path == str(model_path)
+    base = load(Path(config.base_model_name_or_path))
+    assert logprobs(base) != pytest.approx(expected, abs=0.1)
+    assert logprobs(PeftModel.from_pretrained(base, tmp_path / "out")) == pytest.approx(expected, abs=1e-4)
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out").encode("ab")
+
+
+def test_the_fields_that_vllm_requires(tmp_path: Path, model_path: Path) -> None:
+    path, _ = trained(tmp_path, model_path, rank=4)
+    export_checkpoint(path, tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["bias"]) == (4, 32, "none")
+    assert not config["modules_to_save"] and not config["use_dora"] and not config["use_rslora"]
+    layers = ["down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"]
+    assert config["target_modules"] == layers
+    assert isinstance(portable_config(config, "x")["lora_alpha"], int)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_merged_model_in_transformers(tmp_path: Path, tied: bool) -> None:
+    model = make_model(tmp_path / "base", tie_word_embeddings=tied)
+    path, expected = trained(tmp_path, model, rank=4)
+    assert export_checkpoint(path, tmp_path / "out", merge=True) == "model"
+    merged = load(tmp_path / "out")
+    assert logprobs(merged) == pytest.approx(expected, abs=1e-4)
+    embedding = merged.get_input_embeddings().weight
+    assert torch.equal(embedding, load(model).get_input_embeddings().weight)  # only the output layer has an adapter
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out").encode("ab")
+
+
+def test_a_merged_model_has_the_type_of_its_base(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "base", dtype="bfloat16")
+    transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).save_pretrained(model)
+    path, expected = trained(tmp_path, model, rank=4)
+    export_checkpoint(path, tmp_path / "out", merge=True)
+    merged: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
+    assert merged.dtype == torch.bfloat16
+    assert logprobs(merged.float()) == pytest.approx(expected, abs=0.3)
+
+
+def test_all_weights(tmp_path: Path, model_path: Path) -> None:
+    path, expected = trained(tmp_path, model_path, rank=0)
+    assert export_checkpoint(path, tmp_path / "out") == "model"
+    assert logprobs(load(tmp_path / "out")) == pytest.approx(expected, abs=1e-4)
+    assert {"engine.json", "optimizer.pt"}.isdisjoint(file.name for file in (tmp_path / "out").iterdir())
+
+
+def test_what_cannot_be_exported(tmp_path: Path, model_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a checkpoint of the local engine"):
+        export_checkpoint(str(model_path), tmp_path / "out")
+    path, _ = trained(tmp_path, model_path, rank=0)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(UsageError, match="exists and is not an empty folder"):
+        export_checkpoint(path, tmp_path / "full")
