@@ -118,10 +118,12 @@ class ModelStore:
         """Load a model of transformers, frozen, on the device. Raises `UsageError` if it cannot be loaded."""
         from transformers import AutoModelForCausalLM
 
+        from .attention import ATTENTION
+
         try:
             with without_progress_bars():
                 module: Any = AutoModelForCausalLM.from_pretrained(
-                    path, dtype=self._device.dtype, attn_implementation="sdpa"
+                    path, dtype=self._device.dtype, attn_implementation=ATTENTION
                 )
         except (OSError, ValueError) as error:
             raise UsageError(
