@@ -9,6 +9,7 @@ from typing import Any
 from ..training import launch
 from ..training.plan import ModelRecipe, Plan
 from . import tiny, tiny_episode
+from .smollm import SMOLLM
 
 
 def make_models(plan: Plan) -> Plan:
@@ -57,11 +58,15 @@ TINY = ModelRecipe(
 """The tiny models. docs/training.md has measurements with these options."""
 
 
+RECIPES = (TINY, SMOLLM)
+"""The models that can be built on this machine; without a service, the first is the default."""
+
+
 def train(given: Mapping[str, Any], *, rl: bool = False) -> launch.Outcome:
     """`launch.train` with the tiny models, which are the default without a service."""
-    return launch.train(given, rl=rl, recipe=TINY)
+    return launch.train(given, rl=rl, recipes=RECIPES)
 
 
 def main(arguments: Sequence[str] | None = None, *, rl: bool = False) -> int:
     """`launch.main` with the tiny models: the entry point of the scripts."""
-    return launch.main(arguments, rl=rl, recipe=TINY)
+    return launch.main(arguments, rl=rl, recipes=RECIPES)

