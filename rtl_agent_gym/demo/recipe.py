@@ -10,6 +10,7 @@ from ..training import launch
 from ..training.plan import ModelRecipe, Plan
 from ..training.sft_plan import plan_sft
 from . import tiny, tiny_episode
+from .smollm import SMOLLM
 
 
 def make_models(plan: Plan) -> Plan:
@@ -58,16 +59,20 @@ TINY = ModelRecipe(
 """The tiny models. docs/training.md has measurements with these options."""
 
 
+RECIPES = (TINY, SMOLLM)
+"""The models that can be built on this machine; without a service, the first is the default."""
+
+
 def train(given: Mapping[str, Any], *, rl: bool = False) -> launch.Outcome:
     """`launch.train` with the tiny models, which are the default without a service."""
-    return launch.train(given, rl=rl, recipe=TINY)
+    return launch.train(given, rl=rl, recipes=RECIPES)
 
 
 def train_sft(given: Mapping[str, Any]) -> launch.Outcome:
     """Supervised training: `launch.launch` with the plan of `plan_sft`, and the same models."""
-    return launch.launch(plan_sft(given, recipe=TINY))
+    return launch.launch(plan_sft(given, recipes=RECIPES))
 
 
 def main(arguments: Sequence[str] | None = None, *, rl: bool = False) -> int:
     """`launch.main` with the tiny models: the entry point of the scripts."""
-    return launch.main(arguments, rl=rl, recipe=TINY)
+    return launch.main(arguments, rl=rl, recipes=RECIPES)

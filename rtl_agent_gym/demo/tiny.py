@@ -9,17 +9,14 @@ Models are kept in the user's cache folder, under a digest of everything that th
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..renderers import get_renderer
 from ..renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL, cache_folder
+from .keeping import keep_folder
 from .tiny_episode import DESIGN, RENDERER, SLIPS, SYSTEM_PROMPT, USER_PROMPT, WORDS, WRONG_DESIGN, endings, script
 from .tiny_recipe import Phase, TinyRecipe
 
@@ -48,17 +45,9 @@ def make_tiny(seed: int = 0, recipe: TinyRecipe | None = None, folder: Path | No
         folder: Where they are kept; by default the user's cache folder.
     """
     recipe = recipe or TinyRecipe()
-    kept = (folder or cache_folder() / "tiny") / f"{recipe.digest(seed)}-{seed}"
-    if not kept.is_dir():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=kept.parent))
-        try:
-            _make(scratch, recipe, seed)
-            # The first process wins: a rename cannot replace an existing folder.
-            with contextlib.suppress(OSError):
-                os.rename(scratch, kept)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+    kept = keep_folder(
+        (folder or cache_folder() / "tiny") / f"{recipe.digest(seed)}-{seed}", lambda scratch: _make(scratch, recipe, seed)
+    )
     return TinyModels(kept / "student", kept / "teacher", kept / "tokenizer")
 
 

@@ -44,7 +44,9 @@ def draw(
     """
     scaled = logits.double()
     temperatures = torch.tensor([one.temperature for one in params], dtype=torch.float64, device=logits.device)
-    probabilities = torch.softmax(scaled / temperatures.clamp(min=1e-9).unsqueeze(1), dim=-1)
+    if any(one.temperature != 1 for one in params):
+        scaled = scaled / temperatures.clamp(min=1e-9).unsqueeze(1)
+    probabilities = torch.softmax(scaled, dim=-1)
     for row, one in enumerate(params):
         if one.top_k > 0 or one.top_p < 1:
             probabilities[row] = _truncate(probabilities[row], one.top_k, one.top_p)
@@ -52,9 +54,10 @@ def draw(
     points = torch.tensor(uniforms, dtype=torch.float64, device=logits.device).unsqueeze(1) * cumulative[:, -1:]
     ids = torch.searchsorted(cumulative, points, right=True).clamp(max=logits.shape[1] - 1).squeeze(1)
     ids = torch.where(temperatures == 0, logits.argmax(-1), ids)
-    plain = scaled.gather(1, ids.unsqueeze(1)).squeeze(1) - scaled.logsumexp(-1)
     chosen = probabilities.gather(1, ids.unsqueeze(1)).squeeze(1)
-    logprobs = torch.where((temperatures == 0) | (chosen == 0), plain, chosen.log() - cumulative[:, -1].log())
+    logprobs = chosen.log() - cumulative[:, -1].log()
+    for row in ((temperatures == 0) | (chosen == 0)).nonzero().flatten().tolist():
+        logprobs[row] = logits[row].double().log_softmax(-1)[ids[row]]
     return ids.tolist(), logprobs.tolist()
 
 

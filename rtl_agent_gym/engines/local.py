@@ -17,7 +17,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,38 +25,12 @@ import torch
 from tinker import types
 
 from ..errors import UsageError
+from .config import STEADY_PARAMETERS, LocalEngineConfig
 from .losses import score
-from .models import ModelStore, Weights, choose_device
+from .models import Base, ModelStore, Weights, choose_device
 from .sampling import Scheduler
 from .training import Training, is_checkpoint, load_checkpoint
 from .worker import ResultFuture, Worker
-
-
-@dataclass(frozen=True)
-class LocalEngineConfig:
-    """Configuration of the local engine."""
-
-    checkpoint_dir: Path = Path("checkpoints")
-    """Folder of the checkpoints ``<trainer>/weights/<name>`` and ``<trainer>/sampler_weights/<name>``."""
-    seed: int = 0
-    """For requests without a seed."""
-    device: str = "auto"
-    """A torch device such as ``cpu`` or ``cuda:0``; ``auto`` takes a GPU if there is one."""
-    dtype: str = "auto"
-    """A floating-point type of torch; ``auto`` is float32 on the CPU and bfloat16 on a GPU."""
-    max_batch: int = 16
-    """Maximum number of sequences sampled at once; the others wait. It is also the number of conversations whose keys
-    and values are kept between turns."""
-    steady: bool = True
-    """Equal seeds give bit-identical tokens and log-probabilities in whatever order requests arrive, on one CPU thread.
-    The engine then always computes `max_batch` rows, which is cheap for small models and expensive for large ones."""
-    batch_tokens: int = 16_384
-    """Maximum number of tokens, including padding, in one forward pass of training."""
-
-    def __post_init__(self) -> None:
-        for name in ("max_batch", "batch_tokens"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 class _Engine:
@@ -65,15 +38,24 @@ class _Engine:
 
     def __init__(self, config: LocalEngineConfig) -> None:
         self.config = config
-        self.models = ModelStore(choose_device(config.device, config.dtype))
-        self.scheduler = Scheduler(config.max_batch, config.steady, config.seed)
+        self.models = ModelStore(choose_device(config.device, config.dtype), self._set_threads)
+        self.scheduler = Scheduler(config.max_batch, self._is_steady, config.seed)
         self.worker = Worker(self._prepare, self.scheduler.step)
 
     def _prepare(self) -> None:
         # Softmax tails are denormal numbers, which are slow. Both settings are per thread, so they are made here.
         torch.set_flush_denormal(True)
-        if self.config.steady:
-            torch.set_num_threads(1)
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def _is_steady(self, base: Base) -> bool:
+        steady = self.config.steady
+        return base.parameters <= STEADY_PARAMETERS if steady is None else steady
+
+    def _set_threads(self, base: Base) -> None:
+        """All cores, once there is a model that needs them."""
+        if not self._is_steady(base):
+            torch.set_num_threads(self._threads)
 
 
 class LocalSamplingClient:
@@ -217,7 +199,7 @@ class LocalServiceClient:
 
         def create() -> LocalTrainingClient:
             base = self._engine.models.base(base_model)
-            training = Training.fresh(base, rank, config.seed if seed is None else seed, config.batch_tokens)
+            training = Training.fresh(base, rank, config.seed if seed is None else seed, config)
             return LocalTrainingClient(self._engine, training)
 
         return self._submit(create)
@@ -245,5 +227,5 @@ class LocalServiceClient:
         return self._submit(create)
 
     def _restored(self, path: str, *, optimizer: bool) -> LocalTrainingClient:
-        training = Training.restored(self._engine.models, path, optimizer, self._engine.config.batch_tokens)
+        training = Training.restored(self._engine.models, path, optimizer, self._engine.config)
         return LocalTrainingClient(self._engine, training)

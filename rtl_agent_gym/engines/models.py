@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,8 +36,13 @@ class Device:
 
 
 def choose_device(device: str, dtype: str) -> Device:
-    """``auto`` takes a GPU in bfloat16 if there is one, otherwise the CPU in float32."""
+    """``auto`` takes a GPU in bfloat16 if there is one, otherwise the CPU in float32. Raises `UsageError`."""
     name = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        what = str(error).partition("\n")[0]
+        raise UsageError(f"device: torch cannot use {device!r} here ({what}); choose 'auto' or 'cpu'") from error
     if dtype == "auto":
         return Device(name, torch.bfloat16 if name.startswith("cuda") else torch.float32)
     found = getattr(torch, dtype, None)
@@ -65,6 +70,11 @@ class Base:
     def weights(self) -> Weights:
         """The model as published, to sample from."""
         return Weights(self, self.module)
+
+    @cached_property
+    def parameters(self) -> int:
+        """The number of weights."""
+        return sum(one.numel() for one in self.module.parameters())
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -101,10 +111,15 @@ class Weights:
 
 
 class ModelStore:
-    """Loads base models, and keeps them in memory."""
+    """Loads base models, and keeps them in memory.
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    Args:
+        device: Where they are.
+        on_load: Called with each base model after it is loaded.
+    """
+
+    def __init__(self, device: Device, on_load: Callable[[Base], None] = lambda base: None) -> None:
+        self._device, self._on_load = device, on_load
         self._bases: dict[str, Base] = {}
 
     def base(self, path: str) -> Base:
@@ -112,16 +127,19 @@ class ModelStore:
         known = str(Path(path).resolve()) if Path(path).is_dir() else path
         if known not in self._bases:
             self._bases[known] = Base(known, self.load(known).eval(), self._device)
+            self._on_load(self._bases[known])
         return self._bases[known]
 
     def load(self, path: str) -> Any:
         """Load a model of transformers, frozen, on the device. Raises `UsageError` if it cannot be loaded."""
         from transformers import AutoModelForCausalLM
 
+        from .attention import ATTENTION
+
         try:
             with without_progress_bars():
                 module: Any = AutoModelForCausalLM.from_pretrained(
-                    path, dtype=self._device.dtype, attn_implementation="sdpa"
+                    path, dtype=self._device.dtype, attn_implementation=ATTENTION
                 )
         except (OSError, ValueError) as error:
             raise UsageError(
@@ -172,6 +190,18 @@ def with_adapters(base: Base, rank: int, seed: int) -> Any:
     with torch.random.fork_rng(devices=devices), _quiet_peft():
         torch.manual_seed(seed)
         return get_peft_model(copy_sharing_frozen(base.module), config).eval()
+
+
+def checkpoint_gradients(module: Any) -> None:
+    """Let each layer compute its activations again in the backward pass. Raises `UsageError` if the model cannot."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    if not getattr(module, "supports_gradient_checkpointing", True):
+        raise UsageError(f"gradient checkpointing: models of type {module.config.model_type} do not support it")
+    module.gradient_checkpointing_enable({"use_reentrant": False})
+    for layer in module.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            layer.training = True  # which they check; what is inside, such as dropout, stays as in evaluation
 
 
 def with_saved_adapters(base: Base, folder: Path) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ import torch
 
 from ..errors import UsageError
 from .drawing import Stops, check_params, draw
-from .models import Weights
+from .models import Base, Weights
 from .slots import Slot, SlotTable
 
 _TORCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
@@ -84,11 +84,11 @@ class Scheduler:
 
     Args:
         rows: Maximum number of running sequences for each base model; the others wait.
-        steady: See `SlotTable`.
+        steady: Whether the sampling of a model is steady; see `SlotTable`.
         seed: For requests without a seed.
     """
 
-    def __init__(self, rows: int, steady: bool, seed: int) -> None:
+    def __init__(self, rows: int, steady: Callable[[Base], bool], seed: int) -> None:
         self._rows, self._steady = rows, steady
         self._seeds = np.random.default_rng(seed)
         self._tables: dict[str, SlotTable] = {}
@@ -179,7 +179,7 @@ class Scheduler:
     def _table(self, weights: Weights) -> SlotTable:
         path = weights.base.path
         if path not in self._tables:
-            self._tables[path] = SlotTable(weights, self._rows, self._steady)
+            self._tables[path] = SlotTable(weights, self._rows, self._steady(weights.base))
         return self._tables[path]
 
     def _fail(self, group: Iterable[_Sequence], error: BaseException) -> None:

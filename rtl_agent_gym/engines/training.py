@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from . import models
+from .config import LocalEngineConfig
 from .losses import batches, loss_of, read_data, read_options, target_logprobs
 from .models import Base, ModelStore, Weights
 
@@ -41,11 +42,13 @@ class Training:
         base: The published model that it comes from.
         rank: LoRA rank; 0 if all weights are trained.
         module: The parameters that require a gradient are trained.
-        batch_tokens: Maximum number of tokens, including padding, in one forward pass.
+        config: The engine's, for how much is computed at once.
     """
 
-    def __init__(self, base: Base, rank: int, module: Any, batch_tokens: int) -> None:
-        self.base, self.rank, self.module, self._batch_tokens = base, rank, module, batch_tokens
+    def __init__(self, base: Base, rank: int, module: Any, config: LocalEngineConfig) -> None:
+        self.base, self.rank, self.module, self._config = base, rank, module, config
+        if config.gradient_checkpointing:
+            models.checkpoint_gradients(module)
         self._named = {name: one for name, one in self.module.named_parameters() if one.requires_grad}
         self._masters = {
             name: one.detach().float().requires_grad_(True) if _is_half(one) else one
@@ -55,17 +58,17 @@ class Training:
         self._optimizer = torch.optim.AdamW(self._parameters)
 
     @classmethod
-    def fresh(cls, base: Base, rank: int, seed: int, batch_tokens: int) -> Training:
+    def fresh(cls, base: Base, rank: int, seed: int, config: LocalEngineConfig) -> Training:
         """Train new adapters, or a copy of all weights if the rank is 0."""
         if rank < 0:
             raise UsageError(f"a LoRA rank must be at least 1, or 0 to train all weights; got {rank}")
         module = models.with_adapters(base, rank, seed) if rank else copy.deepcopy(base.module).requires_grad_(True)
-        return cls(base, rank, module, batch_tokens)
+        return cls(base, rank, module, config)
 
     @classmethod
-    def restored(cls, store: ModelStore, path: str, optimizer: bool, batch_tokens: int) -> Training:
+    def restored(cls, store: ModelStore, path: str, optimizer: bool, config: LocalEngineConfig) -> Training:
         """Continue from a checkpoint, if requested with its optimizer. Raises `UsageError` if that was not saved."""
-        training = cls(*load_checkpoint(store, path), batch_tokens)
+        training = cls(*load_checkpoint(store, path), config)
         copies, file, state = training._copies(), Path(path) / MASTERS, Path(path) / OPTIMIZER
         saved = load_file(file) if file.is_file() else {}
         with torch.no_grad():
@@ -85,7 +88,7 @@ class Training:
         options = read_options(loss_fn, config)
         total, outputs = 0.0, []
         with torch.set_grad_enabled(backward):
-            for batch in batches(examples, self._batch_tokens):
+            for batch in batches(examples, self._config.batch_tokens):
                 logprobs = target_logprobs(self.module, batch, self.base.device.name)
                 losses = [loss_of(loss_fn, one, example, options) for one, example in zip(logprobs, batch, strict=True)]
                 loss = torch.stack(losses).sum()

@@ -64,7 +64,7 @@ def qwen3_tokenizer_file() -> Path:
     cached = cache_folder() / f"qwen3-tokenizer-{QWEN3_SHA256[:12]}.json"
     if cached.is_file() and _digest(cached.read_bytes()) == QWEN3_SHA256:
         return cached
-    ranks = _package_file("dashscope", "resources/qwen.tiktoken")
+    ranks = package_file("dashscope", "resources/qwen.tiktoken")
     if ranks is not None:
         data = build_qwen3_tokenizer(ranks.read_bytes())
         if _digest(data) == QWEN3_SHA256:
@@ -157,7 +157,7 @@ def _from_hub(model: str) -> Path:
 @contextmanager
 def _harmony_cache() -> Iterator[None]:
     """Point openai-harmony at litellm's copy of its vocabulary, unless the user has set another folder."""
-    copy = _package_file("litellm", f"litellm_core_utils/tokenizers/{_HARMONY_FILE}")
+    copy = package_file("litellm", f"litellm_core_utils/tokenizers/{_HARMONY_FILE}")
     named = {"TIKTOKEN_ENCODINGS_BASE", "TIKTOKEN_RS_CACHE_DIR"} & set(os.environ)
     if named or copy is None or _digest(copy.read_bytes()) != HARMONY_SHA256:
         yield
@@ -169,7 +169,7 @@ def _harmony_cache() -> Iterator[None]:
         del os.environ["TIKTOKEN_RS_CACHE_DIR"]
 
 
-def _package_file(package: str, path: str) -> Path | None:
+def package_file(package: str, path: str) -> Path | None:
     """A file inside an installed package, found without importing it."""
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or []) if spec else []:

@@ -48,7 +48,7 @@ def train(
     given: Mapping[str, Any],
     *,
     rl: bool = False,
-    recipe: ModelRecipe | None = None,
+    recipes: Sequence[ModelRecipe] = (),
     progress: Progress | None = None,
 ) -> Outcome:
     """Start or resume a run, and return when it is complete.
@@ -56,7 +56,7 @@ def train(
     Args:
         given: Options by name; see `TrainOptions`.
         rl: Reinforcement learning, without a teacher.
-        recipe: Models that can be built on this machine.
+        recipes: Models that can be built on this machine; without a service, the first is the default.
         progress: Where to show progress; on stderr if not given.
 
     Raises:
@@ -64,7 +64,7 @@ def train(
         SandboxError: The machine failed repeatedly; the same call resumes the run.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the same call resumes the run.
     """
-    return launch(plan_run(given, rl=rl, recipe=recipe), progress)
+    return launch(plan_run(given, rl=rl, recipes=recipes), progress)
 
 
 def launch(plan: Plan, progress: Progress | None = None) -> Outcome:
@@ -85,14 +85,14 @@ def launch(plan: Plan, progress: Progress | None = None) -> Outcome:
         folder.close()
 
 
-def main(arguments: Sequence[str] | None = None, *, rl: bool = False, recipe: ModelRecipe | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, rl: bool = False, recipes: Sequence[ModelRecipe] = ()) -> int:
     """Run the command line ``key=value …``. Returns the exit code (see ``rtl-agent-gym --help``)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if any(argument in ("-h", "--help") for argument in arguments):
         print(describe_options())
         return 0
     try:
-        outcome = train(split_arguments(arguments), rl=rl, recipe=recipe)
+        outcome = train(split_arguments(arguments), rl=rl, recipes=recipes)
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3 if isinstance(error, SandboxError) else 1
@@ -144,10 +144,10 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
 
 
 async def _make_models(plan: Plan, progress: Progress) -> Plan:
-    if plan.recipe is None or plan.recipe.name not in (plan.student, plan.teacher):
-        return plan
-    progress.print(f"building the {plan.recipe.name} student and teacher, or loading them from the cache …")
-    return await asyncio.to_thread(plan.recipe.make, plan)
+    for recipe in plan.recipes:
+        progress.print(f"building the {recipe.name} models, or loading them from the cache …")
+        plan = await asyncio.to_thread(recipe.make, plan)
+    return plan
 
 
 async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Engine:
@@ -155,7 +155,7 @@ async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Eng
 
     if plan.engine == "tinker":
         return await tinker_engine(plan.options.base_url, progress.print, plan.options.service_wait_seconds)
-    return local_engine(folder.path / "checkpoints", plan.options.seed)
+    return local_engine(plan.options.local_config(folder.path / "checkpoints"))
 
 
 async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engine) -> None:

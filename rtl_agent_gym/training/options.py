@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from .. import strict_json
+from ..engines.config import LocalEngineConfig
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES
 from ..renderers.turns import Kind
@@ -75,6 +76,18 @@ class TrainOptions(BaseModel):
     """Address of a Tinker-compatible service; None for Tinker's own if there is an API key, else the local engine."""
     engine: Literal["auto", "tinker", "local"] = "auto"
     """Where to sample and train: Tinker's service or this machine; ``auto`` takes the service if there is a key."""
+    local_device: str = "auto"
+    """Local engine: a torch device such as ``cpu`` or ``cuda:0``; ``auto`` takes a GPU if there is one."""
+    local_dtype: str = "auto"
+    """Local engine: precision of the model, such as ``float32`` or ``bfloat16``; ``auto`` is float32 on a CPU and bfloat16
+    on a GPU. In half precision the optimizer updates float32 copies."""
+    local_batch: int = Field(16, ge=1)
+    """Local engine: maximum number of sequences sampled at once. More is faster and needs more memory."""
+    local_batch_tokens: int = Field(16_384, ge=1)
+    """Local engine: maximum number of tokens, with padding, in one forward pass of training. Less needs less memory."""
+    local_gradient_checkpointing: bool = False
+    """Local engine: compute activations twice instead of keeping them: the same gradients with less memory and more
+    time."""
     load_checkpoint_path: OptionalText = None
     """Weights to start from: the ``state_path`` of a checkpoint."""
 
@@ -263,6 +276,18 @@ class TrainOptions(BaseModel):
         """Whether the weights after a step, counted from 0, are evaluated."""
         done = step + 1
         return done == self.num_steps or (self.eval_every > 0 and done % self.eval_every == 0)
+
+    def local_config(self, checkpoints: Path) -> LocalEngineConfig:
+        """The configuration of the local engine, with its checkpoints in a folder."""
+        return LocalEngineConfig(
+            checkpoint_dir=checkpoints,
+            seed=self.seed,
+            device=self.local_device,
+            dtype=self.local_dtype,
+            max_batch=self.local_batch,
+            batch_tokens=self.local_batch_tokens,
+            gradient_checkpointing=self.local_gradient_checkpointing,
+        )
 
     def kl_weights(self) -> dict[Kind, float]:
         """The weight of the KL by kind of token."""

@@ -56,11 +56,15 @@ class Plan:
     system_prompt: str | None = None
     """None for the environment's default; so is `user_prompt`."""
     user_prompt: str | None = None
-    recipe: ModelRecipe | None = None
+    recipes: tuple[ModelRecipe, ...] = ()
+    """Those of the models that must be built."""
     warnings: tuple[str, ...] = ()
     """Where the run will not do what its options suggest."""
     extra_held_out: Mapping[str, list[Problem]] = field(default_factory=dict)
     """More problems that are only evaluated, by their name in the options."""
+
+    supervised: SupervisedData | None = None
+    """The episodes to imitate; None for a run that plays its own."""
 
     def evaluated(self) -> dict[str, list[Problem]]:
         """The problems of the evaluations by the name of their metrics: ``test`` and ``test/…`` are held out."""
@@ -69,8 +73,6 @@ class Plan:
             **{f"test/{name}": problems for name, problems in self.extra_held_out.items()},
             "train": self.problems if self.options.eval_episodes else [],
         }
-    supervised: SupervisedData | None = None
-    """The episodes to imitate; None for a run that plays its own."""
 
     def record(self) -> dict[str, Any]:
         """The options as plain data. Only a run with equal ones can be resumed, apart from `run_folder.CHANGEABLE`."""
@@ -78,21 +80,20 @@ class Plan:
         return self.options.model_dump(mode="json") | data
 
 
-def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe | None = None) -> Plan:
+def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[ModelRecipe] = ()) -> Plan:
     """Plan a run.
 
     Args:
         given: Options by name, with values as text or with their type.
         rl: Reinforcement learning: no teacher, unless the options name one.
-        recipe: Models that can be built on this machine.
+        recipes: Models that can be built on this machine; without a service, the first is the default.
 
     Raises:
         UsageError: An option is wrong; the message begins with its name.
     """
     defaults: dict[str, Any] = {}
-    local = is_local(given.get("engine", "auto"), given.get("base_url"))
-    if recipe is not None and local and given.get("student_model", recipe.name) == recipe.name:
-        defaults = dict(recipe.defaults)
+    if chosen := local_recipe(given, recipes):
+        defaults = dict(chosen.defaults)
         if given.get("cvdp_jsonl_path", "bundled") != "bundled":
             defaults.pop("problem_ids", None)
     elif not rl:
@@ -101,37 +102,47 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe 
         defaults |= {"teacher_model": None, "kl_penalty_coef": 0.0, "reward_coef": 1.0, "log_path": "runs/rl"}
         defaults.setdefault("group_size", 8)
     o = build_options(given, defaults)
-    plan = plan_options(o, recipe)
+    plan = plan_options(o, given, recipes)
     return replace(plan, warnings=(*check_teachers(o, plan.problems), *_check_effects(o, plan.engine, given)))
 
 
-def plan_options(o: TrainOptions, recipe: ModelRecipe | None) -> Plan:
-    """Plan a run with these options. Raises like `plan_run`."""
-    engine = _check_engine(o, recipe)
+def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[ModelRecipe]) -> Plan:
+    """Plan a run with these options, of which some were given. Raises like `plan_run`."""
+    engine = _check_engine(o, given, recipes)
     problems, held_out, extra = _choose_problems(o)
-    made = recipe.name if recipe is not None else None
+    made = {recipe.name for recipe in recipes}
+    chosen = next((recipe for recipe in recipes if recipe.name == o.student_model), None)
     teachers = [("teacher_model", o.teacher_model), *(("teachers", model) for model in o.teachers.values())]
-    published = [("student_model", o.student_model), *(teachers if o.distils else ())]
-    published = [(option, model) for option, model in published if model not in (None, made, SELF)]
-    renderer = _check_models(o, engine, recipe, published)
+    used = [("student_model", o.student_model), *(teachers if o.distils else ())]
+    published = [(option, model) for option, model in used if model is not None and model not in {*made, SELF}]
+    renderer = _check_models(o, engine, chosen, published)
     prompts = o.text_of("system_prompt"), o.text_of("user_prompt")
-    _check_prompts(o, () if o.student_model == made else [*problems, *held_out, *itertools.chain(*extra.values())])
+    _check_prompts(o, () if chosen is not None else [*problems, *held_out, *itertools.chain(*extra.values())])
     for option, model in published if engine == "local" else ():
         if not Path(model).is_dir():
             check_hub(model, option)
     models = o.student_model, o.teacher_model, renderer
-    return Plan(o, engine, problems, held_out, *models, *prompts, recipe=recipe, extra_held_out=extra)
+    built = tuple(recipe for recipe in recipes if recipe.name in (model for _, model in used))
+    return Plan(o, engine, problems, held_out, *models, *prompts, recipes=built, extra_held_out=extra)
 
 
-def is_local(engine: str, base_url: str | None) -> bool:
-    """Whether options choose the engine in this process."""
+def local_recipe(given: Mapping[str, Any], recipes: Sequence[ModelRecipe]) -> ModelRecipe | None:
+    """The recipe of the student, by default the first one; None if there is none or a service is used."""
+    wanted = given.get("student_model", recipes[0].name if recipes else None)
+    found = next((recipe for recipe in recipes if recipe.name == wanted), None)
+    return found if _is_local(given.get("engine", "auto"), given.get("base_url")) else None
+
+
+def _is_local(engine: str, base_url: str | None) -> bool:
     return engine == "local" or (engine != "tinker" and not has_key() and not base_url)
 
 
-def _check_engine(o: TrainOptions, recipe: ModelRecipe | None) -> Literal["local", "tinker"]:
+def _check_engine(
+    o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[ModelRecipe]
+) -> Literal["local", "tinker"]:
     if importlib.util.find_spec("tinker") is None or importlib.util.find_spec("tinker_cookbook") is None:
         raise UsageError("packages for training are missing; pip install 'rtl-agent-gym[train,local]'")
-    if is_local(o.engine, o.base_url):
+    if _is_local(o.engine, o.base_url):
         missing = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
         if missing:
             raise UsageError(f"engine: local needs {', '.join(missing)}; pip install 'rtl-agent-gym[local]'")
@@ -144,9 +155,12 @@ def _check_engine(o: TrainOptions, recipe: ModelRecipe | None) -> Literal["local
         )
     if o.lora_rank == 0:
         raise UsageError("lora_rank: 0 trains all weights, which only engine=local supports; give a rank such as 32")
+    for name in given:
+        if name.startswith("local_"):
+            raise UsageError(f"{name}: it has no effect on a service; leave it out, or choose engine=local")
     for name in ("student_model", "teacher_model"):
-        if recipe is not None and getattr(o, name) == recipe.name:
-            raise UsageError(f"{name}: the {recipe.name} models need engine=local; name a model of the service")
+        if (model := getattr(o, name)) in {recipe.name for recipe in recipes}:
+            raise UsageError(f"{name}: {model} needs engine=local; name a model of the service")
     return "tinker"
 
 
@@ -209,13 +223,12 @@ def _load(o: TrainOptions, option: str, source: str, ids: list[str] | None = Non
 
 
 def _check_models(
-    o: TrainOptions, engine: str, recipe: ModelRecipe | None, published: Sequence[tuple[str, str]]
+    o: TrainOptions, engine: str, chosen: ModelRecipe | None, published: Sequence[tuple[str, str]]
 ) -> str:
     """The student's dialect, after checking that the published models are known and their dialects fit."""
-    renderer = o.renderer_name or (recipe.renderer if recipe is not None else "")
-    made = recipe is not None and o.student_model == recipe.name
-    if recipe is not None and made and renderer.partition("_")[0] != recipe.renderer.partition("_")[0]:
-        raise UsageError(f"renderer_name: {renderer} does not fit the {recipe.name} models; choose {recipe.renderer}")
+    renderer = o.renderer_name or (chosen.renderer if chosen is not None else "")
+    if chosen is not None and renderer.partition("_")[0] != chosen.renderer.partition("_")[0]:
+        raise UsageError(f"renderer_name: {renderer} does not fit the {chosen.name} models; choose {chosen.renderer}")
     for option, model in published:
         if option == "student_model":
             renderer = renderer_for(model, o.renderer_name, engine, option, "renderer_name")

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import tinker
 
+from ..engines.config import LocalEngineConfig
 from ..engines.connect import Connection, connect
 from ..engines.guarded import GuardedSampler, GuardedTrainer, Requests, context_length
 from ..engines.protocol import Pending, Sampler, Service, Trainer
@@ -138,11 +139,11 @@ class Engine:
         return await self.requests.with_retries(request, send)
 
 
-def local_engine(checkpoints: Path, seed: int) -> Engine:
-    """The local engine, with its checkpoints in the folder `checkpoints`."""
-    from ..engines.local import LocalEngineConfig, LocalServiceClient  # needs torch
+def local_engine(config: LocalEngineConfig) -> Engine:
+    """The local engine. Raises `UsageError` if this machine does not have the device."""
+    from ..engines.local import LocalServiceClient  # needs torch
 
-    service: Any = LocalServiceClient(LocalEngineConfig(checkpoint_dir=checkpoints, seed=seed))
+    service: Any = LocalServiceClient(config)
     return Engine(service, "local")
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..episodes.prompt import episode_renderer
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
-from .plan import ModelRecipe, Plan, is_local, plan_options
+from .plan import ModelRecipe, Plan, local_recipe, plan_options
 from .sft_data import Prompts, SupervisedData
 from .sft_episodes import read_demonstrations
 from .sft_options import SftOptions
@@ -22,26 +22,25 @@ FROM_RECIPE = {
 """The defaults of a recipe's models that also apply to supervised training."""
 
 
-def plan_sft(given: Mapping[str, Any], *, recipe: ModelRecipe | None = None) -> Plan:
+def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -> Plan:
     """Plan a supervised run, and read its episodes.
 
     Args:
         given: Options of `SftOptions` by name, with values as text or with their type.
-        recipe: Models that can be built on this machine.
+        recipes: Models that can be built on this machine.
 
     Raises:
         UsageError: An option is wrong, or there is no episode to train on; the message begins with the option's name.
     """
     defaults: dict[str, Any] = {}
-    local = is_local(given.get("engine", "auto"), given.get("base_url"))
-    if recipe is not None and local and given.get("student_model", recipe.name) == recipe.name:
+    if recipe := local_recipe(given, recipes):
         defaults = {name: value for name, value in recipe.defaults.items() if name in FROM_RECIPE}
     o = SftOptions.build(given, defaults)
     if not o.episodes:
         raise UsageError("episodes: none are given; name transcripts, a run or a file of rtl-agent-gym export")
-    plan = plan_options(o, recipe)
-    if recipe is not None and plan.student == recipe.name:
-        plan = recipe.make(plan)
+    plan = plan_options(o, given, recipes)
+    for one in plan.recipes:
+        plan = one.make(plan)
     data = load_data(plan, o)
     if not data.train:
         raise UsageError(f"episodes: none is left to train on; {data.summary()}")

@@ -28,7 +28,7 @@ IDS = [problem.id for problem in PROBLEMS]
 
 
 def planned(**options: Any) -> Plan:
-    return plan_run({"engine": "local", "problem_ids": ",".join(IDS)} | options, recipe=TINY)
+    return plan_run({"engine": "local", "problem_ids": ",".join(IDS)} | options, recipes=[TINY])
 
 
 def ids(plan: Plan) -> tuple[list[str], list[str]]:

@@ -35,7 +35,7 @@ def parsed(*arguments: str) -> TrainOptions:
 
 def plan_run(given: dict[str, Any], *, rl: bool = False) -> Plan:
     """The plan of a run that may use the tiny models."""
-    return plan.plan_run(given, rl=rl, recipe=TINY)
+    return plan.plan_run(given, rl=rl, recipes=[TINY])
 
 
 @pytest.fixture(autouse=True)

