@@ -254,7 +254,7 @@ class TrainOptions(BaseModel):
         names = cls.names()
         unknown = [name for name in given if name not in names]
         if unknown:
-            near = difflib.get_close_matches(unknown[0], names, n=2)
+            near = difflib.get_close_matches(unknown[0], names, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise UsageError(f"{unknown[0]}: unknown option{hint}")
         try:
