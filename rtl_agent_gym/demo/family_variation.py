@@ -1,4 +1,4 @@
-"""Other names and other wordings than the training split has, so that the shipped models read more than they were shown.
+"""Other names and wordings than the training split has, so that the shipped models read more than they were shown.
 
 The words of the held-out splits are never used: a test checks it.
 """
@@ -11,34 +11,34 @@ import re
 from ..problems.families.family import Family, Parameters
 from ..problems.families.names import HELD_OUT_STEMS, STEMS, suffixes
 
-WORDS = tuple(
-    """
+_WORDS = """
 acorn alder almond anvil arch arrow attic autumn bagel ballad bamboo banjo barley barn basil basket bath bay bead beam
 bean bear beaver beech bell belt bench berry bike bison blanket boat bone book boot bottle bow bowl box bramley branch
 brass bread brick bridge broom brush bucket buffalo bugle bulb butter button cabbage cable cactus camel camera candle
-canoe canyon captain caravan cargo carpet carrot castle catfish cave cello chain chair cheese cherry chimney clay clover
-coal coat cobra coconut coin comet compass cookie corn cotton cougar cradle crater crayon creek cricket crow crown cup
-curtain cypress daisy dawn deer desert dolphin donkey door dragon dream drum duck dusk easel echo elbow elm ember emu
-engine falcon farm feather fence ferry fiddle fig finch fire fish flame flag flower flute fog forest fork fox frog fruit
-garden garlic gate gazelle geyser ginger giraffe glass globe glove goat goose gorilla grain granite grape grass gravel
-guitar gull hammer hammock hawk hay helmet hen hill honey hook horn horse hotel house hut ice igloo ink island ivory
-ivy jacket jaguar jar jelly jewel jungle juniper kayak key kite kiwi knot koala ladder lake lamp lava leaf leather ledge
-lily lime lion lizard llama lobster lotus lynx magnet mango mantle market mask mast melon metal mill mirror monkey moon
-moose motor mountain mouse mud muffin mule mushroom needle nest nickel night noodle north nut oak oasis ocean olive
-onion opal orange orbit organ oven owl oyster paddle palm panda panther paper parrot path peach peacock peak peanut pear
-pelican pencil pepper piano pigeon pillow pilot planet plate plum polar pond pony poppy porch potato prairie prism puffin
-pumpkin puzzle quail quill rabbit radish rain rake ranch raft rhubarb ribbon rice ring road robin rock rocket roof rope
-rose ruby rug rye sail salmon sand scarf school sea seal seed shadow shark sheep shell ship shoe shore shrimp silk silver
-sky smoke snail snow soap sofa soup spade spark sparrow spider spinach spoon squid squirrel stable star steam steel
-stork storm stove straw stream street sugar sun table tent tiger toast tomato torch tower trail train tree trout trumpet
-tunnel turkey turnip turtle valley vase vessel village vine viola vulture wagon wall walrus water wave wax weasel whale
-wheat wheel wind window wing winter wolf wool wren yacht yak yard yeast zebra
-""".split()
-)
+canoe canyon captain caravan cargo carpet carrot castle catfish cave cello chain chair cheese cherry chimney clay
+clover coal coat cobra coconut coin comet compass cookie corn cotton cougar cradle crater crayon creek cricket crow
+crown cup curtain cypress daisy dawn deer desert dolphin donkey door dragon dream drum duck dusk easel echo elbow elm
+ember emu engine falcon farm feather fence ferry fiddle fig finch fire fish flame flag flower flute fog forest fork
+fox frog fruit garden garlic gate gazelle geyser ginger giraffe glass globe glove goat goose gorilla grain granite
+grape grass gravel guitar gull hammer hammock hawk hay helmet hen hill honey hook horn horse hotel house hut ice igloo
+ink island ivory ivy jacket jaguar jar jelly jewel jungle juniper kayak key kite kiwi knot koala ladder lake lamp lava
+leaf leather ledge lily lime lion lizard llama lobster lotus lynx magnet mango mantle market mask mast melon metal
+mill mirror monkey moon moose motor mountain mouse mud muffin mule mushroom needle nest nickel night noodle north nut
+oak oasis ocean olive onion opal orange orbit organ oven owl oyster paddle palm panda panther paper parrot path peach
+peacock peak peanut pear pelican pencil pepper piano pigeon pillow pilot planet plate plum polar pond pony poppy porch
+potato prairie prism puffin pumpkin puzzle quail quill rabbit radish rain rake ranch raft rhubarb ribbon rice ring
+road robin rock rocket roof rope rose ruby rug rye sail salmon sand scarf school sea seal seed shadow shark sheep
+shell ship shoe shore shrimp silk silver sky smoke snail snow soap sofa soup spade spark sparrow spider spinach spoon
+squid squirrel stable star steam steel stork storm stove straw stream street sugar sun table tent tiger toast tomato
+torch tower trail train tree trout trumpet tunnel turkey turnip turtle valley vase vessel village vine viola vulture
+wagon wall walrus water wave wax weasel whale wheat wheel wind window wing winter wolf wool wren yacht yak yard yeast
+zebra
+"""
+WORDS = tuple(_WORDS.split())
 """Words for names and between other words."""
 
-_TAILS = "bus net wire pad gate sig bit val d q x z i o n p w b top main dut mod ip s r m v set data dat ctl ext int".split()
-_GLUE = frozenset("a an and as at by for has have in is it its of on that the there to which with".split())
+_TAILS = "bus net wire pad gate sig bit val d q x z i o n p w b top main dut mod ip s r m v set data dat ctl ext int"
+_GLUE = "a an and as at by for has have in is it its of on that the there to which with"
 _HELD_OUT = {
     *HELD_OUT_STEMS,
     *(one for role in ("module", "clock", "reset", "") for out in (False, True) for one in suffixes(role, True, out)),
@@ -59,7 +59,11 @@ def renamed(family: Family, member: Parameters, rng: random.Random) -> Parameter
     names: dict[str, str] = {}
     for role in family.roles:
         stem = invented(rng) if rng.random() < 0.75 else rng.choice(STEMS)
-        tail = rng.choice(_TAILS) if rng.random() < 0.6 else rng.choice(suffixes(role, False, role in family.outputs))
+        tail = (
+            rng.choice(_TAILS.split())
+            if rng.random() < 0.6
+            else rng.choice(suffixes(role, False, role in family.outputs))
+        )
         names[role] = f"{stem}_{tail}" if rng.random() < 0.5 else stem
     if len({name.partition("_")[0] for name in names.values()}) < len(names):
         return renamed(family, member, rng)
@@ -124,13 +128,13 @@ def _row(text: str, rng: random.Random) -> str:
 def _changed(words: list[str], rng: random.Random) -> list[str]:
     """The words without some function words, with others among them, or in another order."""
     if rng.random() < 0.5:
-        words = [one for one in words if one.lower() not in _GLUE or rng.random() < 0.5] or words
+        words = [one for one in words if one.lower() not in _GLUE.split() or rng.random() < 0.5] or words
     if rng.random() < 0.5 and len(words) > 1:
         cut = rng.randrange(1, len(words))
         words = [*words[cut:], *words[:cut]]
         words = [one.lower() if re.fullmatch("[A-Z][a-z]+", one) else one for one in words]
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
-        other = rng.choice(sorted(_GLUE)) if rng.random() < 0.6 else invented(rng)
+        other = rng.choice(_GLUE.split()) if rng.random() < 0.6 else invented(rng)
         words = words.copy()
         words.insert(rng.randrange(len(words) + 1), other)
     return words
