@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from ..problems.families.family import LAYOUTS, Family, Layout, Parameters, Split
+from ..prompts import with_reference
 from ..renderers import Renderer
-from . import family_episode
-from .family_episode import READ, SYSTEM_PROMPT, USER_PROMPT, call, write
+from . import family_mix
+from .family_episode import SYSTEM_PROMPT, call, write
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,12 @@ def check(
     prompts = []
     for number, one in enumerate(drawn):
         shown = drawn[number - 1] if reference == "another" else one
-        user = family_episode.with_reference(family.design(shown)) if reference else USER_PROMPT
-        read = [*tokenizer.encode(call(READ), add_special_tokens=False), tokenizer.eos_token_id]
+        specification = family.specification(one)
+        begin = family_mix.start(family, specification)
+        user = with_reference(begin.user, family.design(shown)) if reference else begin.user
+        read = [*tokenizer.encode(call(begin.read), add_special_tokens=False), tokenizer.eos_token_id]
         start = renderer.initial_ids(SYSTEM_PROMPT, user) + read
-        prompts.append(start + renderer.observation_ids([family.specification(one)], read))
+        prompts.append(start + renderer.observation_ids([specification], read))
     texts = sample(model, tokenizer, prompts, seed, temperature)
     slips = []
     right = formed = 0

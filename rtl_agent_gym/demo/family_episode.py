@@ -1,4 +1,4 @@
-"""The shipped models' episodes, as text: read the specification, write the design, compile, done.
+"""The shipped models' episodes, as text: read the specification, write the design, compile or submit it, done.
 
 Nothing is run while models are made. The outputs here are what the real shell prints, and a test compares them.
 """
@@ -6,14 +6,11 @@ Nothing is run while models are made. The outputs here are what the real shell p
 from __future__ import annotations
 
 import json
-import random
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..problems.families.family import TARGET as TARGET
 from ..renderers import Renderer
 
 RENDERER = "qwen3"
@@ -22,11 +19,8 @@ RENDERER = "qwen3"
 SYSTEM_PROMPT = ""
 """Replaces the environment's system prompt, which would be long for a small model."""
 
-USER_PROMPT = "Write the design that docs/specification.md describes."
-"""Replaces the problem's user prompt."""
-
-REFERENCE = "\n\nA reference solution:\n\n"
-"""Stands between the user prompt and a reference solution, for a teacher that reads one."""
+FEEDBACK_PROMPT = "You may use `submit`."
+"""The same in episodes with submissions. Without it the models do not submit."""
 
 READ = "cat docs/specification.md"
 COMPILE = "iverilog -g2012 -o rundir/sim rtl/*.sv && echo OK"
@@ -41,8 +35,8 @@ COMPILED = "OK\n"
 class Start:
     """How an episode begins."""
 
-    user: str = USER_PROMPT
-    """Replaces the problem's user prompt."""
+    user: str
+    """The user prompt, which is the environment's."""
     read: str = READ
     """The command that reads the specification."""
 
@@ -59,9 +53,20 @@ class Turn:
 
 
 @dataclass(frozen=True)
+class Design:
+    """One design of an episode with submissions."""
+
+    files: dict[str, str]
+    failing: tuple[str, ...] = ()
+    """The checks that fail."""
+    learned: bool = True
+
+
+@dataclass(frozen=True)
 class TextEpisode:
     """An episode as text."""
 
+    system: str
     user: str
     turns: tuple[Turn, ...]
 
@@ -86,38 +91,35 @@ def write(files: dict[str, str]) -> str:
     return "\n".join(f"cat > {path} <<'EOF'\n{text}EOF" for path, text in files.items())
 
 
-def with_reference(files: dict[str, str], user: str = USER_PROMPT) -> str:
-    """The user prompt of a teacher that reads a reference solution."""
-    return user + REFERENCE + "".join(files.values())
-
-
-def episode(specification: str, files: dict[str, str], start: Start = Start()) -> TextEpisode:
+def episode(start: Start, specification: str, files: dict[str, str]) -> TextEpisode:
     """The episode that writes a design that compiles."""
-    reading = Turn(call(start.read), specification)
-    return TextEpisode(start.user, (reading, Turn(call(write(files)), NO_OUTPUT), *_closing()))
+    reading, writing = Turn(call(start.read), specification), Turn(call(write(files)), NO_OUTPUT)
+    return TextEpisode(SYSTEM_PROMPT, start.user, (reading, writing, *_COMPILING))
 
 
-def repaired(
-    specification: str, first: dict[str, str], failing: str, files: dict[str, str], start: Start = Start()
-) -> TextEpisode:
-    """The episode in which a first design is submitted and fails, and a second one replaces it.
+def submitted(start: Start, specification: str, designs: Sequence[Design], submissions: int) -> TextEpisode:
+    """The episode in which designs are submitted, until one passes or no submission is left.
 
-    Only the second one is learned.
+    A design after the last submission is compiled.
     """
-    return TextEpisode(
-        start.user,
-        (
-            Turn(call(start.read), specification),
-            Turn(call(write(first)), NO_OUTPUT, learned=False),
-            Turn(call(SUBMIT), failing),
-            Turn(call(write(files)), NO_OUTPUT),
-            *_closing(),
-        ),
-    )
+    turns = [Turn(call(start.read), specification)]
+    for number, one in enumerate(designs, 1):
+        turns.append(Turn(call(write(one.files)), NO_OUTPUT, one.learned))
+        if number <= submissions:
+            turns.append(Turn(call(SUBMIT), answer(number, submissions, one.failing)))
+    closing = _COMPILING if len(designs) > submissions else _COMPILING[1:]
+    return TextEpisode(FEEDBACK_PROMPT, start.user, (*turns, *closing))
 
 
-def _closing() -> tuple[Turn, ...]:
-    return Turn(call(COMPILE), COMPILED), Turn(DONE, None)
+def answer(number: int, submissions: int, failing: Sequence[str]) -> str:
+    """What ``submit`` answers."""
+    begin = f"submission {number} of {submissions}: "
+    if not failing:
+        return f"{begin}all checks pass\n"
+    return "\n".join([f"{begin}these checks fail:", *(f"- {one}" for one in failing), "[exit code 1]"])
+
+
+_COMPILING = Turn(call(COMPILE), COMPILED), Turn(DONE, None)
 
 
 class Encoder:
@@ -131,7 +133,7 @@ class Encoder:
     def __init__(self, renderer: Renderer, tokenizer: Any) -> None:
         self.renderer, self.tokenizer = renderer, tokenizer
         self._turn = lru_cache(maxsize=64)(self._encode_turn)
-        self._prompt = lru_cache(maxsize=64)(lambda user: renderer.initial_ids(SYSTEM_PROMPT, user))
+        self._prompt = lru_cache(maxsize=1024)(renderer.initial_ids)
         self._answer = lru_cache(maxsize=64)(
             lambda output: renderer.observation_ids([output], [tokenizer.eos_token_id])
         )
@@ -141,7 +143,7 @@ class Encoder:
 
     def encode(self, one: TextEpisode) -> TokenEpisode:
         """The episode as ids."""
-        ids = list(self._prompt(one.user))
+        ids = list(self._prompt(one.system, one.user))
         learned = [False] * len(ids)
         for turn in one.turns:
             action = self._turn(turn.text)
@@ -149,37 +151,3 @@ class Encoder:
             ids += action + answer
             learned += [turn.learned] * len(action) + [False] * len(answer)
         return TokenEpisode(ids, learned)
-
-
-_WORD = re.compile(r"_?[a-z]+")
-_SYLLABLES = tuple(
-    a + b for a in "bcdfghjklmnprstvwyz" for b in ("a", "e", "i", "o", "u", "an", "er", "il", "on", "ust", "ee")
-)
-
-
-def invented(rng: random.Random) -> str:
-    """A word that means nothing."""
-    return "".join(rng.choice(_SYLLABLES) for _ in range(rng.choice((2, 2, 3))))
-
-
-def renamed(texts: Sequence[str], pieces: Collection[str], share: float, rng: random.Random) -> list[str]:
-    """The texts with some pieces of names replaced by invented words, the same in all texts.
-
-    So a model learns to copy any name, not only those of the training split.
-
-    Args:
-        texts: The texts.
-        pieces: The pieces of names; a suffix begins with ``_``.
-        share: The probability that a piece is replaced.
-        rng: The source of chance.
-    """
-    new: dict[str, str] = {}
-
-    def replace(match: re.Match[str]) -> str:
-        word = match[0]
-        if word in pieces and word not in new:
-            mark = "_" if word.startswith("_") else ""
-            new[word] = mark + invented(rng) if rng.random() < share else word
-        return new.get(word, word)
-
-    return [_WORD.sub(replace, text) for text in texts]

@@ -75,9 +75,8 @@ def write_record(recipe: FamilyRecipe, folder: Path) -> None:
 def new_tokenizer(recipe: FamilyRecipe) -> Any:
     """The recipe's tokenizer."""
     families = [FAMILIES[name] for name in recipe.tokenizer_families]
-    rng, pieces = random.Random(0), set(family_tokenizer.pieces(families))
-    mix = Mix(follow=0.6, mend=0.5, renamed=0)
-    episodes = [family_mix.draw(rng.choice(families), mix, pieces, rng) for _ in range(recipe.tokenizer_episodes)]
+    rng, mix = random.Random(0), Mix(follow=0.6, mend=0.5)
+    episodes = [family_mix.draw(rng.choice(families), mix, rng) for _ in range(recipe.tokenizer_episodes)]
     return family_tokenizer.make_tokenizer(families, episodes, recipe.merges, 0)
 
 
@@ -85,7 +84,6 @@ def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], 
     if not part.keep_optimizer:
         trainer = Trainer(trainer.model)
     families = [FAMILIES[name] for name in part.families]
-    pieces = set(family_tokenizer.pieces(families))
     losses: list[float] = []
 
     def note(step: int, loss: float, seconds: float) -> None:
@@ -94,7 +92,7 @@ def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], 
             log(f"{name}: step {step + 1}, {sum(losses) / len(losses):.4f} nats a token, {seconds:.0f} CPU seconds")
             losses.clear()
 
-    trainer.run(part.phase, family_mix.stream(families, part.mix, pieces, encoder, part.seed + 1000), note)
+    trainer.run(part.phase, family_mix.stream(families, part.mix, encoder, part.seed + 1000), note)
     return trainer
 
 

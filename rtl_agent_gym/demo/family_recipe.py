@@ -69,8 +69,8 @@ class FamilyRecipe:
     seed: int = 0
     """For the initial weights."""
     tokenizer_families: tuple[str, ...] = ("registers", "arbiters", "timers", "founding")
-    tokenizer_episodes: int = 9000
-    merges: int = 600
+    tokenizer_episodes: int = 5000
+    merges: int = 300
 
     @property
     def trained_families(self) -> tuple[str, ...]:
@@ -78,33 +78,5 @@ class FamilyRecipe:
         return tuple(sorted({name for part in (*self.teacher, *self.student) for name in part.families}))
 
 
-_TABLES = Mix(reference=0, repair=0, layouts=("table",))
-_FIRST = (*["registers"] * 6, *["arbiters"] * 4, "founding")
-_LAST = (*["registers"] * 7, *["arbiters"] * 4, "founding")
-
-RECIPE = FamilyRecipe(
-    teacher=(
-        Part(0, _TABLES, Phase(150, 0.02, 0.02, batch=16)),
-        Part(10, _TABLES, Phase(100, 0.02, 0.02, batch=16)),
-        Part(1, Mix(reference=0.25, repair=0.08, renamed=0.05), Phase(250, 0.02, 0.01), _FIRST),
-        Part(2, Mix(reference=0.25, repair=0.1, renamed=0.08), Phase(400, 0.01, 0.0003, batch=32, stop=300), _FIRST),
-        Part(4, Mix(reference=0.2, repair=0.1), Phase(450, 0.01, 0.0002, batch=32), _LAST),
-    ),
-    student=(
-        Part(
-            3,
-            Mix(follow=0.6, reference=0.25, repair=0.15, mend=0.5),
-            Phase(250, 0.003, 0.0002),
-            _LAST,
-            keep_optimizer=False,
-        ),
-        Part(5, Mix(follow=0.6, reference=0.2, repair=0.1, mend=0.5), Phase(300, 0.003, 0.0001, batch=32), _LAST),
-        Part(6, Mix(follow=0.6, reference=0.2, repair=0.1, mend=0.5), Phase(220, 0.003, 0.00005, batch=32), _LAST),
-    ),
-)
-"""The recipe of the models in this package, about half an hour of one core.
-
-The first two parts make copying emerge, on tables of one family, in about a minute; with all layouts at once it takes
-many times as long. The others teach the rest at a falling rate. Muon must train the embeddings too: with Adam, a model
-copies what it has written before, but does not find names by their role in the specification.
-"""
+_TABLES = Mix(reference=0, feedback=0, layouts=("table",))
+RECIPE = FamilyRecipe(teacher=(Part(0, _TABLES, Phase(150, 0.02, 0.02, batch=16)),), student=())

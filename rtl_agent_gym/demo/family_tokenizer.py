@@ -1,8 +1,8 @@
 """The tokenizer of the shipped models: byte-level BPE with Qwen3's control tokens, and whole tokens for frequent texts.
 
 The text of a design between its names and numbers is the same in many episodes, and each such phrase is one token, so
-that an episode is short. A specification is split into words, and a name into its pieces. Any other text is encoded
-too, with more tokens.
+that an episode is short. A specification is split into words, so that other wordings can be read, and a name into its
+pieces. Names of other pieces, and any other text, are encoded too, with more tokens.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from ..problems.families.names import STEMS, suffixes
 from ..renderers import get_renderer
 from ..renderers.codec import char_bytes
 from ..renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
-from .family_episode import RENDERER, SYSTEM_PROMPT, TextEpisode, invented
-from .founding import FOUNDING, START
+from .family_episode import RENDERER, TextEpisode, call
+from .family_variation import invented
+from .founding import FOUNDING, READ
 
 _CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
-_SENTENCE = re.compile(r"(?<=\n)|(?<=\. )")
-"""Where a specification is split; a phrase never extends over two sentences."""
+_WORDS = re.compile(r"[A-Za-z][A-Za-z-]*| `|`|\| item \| value \|\n\|---\|---\|\n\|| \|\n\|?| \| |\.\n-?|[.,]| \(|\)| ")
+"""What a specification is split into."""
 _REST = r"\d+|_?[A-Za-z]+|\n|."
 """How text is split for which there is no token."""
 _AT_LEAST = 4
@@ -53,10 +54,9 @@ def make_tokenizer(families: Sequence[Family], episodes: Sequence[TextEpisode], 
     known = pieces(families)
     fixed = _frequent(families, episodes, known)
     rng = random.Random(seed)
-    words = known * 20 + [invented(rng) for _ in range(4000)]
-    numbers = sorted(
-        {int(one) for episode in episodes for part in _texts(episode) for one in re.findall(r"\d{1,5}", part)}
-    )
+    words = [invented(rng) for _ in range(20000)]
+    turns = [text for episode in episodes for turn in episode.turns for text in (turn.text, turn.output or "")]
+    numbers = sorted({int(one) for text in turns for one in re.findall(r"\d{1,5}", text)})
     return _build(fixed, known, words, numbers, merges)
 
 
@@ -70,14 +70,17 @@ def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known
     generated = _variable(rf"(?:{'|'.join(stems)})(?:{'|'.join(tails)})?")
     founding = _variable("|".join(FOUNDING.words))
     for one in episodes:
-        variable = founding if one.user.startswith(START.user) else generated
-        for text in _texts(one):
-            parts = [part for part in variable.split(text) if part]
-            count.update(parts)
+        is_founding = one.turns[0].text == call(READ)
+        variable = founding if is_founding else generated
+        for text in _texts(one, with_specification=is_founding):
+            count.update(part for part in variable.split(text) if part)
             if not re.search(r"module|`", text):  # without names: a text that is the same in all episodes
                 count[text] += 1
-        for sentence in _SENTENCE.split(_specification(one)):
-            count.update(part for part in variable.split(sentence) if part)
+        if not is_founding:
+            body = (one.turns[0].output or "").split("\n\n", 2)[-1]
+            words = _WORDS.findall(re.sub(r"`\w+`", "``", body))
+            count.update(words)
+            count.update(f" {word}" for word in words if word[0].isalpha())
     return sorted((one for one, often in count.items() if often >= _AT_LEAST), key=lambda one: (-len(one), one))
 
 
@@ -86,18 +89,14 @@ def _variable(names: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![A-Za-z_])(?:{names})(?![A-Za-z_])|(?<![\d'])\d+(?![\d\],])")
 
 
-def _specification(one: TextEpisode) -> str:
-    return (one.turns[0].output or "").split("\n\n", 2)[-1]
-
-
-def _texts(one: TextEpisode) -> Iterator[str]:
-    """The texts between control tokens, without the specification."""
+def _texts(one: TextEpisode, with_specification: bool) -> Iterator[str]:
+    """The texts between control tokens; those of outputs line by line."""
     renderer = get_renderer(RENDERER)
-    parts = [renderer.initial_text(SYSTEM_PROMPT, one.user), *renderer.turn_pieces(["|"])]
+    parts = [renderer.initial_text(one.system, one.user), *renderer.turn_pieces(["|"])]
     for number, turn in enumerate(one.turns):
         parts.append(turn.text)
-        if number and turn.output is not None:
-            parts.append(f"\n{turn.output}\n")
+        if turn.output is not None and (number or with_specification):
+            parts += re.split(r"(?<=\n)(?=.)", f"\n{turn.output}\n")
     return (text for part in parts for text in _CONTROLS.split(part) if text)
 
 

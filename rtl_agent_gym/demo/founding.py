@@ -9,20 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from random import Random
 
-from ..problems.bundled import BUNDLED_DIR
+from ..problems import Problem, load_problems
 from ..problems.families import FAMILIES
 from ..problems.families.family import SPECIFICATION, Family, Parameters, Split
-from .family_episode import Start
 
 PROBLEM_ID = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 TARGET = "rtl/fixed_priority_arbiter.sv"
-START = Start(
-    user="Write rtl/fixed_priority_arbiter.sv as docs/specification.md says.",
-    read="grep '^| .*put |' docs/specification.md",
-)
+READ = f"grep '^| .*put |' {SPECIFICATION}"
 """The models read only the specification's port table; the rest is too long for them."""
 
 _NAMES = {
@@ -63,12 +59,22 @@ class Founding(Family):
         return self.member
 
     def specification(self, parameters: Parameters) -> str:
-        path = BUNDLED_DIR / "fixed_priority_arbiter" / "context" / SPECIFICATION
-        return "".join(re.findall(r"^\| .*put \|.*\n", path.read_text(encoding="utf-8"), re.MULTILINE))
+        """The part of the specification that `READ` prints."""
+        text = self.problem(parameters).context[SPECIFICATION]
+        return "".join(re.findall(r"^\| .*put \|.*\n", text, re.MULTILINE))
 
     def design(self, parameters: Parameters, habits: Collection[str] = ()) -> dict[str, str]:
         (text,) = super().design(parameters, habits).values()
         return {TARGET: text}
+
+    def problem(self, parameters: Parameters) -> Problem:
+        return _bundled()
+
+
+@cache
+def _bundled() -> Problem:
+    (problem,) = load_problems("bundled", ids=PROBLEM_ID)
+    return problem
 
 
 _ARBITERS = FAMILIES["arbiters"]

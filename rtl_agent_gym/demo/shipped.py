@@ -10,8 +10,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..training.plan import ModelRecipe, Plan
-from .family_episode import RENDERER, SYSTEM_PROMPT, Start
-from .founding import PROBLEM_ID, START
+from .family_episode import FEEDBACK_PROMPT, RENDERER, SYSTEM_PROMPT
 
 FOLDER = Path(__file__).parent / "weights"
 """The folder of the models, each in the format of transformers."""
@@ -26,17 +25,17 @@ def shipped(name: str) -> Path:
 
 
 def find_models(plan: Plan) -> Plan:
-    """The plan with the folders and prompts of the models that are called ``small``. See `ModelRecipe.make`."""
+    """The plan with the folders of the models that are called ``small``, and their system prompt.
+
+    See `ModelRecipe.make`. The user prompts are the environment's.
+    """
     if plan.teacher == SMALL.name:
         plan = replace(plan, teacher=str(shipped("teacher")))
     if plan.student != SMALL.name:
         return plan
     plan = replace(plan, student=str(shipped("student")))
-    start = START if {problem.id for problem in plan.problems} == {PROBLEM_ID} else Start()
     if plan.options.env == "agentic" and plan.system_prompt is None:
-        plan = replace(plan, system_prompt=SYSTEM_PROMPT)
-    if plan.options.env == "agentic" and plan.user_prompt is None:
-        plan = replace(plan, user_prompt=start.user)
+        plan = replace(plan, system_prompt=FEEDBACK_PROMPT if plan.options.harness_feedback else SYSTEM_PROMPT)
     return plan
 
 

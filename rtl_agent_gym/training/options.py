@@ -102,7 +102,7 @@ class TrainOptions(BaseModel):
     """Only these of ``easy``, ``medium`` and ``hard``; empty for all."""
     held_out: OptionalText = None
     """Problems to test on and never train on: a fraction such as ``0.2``, ids separated by commas, or another source of
-    problems. They are evaluated before the first step, every ``eval_every`` steps and at the end: ``test/pass_rate``."""
+    problems. They are evaluated before the first step, every ``eval_every`` steps and last: ``test/pass_rate``."""
     extra_held_out: Table = Field(default_factory=dict)
     """More sources to test on and never train on, by a name of yours, as JSON: ``{"other": "family:timers?count=32"}``.
     They are evaluated before the first step and at the end: ``test/other/pass_rate``."""

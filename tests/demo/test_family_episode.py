@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
-from rtl_agent_gym.demo import family_episode, family_mix, family_tokenizer
-from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT, Encoder, TextEpisode
+from rtl_agent_gym.demo import family_episode, family_mix, family_tokenizer, family_variation
+from rtl_agent_gym.demo.family_episode import RENDERER, Design, Encoder, TextEpisode
+from rtl_agent_gym.demo.family_mix import Mix
+from rtl_agent_gym.demo.founding import FOUNDING
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
 from rtl_agent_gym.problems.families import FAMILIES, Family, Parameters
+from rtl_agent_gym.problems.families.names import HELD_OUT_STEMS, STEMS, suffixes
+from rtl_agent_gym.prompts import build_prompt, with_reference
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 
+ALL = {**FAMILIES, FOUNDING.name: FOUNDING}
+
 
 async def play(
     family: Family, member: Parameters, one: TextEpisode, provider: DockerSandboxes, harness_feedback: int = 0
 ) -> list[Turn]:
-    config = EpisodeConfig(
-        system_prompt=SYSTEM_PROMPT, user_prompt=one.user, harness_feedback=harness_feedback, max_turns=8
-    )
+    config = EpisodeConfig(system_prompt=one.system, harness_feedback=harness_feedback, max_turns=9)
     async with (
         Scorer(provider) as scorer,
         Episode(
@@ -33,10 +38,12 @@ async def play(
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize("family", ALL.values(), ids=ALL)
 async def test_the_outputs_of_the_episodes_are_what_the_shell_prints(family: Family, provider: DockerSandboxes) -> None:
     member = family.draw(random.Random(1), "train")
-    one = family_episode.episode(family.specification(member), family.design(member))
+    specification = family.specification(member)
+    one = family_episode.episode(family_mix.start(family, specification), specification, family.design(member))
+    assert one.user == build_prompt(family.problem(member))[1]
     turns = await play(family, member, one, provider)
     assert [turn.outputs[0] if turn.outputs else None for turn in turns] == [turn.output for turn in one.turns]
     renderer = get_renderer(RENDERER)
@@ -47,30 +54,74 @@ async def test_the_outputs_of_the_episodes_are_what_the_shell_prints(family: Fam
 
 
 @pytest.mark.docker
-async def test_a_failing_submission_is_answered_as_in_the_episodes(provider: DockerSandboxes) -> None:
-    family = FAMILIES["registers"]
+@pytest.mark.parametrize("family", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("passes", [True, False])
+async def test_submissions_are_answered_as_in_the_episodes(
+    family: Family, passes: bool, provider: DockerSandboxes
+) -> None:
     member = family.draw(random.Random(2), "train")
-    one = family_episode.repaired(
-        family.specification(member), family.design(member, ["output"]), "", family.design(member)
-    )
-    turns = await play(family, member, one, provider, harness_feedback=1)
-    assert turns[2].outputs[0] in {family_mix.failing(random.Random(seed)) for seed in range(100)}
-    assert turns[-1].score is not None
-    assert turns[-1].score.passed
+    specification, habits = family.specification(member), family.habits_of(member)
+    last = Design(family.design(member, habits[:0] if passes else habits[:1]), () if passes else ("?",))
+    designs = [Design(family.design(member, habits), ("?",)), last]
+    one = family_episode.submitted(family_mix.start(family, specification), specification, designs, 2)
+    turns = await play(family, member, one, provider, harness_feedback=2)
+    for number, turn, passed in ((1, turns[2], False), (2, turns[4], passes)):
+        _, *failing = turn.outputs[0].removesuffix("\n[exit code 1]").split("\n- ")
+        assert set(failing) <= set(family_mix.checks(family))
+        assert turn.outputs[0] == family_episode.answer(number, 2, failing)
+        assert bool(failing) != passed
+
+
+def test_a_reference_is_shown_as_in_the_environment() -> None:
+    family, rng = FAMILIES["registers"], random.Random(3)
+    references = set()
+    for _ in range(20):
+        one = family_mix.draw(family, Mix(reference=1.0), rng)
+        user, written = one.user.split("\n\n# A reference solution")[0], one.turns[1].text
+        text = one.user.split("```\n")[1].removesuffix("```")
+        references.add(text)
+        assert one.user == with_reference(user, {"rtl/design.sv": text})
+        assert written == family_episode.call(family_episode.write({"rtl/design.sv": text}))
+    assert len(references) == 20
 
 
 @pytest.fixture(scope="module")
 def episodes() -> list[TextEpisode]:
-    families = list(FAMILIES.values())
-    rng, pieces = random.Random(0), set(family_tokenizer.pieces(families))
-    mix = family_mix.Mix(follow=0.6, mend=0.5, renamed=0.2)
-    return [family_mix.draw(rng.choice(families), mix, pieces, rng) for _ in range(600 * len(families))]
+    rng, mix = random.Random(0), Mix(follow=0.6, mend=0.5, renamed=0.3, reworded=0.3)
+    return [family_mix.draw(rng.choice([*ALL.values()]), mix, rng) for _ in range(500 * len(ALL))]
 
 
 @pytest.fixture(scope="module")
 def encoder(episodes: list[TextEpisode]) -> Encoder:
-    tokenizer = family_tokenizer.make_tokenizer(list(FAMILIES.values()), episodes, 300, 0)
+    tokenizer = family_tokenizer.make_tokenizer(list(ALL.values()), episodes, 300, 0)
     return Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
+
+
+def test_models_are_never_shown_the_held_out_words_and_wordings(encoder: Encoder) -> None:
+    rng, roles = random.Random(4), ("module", "clock", "reset", "other")
+    held_out = {*HELD_OUT_STEMS, *(one for role in roles for out in (0, 1) for one in suffixes(role, True, bool(out)))}
+    assert not held_out & {*family_variation.WORDS, *STEMS}
+    tokens = {encoder.tokenizer.decode([number]) for number in range(len(encoder.tokenizer))}
+    assert not {f"{mark}{one}" for one in HELD_OUT_STEMS for mark in ("", "_", " ")} & tokens
+    for family in FAMILIES.values():
+        for _ in range(300):
+            member = family_variation.renamed(family, family.draw(rng), rng)
+            assert not held_out & {part for name in member.names.values() for part in name.split("_")}
+            text = family_variation.reworded(family, member, rng)
+            assert not any(line in text for line in family_variation.held_out_lines(family, member))
+            assert not held_out & set(re.findall(r"\b[a-z]+\b", text))
+            held_specification = family.specification(member := family.draw(rng, "wordings"))
+            assert any(line in held_specification for line in family_variation.held_out_lines(family, member))
+
+
+def test_the_designs_still_follow_from_changed_specifications() -> None:
+    rng = random.Random(5)
+    for family in FAMILIES.values():
+        for _ in range(100):
+            member = family_variation.renamed(family, family.draw(rng), rng)
+            text = family_variation.reworded(family, member, rng)
+            assert all(f"`{name}`" in text for name in member.names.values())
+            assert all(name in family.design(member)["rtl/design.sv"] for name in member.names.values())
 
 
 def test_every_control_token_is_one_id_and_every_text_comes_back(encoder: Encoder, episodes: list[TextEpisode]) -> None:
@@ -87,8 +138,8 @@ def test_an_episode_is_the_renderers_own_and_its_turns_are_read_back(
     renderer = encoder.renderer
     for one in episodes[:50]:
         found = encoder.encode(one)
-        assert len(found.ids) < 400
-        expected = renderer.initial_ids(SYSTEM_PROMPT, one.user)
+        assert len(found.ids) < 900
+        expected = renderer.initial_ids(one.system, one.user)
         for turn in one.turns:
             action = [*encoder.tokenizer.encode(turn.text, add_special_tokens=False), encoder.tokenizer.eos_token_id]
             assert renderer.parse_ids(action) == renderer.parse_text(turn.text)
@@ -99,5 +150,5 @@ def test_an_episode_is_the_renderers_own_and_its_turns_are_read_back(
 
 
 def test_the_tokenizer_is_the_same_for_the_same_episodes(episodes: list[TextEpisode], encoder: Encoder) -> None:
-    again = family_tokenizer.make_tokenizer(list(FAMILIES.values()), episodes, 300, 0)
+    again = family_tokenizer.make_tokenizer(list(ALL.values()), episodes, 300, 0)
     assert again.backend_tokenizer.to_str() == encoder.tokenizer.backend_tokenizer.to_str()
