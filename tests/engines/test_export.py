@@ -67,7 +67,7 @@ def test_the_fields_that_vllm_requires(tmp_path: Path, model_path: Path) -> None
     export_checkpoint(path, tmp_path / "out")
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["bias"]) == (4, 32, "none")
-    assert not config["modules_to_save"] and not config["use_dora"] and not config["use_rslora"]
+    assert not any(config[name] for name in ("modules_to_save", "use_dora", "use_rslora"))
     layers = ["down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"]
     assert config["target_modules"] == layers
     assert isinstance(portable_config(config, "x")["lora_alpha"], int)
