@@ -17,6 +17,8 @@ from rtl_agent_gym.errors import UsageError
 
 from .conftest import make_model
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*tie")  # peft's, on adapters of a tied output layer, as intended
+
 IDS = [(7 * place) % 250 for place in range(40)]
 
 
