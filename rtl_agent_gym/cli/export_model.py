@@ -45,6 +45,6 @@ def _checkpoint(source: str) -> str:
         source = str(kept[-1].get("sampler_path") or kept[-1]["state_path"])
     if source.startswith("tinker://"):
         raise UsageError(
-            f"{source} is on Tinker's service; download it with tinker_cookbook.weights.download, see docs/howto/tinker.md"
+            f"{source} is on Tinker's service; download it with tinker_cookbook.weights.download (docs/howto/tinker.md)"
         )
     return source

@@ -97,6 +97,10 @@ def test_help_of_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().out
     assert "Train a model on problems" in said
     assert said.index("--json") < said.index("\n  kl_penalty_coef=0.7\n      Weight of the KL to the teacher")
+    assert ended("train", "sft", "--options") == 0
+    supervised = capsys.readouterr().out
+    assert "  epochs=1\n" in supervised
+    assert "teacher_model=" not in supervised
     assert ended("train", "distill", "--options") == 0
     assert "  kl_penalty_coef=0.7\n" in capsys.readouterr().out
 

@@ -11,6 +11,7 @@ import typer
 
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.sft_options import SftOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -39,7 +40,8 @@ def unknown(words: list[str]) -> list[str]:
         known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         given = [word.partition("=")[0] for word in names if re.match(r"--?[a-z]", word)]
     else:
-        known = {*TrainOptions.model_fields, "name", "--help", "--options"}
+        options = SftOptions if words[1:3] == ["train", "sft"] else TrainOptions
+        known = {*options.names(), "name", "--help", "--options"}
         given = [word.partition("=")[0] for word in words if "=" in word or word.startswith("--")]
     return [option for option in given if option not in known]
 
@@ -54,3 +56,4 @@ def test_commands_are_found() -> None:
     assert sum(len(commands(page)) for page in PAGES) > 40
     assert unknown(["rtl-agent-gym", "eval", "--polcy", "x", "-n", "2"]) == ["--polcy"]
     assert unknown(["scripts/train_rl.py", "learning=1"]) == ["learning"]
+    assert unknown(["rtl-agent-gym", "train", "sft", "epochs=2", "teacher_model=x"]) == ["teacher_model"]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.training.options import split_arguments
-from rtl_agent_gym.training.plan import plan_run
+from rtl_agent_gym.training.plan import plan_options, plan_run
+from rtl_agent_gym.training.sft_options import SftOptions
 
 RUNS = sorted((Path(__file__).parents[2] / "examples" / "runs").glob("*.sh"))
 
@@ -18,13 +19,17 @@ RUNS = sorted((Path(__file__).parents[2] / "examples" / "runs").glob("*.sh"))
 def test_a_recipe_makes_a_plan(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "k")
     text = path.read_text().replace("\\\n", " ")
-    found = re.search(r"^\.venv/bin/python scripts/train_(\w+)\.py (.*) \"\$@\"$", text, re.MULTILINE)
+    found = re.search(
+        r"^\.venv/bin/(?:python scripts/|rtl-agent-gym )train[_ ](\w+)(?:\.py)? (.*) \"\$@\"$", text, re.M
+    )
     assert found is not None
-    plan = plan_run(split_arguments(shlex.split(found[2])), rl=found[1] == "rl")
+    given = split_arguments(shlex.split(found[2]))
+    supervised = found[1] == "sft"  # its complete plan needs the episodes
+    plan = plan_options(SftOptions.build(given), None) if supervised else plan_run(given, rl=found[1] == "rl")
     assert plan.engine == "tinker"
     assert plan.options.log_path == f"runs/{path.stem}"
 
 
 def test_there_is_one_for_each_recipe() -> None:
     names = {path.stem for path in RUNS}
-    assert names == {"all_problems", "cross_tokenizer", "easy_problems", "one_problem", "rl", "single_turn"}
+    assert names == {"all_problems", "cross_tokenizer", "easy_problems", "one_problem", "rl", "sft", "single_turn"}

@@ -107,7 +107,9 @@ def test_the_loss_has_weight_on_the_sampled_targets_only(tmp_path: Path, qwen: R
     assert found is not None
     inputs = as_datum(found).loss_fn_inputs
     targets, weights = inputs["target_tokens"].to_torch().tolist(), inputs["weights"].to_torch().tolist()
-    assert [token for token, weight in zip(targets, weights, strict=True) if weight == 1] == sum(sampled(qwen), [])
+    assert [token for token, weight in zip(targets, weights, strict=True) if weight == 1] == [
+        token for ids in sampled(qwen) for token in ids
+    ]
     assert set(weights) == {0.0, 1.0}
     assert as_datum(found).model_input.to_ints() == found.tokens[:-1]
 
@@ -117,7 +119,7 @@ def test_text_is_rendered_in_the_students_dialect(tmp_path: Path, qwen: Renderer
     found = encode(one, qwen)
     assert found is not None
     assert not found.exact
-    assert trained_text(found, qwen).startswith("<think>\nhm\n</think>\n\n") or "I look." in trained_text(found, qwen)
+    assert "I look." in trained_text(found, qwen)
     assert found.tokens != encode(read(recorded(tmp_path, qwen))[0][0], qwen).tokens  # type: ignore[union-attr]
     ids = qwen.codec.control("<|im_end|>")
     assert sum(token == ids and kept for token, kept in zip(found.tokens, found.mask, strict=True)) == 3
@@ -196,7 +198,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path, qwen: Renderer) -> None:
 )
 def test_a_file_that_is_something_else(tmp_path: Path, line: str, says: str) -> None:
     (tmp_path / "e.jsonl").write_text(line + "\n")
-    with pytest.raises(UsageError, match="^episodes: ") as caught:
+    with pytest.raises(UsageError, match=r"^episodes: ") as caught:
         read(tmp_path / "e.jsonl")
     assert says in str(caught.value)
 
@@ -210,7 +212,7 @@ def test_wrong_options(tmp_path: Path, qwen: Renderer, home: Path) -> None:
     with pytest.raises(UsageError, match="teacher_model: unknown option"):
         plan_sft({**student, "teacher_model": "x"})
     failed = recorded(tmp_path / "f", qwen, passed=False)
-    with pytest.raises(UsageError, match="episodes: none is left to train on; .* 1 did not pass"):
+    with pytest.raises(UsageError, match=r"episodes: none is left to train on; .* 1 did not pass"):
         plan_sft({**student, "episodes": str(failed)})
 
 
@@ -339,11 +341,11 @@ async def test_a_run_is_not_resumed_with_other_episodes(home: Path, qwen: Render
     student = {"engine": "local", "student_model": str(home / "student"), "renderer_name": "qwen3_instruct"}
     recorded(tmp_path / "e", qwen)
     given = {**student, "episodes": str(tmp_path / "e"), "log_path": str(tmp_path / "run")}
-    plan, folder = plan_sft(given), RunFolder(tmp_path / "run")
-    folder.open(plan.record(), "resume")
-    folder.close()
-    RunFolder(tmp_path / "run").open(plan_sft(given).record(), "resume")
+    folder = RunFolder(tmp_path / "run")
+    for _ in range(2):
+        folder.open(plan_sft(given).record(), "resume")
+        folder.close()
     recorded(tmp_path / "e", qwen)
-    with pytest.raises(UsageError, match="episodes_digest: the run in .*; choose another log_path"):
-        RunFolder(tmp_path / "run2").open(plan.record(), "resume")
-        RunFolder(tmp_path / "run2").open(plan_sft(given).record(), "resume")
+    with pytest.raises(UsageError, match=r"episodes_digest: the run in .*; choose another log_path"):
+        folder.open(plan_sft(given).record(), "resume")
+    folder.close()
