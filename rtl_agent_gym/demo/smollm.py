@@ -48,12 +48,15 @@ DISTILLATION_STEPS = 12
 @@BUDGET@@
 """
 
+_WITHOUT_TOKENS = r"[\x04\x06\x13\x14\x16\x1d]|[\x{40000}-\x{bffff}]"
+"""Characters with bytes that no token has. They would be left out silently, so they become U+FFFD."""
+
 _CONTROL = 3
 """llama.cpp's type of a control token."""
 
 
 def make_smollm(folder: Path | None = None) -> Path:
-    """The folder of the model, from the cache or made now, which takes ten seconds.
+    """The folder of the model, from the cache or made now, which takes half a minute.
 
     Args:
         folder: Where it is kept; by default the user's cache folder.
@@ -61,7 +64,8 @@ def make_smollm(folder: Path | None = None) -> Path:
     Raises:
         UsageError: A package is missing, or its file is another one.
     """
-    return keep_folder((folder or cache_folder() / "smollm2") / SHA256[:12], _make)
+    made_of = hashlib.sha256(SHA256.encode() + Path(__file__).read_bytes()).hexdigest()
+    return keep_folder((folder or cache_folder() / "smollm2") / made_of[:12], _make)
 
 
 def smollm_file() -> Path:
@@ -84,11 +88,12 @@ def make_tokenizer(metadata: dict[str, Any]) -> Any:
         metadata: That of the file, by key.
     """
     import transformers
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     tokens: Sequence[str] = metadata["tokenizer.ggml.tokens"]
     merges = [tuple(one.split(" ")) for one in metadata["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE(vocab={token: id_ for id_, token in enumerate(tokens)}, merges=merges))
+    tokenizer.normalizer = normalizers.Replace(Regex(_WITHOUT_TOKENS), "\ufffd")
     # llama.cpp calls this split "smollm": digits one by one, then GPT-2's pattern.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

@@ -16,6 +16,8 @@ import tinker
 import torch
 import transformers
 
+from rtl_agent_gym.engines import local
+from rtl_agent_gym.engines.attention import grouped_attention
 from rtl_agent_gym.engines.local import LocalEngineConfig, LocalSamplingClient, LocalServiceClient, LocalTrainingClient
 from rtl_agent_gym.errors import UsageError
 
@@ -492,3 +494,66 @@ async def test_gradients_of_several_batches_add_up_in_full_precision(model_path:
     for name, gradient in together.items():
         assert gradient.dtype == torch.float32
         assert torch.allclose(gradient, sum(one[name] for one in single), rtol=1e-5, atol=1e-6), name
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+async def test_gradient_checkpointing_changes_no_gradient_and_computes_twice(
+    model_path: Path, tmp_path: Path, rank: int
+) -> None:
+    data = [datum(prompt_of(30, seed), weights=[1.0] * 29) for seed in range(3)]
+    found, passes = [], []
+    for checkpointing in (False, True):
+        config = LocalEngineConfig(checkpoint_dir=tmp_path, gradient_checkpointing=checkpointing)
+        with LocalServiceClient(config) as service:
+            trainer = await service.create_lora_training_client(str(model_path), rank=rank, seed=0)
+            calls: list[int] = []
+            layer = next(one for name, one in trainer._training.module.named_modules() if name.endswith("layers.0.mlp"))
+            layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+            await trainer.forward_backward(data, "cross_entropy")
+            passes.append(len(calls))
+            found.append(await trainer.gradients())
+            sampler = await trainer.save_weights_and_get_sampling_client()
+            await sampler.sample(tinker.ModelInput.from_ints([1, 2]), 1, tinker.SamplingParams(max_tokens=3))
+    assert passes == [1, 2]
+    assert found[0].keys() == found[1].keys()
+    for name, gradient in found[0].items():
+        assert torch.equal(found[1][name], gradient), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_grouped_attention_is_that_of_transformers(dtype: torch.dtype) -> None:
+    from types import SimpleNamespace
+
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    torch.manual_seed(0)
+    layer: Any = SimpleNamespace(num_key_value_groups=3, is_causal=True)
+    query, key = torch.randn(5, 6, 1, 8, dtype=dtype), torch.randn(5, 2, 12, 8, dtype=dtype)
+    value, lengths = torch.randn(5, 2, 12, 8, dtype=dtype), torch.tensor([1, 12, 4, 7, 2])
+    hidden = torch.arange(12) >= lengths.view(5, 1, 1, 1)
+    mask = torch.zeros(5, 1, 1, 12, dtype=dtype).masked_fill(hidden, torch.finfo(dtype).min)
+    wanted, _ = sdpa_attention_forward(layer, query, key, value, mask, scaling=0.3)
+    found, _ = grouped_attention(layer, query, key, value, mask, scaling=0.3)
+    torch.testing.assert_close(found, wanted)
+
+
+async def test_small_models_are_steady_and_others_use_all_cores(
+    model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in (10**9, 10):
+        monkeypatch.setattr(local, "STEADY_PARAMETERS", limit)
+        with LocalServiceClient() as service:
+            cores = service._engine._threads if service._submit(lambda: None).result() is None else 0
+            monkeypatch.setattr(service._engine, "_threads", 2)
+            sampler = await service.create_sampling_client(base_model=str(model_path))
+            await sampler.sample(tinker.ModelInput.from_ints([1, 2]), 1, tinker.SamplingParams(max_tokens=2))
+            threads = await service._submit(torch.get_num_threads)
+            (table,) = service._engine.scheduler._tables.values()
+            assert cores >= 1
+            assert (table._steady, threads) == ((True, 1) if limit > 10 else (False, 2))
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    for device in ("cuda:7", "gpu"):
+        with pytest.raises(UsageError, match="device: torch cannot use"):
+            LocalServiceClient(LocalEngineConfig(device=device))

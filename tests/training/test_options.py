@@ -257,6 +257,18 @@ def test_a_base_model_that_was_taught_a_dialect_can_be_named_with_it(monkeypatch
     assert plan_run({"student_model": "Qwen/Qwen3-30B-A3B-Instruct-2507"}).renderer == "qwen3_instruct"
 
 
+def test_options_of_the_local_engine_reach_it_and_are_refused_on_a_service(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = {"local_dtype": "bfloat16", "local_batch": "3", "local_batch_tokens": "64", "seed": "5"}
+    config = plan_run({"engine": "local"} | given).options.local_config(tmp_path)
+    assert (config.dtype, config.max_batch, config.batch_tokens, config.seed) == ("bfloat16", 3, 64, 5)
+    assert (config.checkpoint_dir, config.device, config.gradient_checkpointing) == (tmp_path, "auto", False)
+    monkeypatch.setenv("TINKER_API_KEY", "tml-x")
+    with pytest.raises(UsageError, match="local_batch: it has no effect on a service"):
+        plan_run({"local_batch": "3"})
+
+
 def test_credentials_are_found_where_the_sdk_finds_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("tinker")
     from tinker.auth import tinker_has_credentials

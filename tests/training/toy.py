@@ -199,7 +199,7 @@ async def run(
     faults = faults or Faults()
     run_folder = RunFolder(made.log_path)
     run_folder.open(made.model_dump(mode="json"), "resume")
-    engine = local_engine(run_folder.path / "checkpoints", made.seed)
+    engine = local_engine(made.local_config(run_folder.path / "checkpoints"))
     engine.service = service(engine.service) if service is not None else engine.service
     try:
         found = load_problems("bundled")[: problems + held_out]
