@@ -98,7 +98,7 @@ RECIPE = FamilyRecipe(
 )
 """The recipe of the models in this package.
 
-The first part makes copying emerge, on tables of one family, in some two minutes; with all layouts at once it takes many
-times as long. The others teach the rest at a falling rate. Muon must train the embeddings too: with Adam, a model
+The first part makes copying emerge, on tables of one family, in some two minutes; with all layouts at once it takes
+many times as long. The others teach the rest at a falling rate. Muon must train the embeddings too: with Adam, a model
 copies what it has written before, but does not find names by their role in the specification.
 """

@@ -101,5 +101,5 @@ async def test_the_teacher_passes_the_real_harness_and_the_student_seldom_does(
     )
     results = (await asyncio.wait_for(evaluate(config), 1100)).results
     assert len(results) == 48
-    if name == "teacher" or not feedback:
+    if name == "teacher" or not feedback:  # a student that may submit mends some of its habits
         assert least <= sum(bool(one.score and one.score.passed) for one in results) / 48 <= most
