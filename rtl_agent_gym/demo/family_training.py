@@ -62,7 +62,7 @@ class Trainer:
         """Train for one phase; `log` gets the step, its mean loss in nats a token, and the CPU seconds so far."""
         self.model.train()
         begun = time.process_time()
-        for step in range(phase.steps if phase.stop is None else phase.stop):
+        for step in range(phase.steps):
             part = step / max(phase.steps - 1, 1)
             rate = (phase.rate + part * (phase.rate_end - phase.rate)) * min(1.0, (step + 1) / phase.warmup)
             self.muon.param_groups[0]["lr"], self.adam.param_groups[0]["lr"] = rate, rate * phase.adam

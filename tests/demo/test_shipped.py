@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.demo.family_check import check
-from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT, USER_PROMPT
+from rtl_agent_gym.demo.family_episode import FEEDBACK_PROMPT, RENDERER, SYSTEM_PROMPT
 from rtl_agent_gym.demo.family_making import digests, families_digest, make
 from rtl_agent_gym.demo.family_mix import Mix
 from rtl_agent_gym.demo.family_recipe import RECIPE, FamilyRecipe, Part, Phase, Shape
-from rtl_agent_gym.demo.shipped import FOLDER, shipped
+from rtl_agent_gym.demo.shipped import FOLDER, SMALL, find_models, shipped
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.problems.families import FAMILIES
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
+from rtl_agent_gym.training.plan import plan_run
 
 TINIEST = FamilyRecipe(
     shape=Shape(hidden=32, layers=1, heads=2, inner=64),
@@ -46,7 +47,7 @@ def test_the_tokenizer_has_the_dialects_control_tokens(name: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(shipped(name))
     for control in (*QWEN3_SPECIAL, *QWEN3_ADDED):
         assert len(tokenizer.encode(control, add_special_tokens=False)) == 1
-    assert get_renderer(RENDERER, tokenizer).initial_ids(SYSTEM_PROMPT, USER_PROMPT)
+    assert get_renderer(RENDERER, tokenizer).initial_ids(SYSTEM_PROMPT, "Write it.")
 
 
 def test_the_same_recipe_makes_the_same_models(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_the_same_recipe_makes_the_same_models(tmp_path: Path) -> None:
 def test_a_shorter_recipe_learns_to_copy_from_the_specification(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    mix = Mix(reference=0, repair=0, layouts=("table",))
+    mix = Mix(reference=0, feedback=0, layouts=("table",))
     part = Part(0, mix, Phase(400, 0.02, 0.0005, batch=16))
     make(FamilyRecipe(teacher=(part,), student=()), tmp_path, lambda line: None)
     model, tokenizer = (one.from_pretrained(tmp_path / "teacher") for one in (AutoModelForCausalLM, AutoTokenizer))
@@ -69,22 +70,36 @@ def test_a_shorter_recipe_learns_to_copy_from_the_specification(tmp_path: Path) 
     assert tables.right >= 24
 
 
+@pytest.mark.parametrize("feedback", [0, 2])
+def test_the_models_get_the_environments_user_prompt(feedback: int) -> None:
+    given = {"harness_feedback": feedback, "cvdp_jsonl_path": "family:registers?count=2", "held_out": "0"}
+    plan = find_models(plan_run(given, recipe=SMALL))
+    assert plan.student == str(shipped("student"))
+    assert plan.user_prompt is None
+    assert plan.system_prompt == (FEEDBACK_PROMPT if feedback else SYSTEM_PROMPT)
+
+
 @pytest.mark.slow
 @pytest.mark.docker
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("feedback", [0, 2])
+@pytest.mark.parametrize("problems", ["family:registers", "family:arbiters"])
 @pytest.mark.parametrize(("name", "least", "most"), [("teacher", 0.95, 1.0), ("student", 0.0, 0.2)])
 async def test_the_teacher_passes_the_real_harness_and_the_student_seldom_does(
-    name: str, least: float, most: float
+    name: str, least: float, most: float, problems: str, feedback: int
 ) -> None:
     config = EvaluationConfig(
-        problems="family:registers?count=96&seed=5&split=combinations",
+        problems=f"{problems}?count=48&seed=5&split=combinations",
         policy=f"local:{shipped(name)}",
         renderer=RENDERER,
         keep=False,
         concurrency=4,
         model=ModelOptions(max_tokens=220, max_context=1000),
-        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, user_prompt=USER_PROMPT, max_turns=6),
+        episode=EpisodeConfig(
+            system_prompt=FEEDBACK_PROMPT if feedback else SYSTEM_PROMPT, max_turns=8, harness_feedback=feedback
+        ),
     )
     results = (await asyncio.wait_for(evaluate(config), 1100)).results
-    assert len(results) == 96
-    assert least <= sum(bool(one.score and one.score.passed) for one in results) / 96 <= most
+    assert len(results) == 48
+    if name == "teacher" or not feedback:  # a student that may submit mends some of its habits
+        assert least <= sum(bool(one.score and one.score.passed) for one in results) / 48 <= most
