@@ -283,7 +283,7 @@ def build_options(given: Mapping[str, Any], defaults: Mapping[str, Any] | None =
     """
     unknown = [name for name in given if name not in TrainOptions.model_fields]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], TrainOptions.model_fields, n=2)
+        near = difflib.get_close_matches(unknown[0], TrainOptions.model_fields, n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"{unknown[0]}: unknown option{hint}")
     try:
