@@ -97,7 +97,7 @@ def feedback_text(verdict: str, error: str, files: Mapping[str, str]) -> str:
         error: The compiler's first error; empty for none.
         files: Those of another attempt that passed; empty for none.
     """
-    return "\n\n" + _fill("feedback", verdict=verdict, error=error, fence=_fence(error), files=_fenced(files))
+    return "\n\n" + _fill("feedback", result=verdict, error=error, fence=_fence(error), files=_fenced(files))
 
 
 def _fenced(files: Mapping[str, str]) -> list[tuple[str, str, str]]:

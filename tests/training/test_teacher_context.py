@@ -39,8 +39,9 @@ TASK = "This design does what the task says."
 
 
 def all_text(folder: Path) -> str:
-    """Everything that a run has written, with the tokens of its episodes as text."""
-    texts = [path.read_text(errors="replace") for path in sorted(folder.rglob("*")) if path.is_file()]
+    """Everything that a run has written of its episodes, with their tokens as text; not the difference of the code."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "code.diff"]
+    texts = [path.read_text(errors="replace") for path in files]
     rows = [json.loads(path.read_text()) for path in sorted(folder.rglob("step-*.json"))]
     return "".join([*texts, *(decode(one["ob"]) for row in rows for one in row["transitions"])])
 
