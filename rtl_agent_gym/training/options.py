@@ -253,6 +253,8 @@ class TrainOptions(BaseModel):
         """
         names = cls.names()
         unknown = [name for name in given if name not in names]
+        if unknown and unknown[0] in cls.model_fields:
+            raise UsageError(f"{unknown[0]}: does not apply to this recipe; leave it out")
         if unknown:
             near = difflib.get_close_matches(unknown[0], names, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""

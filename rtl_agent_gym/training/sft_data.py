@@ -158,5 +158,8 @@ class SupervisedData:
         if self.validation:
             line += f"; {len(self.validation)} for validation"
         line += f"; {sum(one.exact for one in every)} with recorded tokens, the others encoded from text"
-        reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.most_common())
-        return line + (f"; left out: {reasons}" if reasons else "")
+        return f"{line}; {self.reasons()}"
+
+    def reasons(self) -> str:
+        """Why how many episodes were left out."""
+        return "left out: " + (", ".join(f"{count} {why}" for why, count in self.left_out.most_common()) or "none")

@@ -43,7 +43,7 @@ def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -
         plan = one.make(plan)
     data = load_data(plan, o)
     if not data.train:
-        raise UsageError(f"episodes: none is left to train on; {data.summary()}")
+        raise UsageError(f"episodes: none is left to train on; {data.reasons()}")
     return replace(
         plan,
         options=o.model_copy(update={"num_steps": data.steps(o.batch_size, o.epochs)}),
