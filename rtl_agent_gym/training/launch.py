@@ -56,7 +56,7 @@ def train(
     Args:
         given: Options by name; see `TrainOptions`.
         rl: Reinforcement learning, without a teacher.
-        recipe: Models that can be built on this machine.
+        recipe: Models of this package.
         progress: Where to show progress; on stderr if not given.
 
     Raises:
@@ -81,14 +81,23 @@ def train(
         folder.close()
 
 
-def main(arguments: Sequence[str] | None = None, *, rl: bool = False, recipe: ModelRecipe | None = None) -> int:
-    """Run the command line ``key=value …``. Returns the exit code (see ``rtl-agent-gym --help``)."""
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    rl: bool = False,
+    recipe: ModelRecipe | None = None,
+    defaults: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda given: given,
+) -> int:
+    """Run the command line ``key=value …``; `defaults` adds options to those given.
+
+    Returns the exit code (see ``rtl-agent-gym --help``).
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if any(argument in ("-h", "--help") for argument in arguments):
         print(describe_options())
         return 0
     try:
-        outcome = train(split_arguments(arguments), rl=rl, recipe=recipe)
+        outcome = train(defaults(split_arguments(arguments)), rl=rl, recipe=recipe)
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3 if isinstance(error, SandboxError) else 1
@@ -142,7 +151,6 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
 async def _make_models(plan: Plan, progress: Progress) -> Plan:
     if plan.recipe is None or plan.recipe.name not in (plan.student, plan.teacher):
         return plan
-    progress.print(f"building the {plan.recipe.name} student and teacher, or loading them from the cache …")
     return await asyncio.to_thread(plan.recipe.make, plan)
 
 

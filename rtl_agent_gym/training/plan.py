@@ -24,7 +24,7 @@ _REMEDY = "choose baseline=running, or group_size=2 or more"
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """Models that are built on this machine for a run, instead of published ones."""
+    """Models of this package, instead of published ones."""
 
     name: str
     """Their name in ``student_model`` and ``teacher_model``."""
@@ -33,7 +33,7 @@ class ModelRecipe:
     defaults: Mapping[str, Any]
     """Default options of a run without a service whose student is of this recipe."""
     make: Callable[[Plan], Plan]
-    """Builds the models that the options name, and returns the plan with their paths and prompts."""
+    """Finds the models that the options name, and returns the plan with their paths and prompts."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe 
     Args:
         given: Options by name, with values as text or with their type.
         rl: Reinforcement learning: no teacher, unless the options name one.
-        recipe: Models that can be built on this machine.
+        recipe: Models of this package.
 
     Raises:
         UsageError: An option is wrong; the message begins with its name.
     """
     defaults: dict[str, Any] = {}
-    local = _is_local(given.get("engine", "auto"), given.get("base_url"))
+    local = is_local(given.get("engine", "auto"), given.get("base_url"))
     if recipe is not None and local and given.get("student_model", recipe.name) == recipe.name:
         defaults = dict(recipe.defaults)
         if given.get("cvdp_jsonl_path", "bundled") != "bundled":
@@ -111,14 +111,15 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipe: ModelRecipe 
     )
 
 
-def _is_local(engine: str, base_url: str | None) -> bool:
+def is_local(engine: str, base_url: str | None) -> bool:
+    """Whether a run with these options trains on this machine."""
     return engine == "local" or (engine != "tinker" and not has_key() and not base_url)
 
 
 def _check_engine(o: TrainOptions, recipe: ModelRecipe | None) -> Literal["local", "tinker"]:
     if importlib.util.find_spec("tinker") is None or importlib.util.find_spec("tinker_cookbook") is None:
         raise UsageError("packages for training are missing; pip install 'rtl-agent-gym[train,local]'")
-    if _is_local(o.engine, o.base_url):
+    if is_local(o.engine, o.base_url):
         missing = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
         if missing:
             raise UsageError(f"engine: local needs {', '.join(missing)}; pip install 'rtl-agent-gym[local]'")
