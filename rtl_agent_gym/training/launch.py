@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
+from .cost import describe_cost
 from .options import describe_options, split_arguments
 from .plan import ModelRecipe, Plan, plan_run
 from .progress import Progress
@@ -122,6 +123,8 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     for warning in plan.warnings:
         progress.print(f"warning: {warning}")
         logger.warning("%s", warning)
+    if plan.engine == "tinker":
+        progress.print(describe_cost(plan))
     lease = acquire()  # one Docker client for all steps, not one per step
     engine: Engine | None = None
     status: Status = "errored"

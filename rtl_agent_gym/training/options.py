@@ -69,6 +69,9 @@ class TrainOptions(BaseModel):
     """Address of a Tinker-compatible service; None for Tinker's own if there is an API key, else the local engine."""
     engine: Literal["auto", "tinker", "local"] = "auto"
     """Where to sample and train: Tinker's service or this machine; ``auto`` takes the service if there is a key."""
+    prices: Annotated[dict[str, tuple[float, float, float]], BeforeValidator(_json)] = Field(default_factory=dict)
+    """Dollars for a million tokens of a service's models, for the estimate before a run, as JSON:
+    ``{"model": [prefill, sample, train]}``."""
     load_checkpoint_path: OptionalText = None
     """Weights to start from: the ``state_path`` of a checkpoint."""
 

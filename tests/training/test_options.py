@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.demo.founding import PROBLEM_ID
+from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.engines.credentials import STORED, has_key
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.training import plan
