@@ -1,11 +1,11 @@
-"""Measures how well training works: complete runs of the tiny models, with real sandboxes and the real harness.
+"""Measures how well training works: complete runs of the shipped models, with real sandboxes and the real harness.
 
     python benchmarks/learning.py --seeds 0 1 2             # distillation, as in the shell script
     python benchmarks/learning.py --seeds 0 --variant lora  # or: rl, control
     python benchmarks/learning.py --seeds 0 1 2 --check     # exits 1 if a target is missed
     python benchmarks/learning.py --seeds 0 1 2 --plot docs/images/learning.png
 
-Each seed has a new cache, so that its models are built and its files graded again, unless ``--cache`` names one.
+Each seed has a new cache, so that its files are graded again, unless ``--cache`` names one.
 
 The table shows for each seed the pass rate of the first 5 and the last 10 steps, the pass rate of new episodes before
 and after the training, the KL to the teacher in the first 5 and the last 10 steps, and the total time in seconds.
@@ -96,7 +96,7 @@ def main() -> int:
     parser.add_argument("--variant", choices=sorted(VARIANTS), default="distill")
     parser.add_argument("--episodes", type=int, default=64, help="new episodes before and after; 0 for none")
     parser.add_argument("--folder", type=Path, help="keep the runs in this folder")
-    parser.add_argument("--cache", type=Path, help="use this folder as the cache of models and scores")
+    parser.add_argument("--cache", type=Path, help="use this folder as the cache of scores")
     parser.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
     parser.add_argument("--plot", type=Path, help="draw the curves of all seeds to this PNG file")
     parser.add_argument("--json", action="store_true", help="also print a line of JSON for each seed")

@@ -3,7 +3,7 @@
 
     python scripts/train_distillation_agentic.py student_model=Qwen/Qwen3-8B teacher_model=Qwen/Qwen3-32B num_steps=100
 
-Without TINKER_API_KEY and base_url, it trains a tiny model on this machine. ``--help`` lists the options;
+Without TINKER_API_KEY and base_url, it trains the shipped small model on this machine. ``--help`` lists the options;
 ``env=single_turn`` trains on single completions without a shell. The same command resumes a stopped run.
 """
 

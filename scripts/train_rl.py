@@ -3,7 +3,7 @@
 
     python scripts/train_rl.py student_model=Qwen/Qwen3-8B batch_size=4 group_size=8 reward=dense
 
-Without TINKER_API_KEY and base_url, it trains a tiny model on this machine. ``--help`` lists the options;
+Without TINKER_API_KEY and base_url, it trains the shipped small model on this machine. ``--help`` lists the options;
 ``env=single_turn`` trains on single completions without a shell. The same command resumes a stopped run.
 """
 

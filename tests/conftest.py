@@ -34,7 +34,6 @@ settings.load_profile("default")
 
 
 LONGEST = (
-    "tests/demo/test_tiny",
     "tests/training/test_learning",
     "tests/scoring/attacks/test_walls",
     "tests/scoring/test_scorer",

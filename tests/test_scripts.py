@@ -19,6 +19,7 @@ SCRIPTS = [
     "scripts/docs",
     ".ci/run",
     "run_distillation_1problem_agentic.sh",
+    "run_distillation_family_agentic.sh",
 ]
 
 

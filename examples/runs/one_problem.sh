@@ -3,7 +3,7 @@
 #
 #   TINKER_API_KEY=... examples/runs/one_problem.sh [name=value ...]
 #
-# Without a key the same command trains a tiny model on this machine; see run_distillation_1problem_agentic.sh.
+# Without a key the same command trains the shipped small model on this machine; see run_distillation_1problem_agentic.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

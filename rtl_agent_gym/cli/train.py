@@ -47,7 +47,7 @@ def train_command(
 ) -> None:
     """Train a model on problems, with live progress; the same command resumes.
 
-    Without TINKER_API_KEY and base_url= it trains a tiny model on this machine.
+    Without TINKER_API_KEY and base_url= it trains a small model, which is in the package, on this machine.
     """
     if list_options:
         print(describe_options(kind=SftOptions if recipe is Recipe.sft else TrainOptions))

@@ -1,1 +1,1 @@
-"""The demonstration without an API key: the tiny models and the run that trains them."""
+"""The demonstration without an API key: the shipped models and the jobs that train them."""

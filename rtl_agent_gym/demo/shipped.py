@@ -11,6 +11,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..training.plan import ModelRecipe, Plan
 from .family_episode import FEEDBACK_PROMPT, RENDERER, SYSTEM_PROMPT
+from .founding import PROBLEM_ID
 
 FOLDER = Path(__file__).parent / "weights"
 """The folder of the models, each in the format of transformers."""
@@ -45,13 +46,12 @@ SMALL = ModelRecipe(
     defaults={
         "student_model": "small",
         "teacher_model": "small",
-        "cvdp_jsonl_path": "family:registers?count=200&seed=1",
-        "held_out": "family:registers?count=128&seed=1&split=combinations",
+        "problem_ids": (PROBLEM_ID,),
         "max_turns": 6,
         "max_tokens": 220,
         "max_trajectory_tokens": 900,
-        "batch_size": 32,
-        "num_steps": 40,
+        "group_size": 16,
+        "num_steps": 20,
         "learning_rate": 7e-4,
         "warmup_steps": 6,
         "lr_schedule": "linear",
@@ -62,8 +62,8 @@ SMALL = ModelRecipe(
         "reward_coef": 0.0,
         "grad_clip_norm": 1.0,
         "timeout_seconds": 10.0,
-        "log_path": "runs/distillation_family",
+        "log_path": "runs/distillation_small",
     },
     make=find_models,
 )
-"""The shipped models, trained on 200 problems of a family and tested on 128 others."""
+"""The shipped models, and options that suit them; without others they are trained on the bundled arbiter."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
+from .cost import describe_cost
 from .options import describe_options, split_arguments
 from .plan import ModelRecipe, Plan, plan_run
 from .progress import Progress
@@ -85,14 +86,23 @@ def launch(plan: Plan, progress: Progress | None = None) -> Outcome:
         folder.close()
 
 
-def main(arguments: Sequence[str] | None = None, *, rl: bool = False, recipes: Sequence[ModelRecipe] = ()) -> int:
-    """Run the command line ``key=value …``. Returns the exit code (see ``rtl-agent-gym --help``)."""
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    rl: bool = False,
+    recipes: Sequence[ModelRecipe] = (),
+    defaults: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda given: given,
+) -> int:
+    """Run the command line ``key=value …``; `defaults` adds options to those given.
+
+    Returns the exit code (see ``rtl-agent-gym --help``).
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if any(argument in ("-h", "--help") for argument in arguments):
         print(describe_options())
         return 0
     try:
-        outcome = train(split_arguments(arguments), rl=rl, recipes=recipes)
+        outcome = train(defaults(split_arguments(arguments)), rl=rl, recipes=recipes)
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3 if isinstance(error, SandboxError) else 1
@@ -117,6 +127,8 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     for warning in plan.warnings:
         progress.print(f"warning: {warning}")
         logger.warning("%s", warning)
+    if plan.engine == "tinker":
+        progress.print(describe_cost(plan))
     lease = acquire()  # one Docker client for all steps, not one per step
     engine: Engine | None = None
     status: Status = "errored"
@@ -145,7 +157,6 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
 
 async def _make_models(plan: Plan, progress: Progress) -> Plan:
     for recipe in plan.recipes:
-        progress.print(f"building the {recipe.name} models, or loading them from the cache …")
         plan = await asyncio.to_thread(recipe.make, plan)
     return plan
 

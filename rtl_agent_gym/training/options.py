@@ -57,7 +57,7 @@ class TrainOptions(BaseModel):
 
     # Models
     student_model: str = "Qwen/Qwen3-8B"
-    """A model of the service, a folder or Hugging Face name for the local engine, or ``tiny``."""
+    """A model of the service, a folder or Hugging Face name for the local engine, or ``small``, the shipped one."""
     teacher_model: OptionalText = "Qwen/Qwen3-32B"
     """The model whose log-probabilities the student learns from, named like ``student_model``; None for no teacher;
     ``self`` for the student's own earlier weights."""
@@ -88,6 +88,9 @@ class TrainOptions(BaseModel):
     local_gradient_checkpointing: bool = False
     """Local engine: compute activations twice instead of keeping them: the same gradients with less memory and more
     time."""
+    prices: Annotated[dict[str, tuple[float, float, float]], BeforeValidator(_json)] = Field(default_factory=dict)
+    """Dollars for a million tokens of a service's models, for the estimate before a run, as JSON:
+    ``{"model": [prefill, sample, train]}``."""
     load_checkpoint_path: OptionalText = None
     """Weights to start from: the ``state_path`` of a checkpoint."""
 

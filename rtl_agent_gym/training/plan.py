@@ -26,7 +26,7 @@ _REMEDY = "choose baseline=running, or group_size=2 or more"
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """Models that are built on this machine for a run, instead of published ones."""
+    """Models of this package, instead of published ones."""
 
     name: str
     """Their name in ``student_model`` and ``teacher_model``."""
@@ -35,7 +35,7 @@ class ModelRecipe:
     defaults: Mapping[str, Any]
     """Default options of a run without a service whose student is of this recipe."""
     make: Callable[[Plan], Plan]
-    """Builds the models that the options name, and returns the plan with their paths and prompts."""
+    """Finds the models that the options name, and returns the plan with their paths and prompts."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,11 @@ def local_recipe(given: Mapping[str, Any], recipes: Sequence[ModelRecipe]) -> Mo
     """The recipe of the student, by default the first one; None if there is none or a service is used."""
     wanted = given.get("student_model", recipes[0].name if recipes else None)
     found = next((recipe for recipe in recipes if recipe.name == wanted), None)
-    return found if _is_local(given.get("engine", "auto"), given.get("base_url")) else None
+    return found if is_local(given.get("engine", "auto"), given.get("base_url")) else None
 
 
-def _is_local(engine: str, base_url: str | None) -> bool:
+def is_local(engine: str, base_url: str | None) -> bool:
+    """Whether a run with these options trains on this machine."""
     return engine == "local" or (engine != "tinker" and not has_key() and not base_url)
 
 
@@ -142,7 +143,7 @@ def _check_engine(
 ) -> Literal["local", "tinker"]:
     if importlib.util.find_spec("tinker") is None or importlib.util.find_spec("tinker_cookbook") is None:
         raise UsageError("packages for training are missing; pip install 'rtl-agent-gym[train,local]'")
-    if _is_local(o.engine, o.base_url):
+    if is_local(o.engine, o.base_url):
         missing = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
         if missing:
             raise UsageError(f"engine: local needs {', '.join(missing)}; pip install 'rtl-agent-gym[local]'")

@@ -230,21 +230,13 @@ async def test_a_full_context_ends_the_episode_with_a_grade(tmp_path: Path, prov
     assert (result.retries, result.fault, len(server.requests)) == (0, None, 2)
 
 
-def tiny(folder: Path) -> Path:
-    """A model that has learned next to nothing."""
-    from rtl_agent_gym.demo.tiny import Phase, TinyRecipe, make_tiny
-
-    lesson = (Phase(1, 1e-3, 1e-3, right=1.0, noise=0.0),)
-    return make_tiny(0, TinyRecipe(hidden=32, layers=1, student=lesson, teacher=lesson), folder).student_path
-
-
 async def evaluate_local(path: Path, folder: Path, provider: DockerSandboxes, **options: Any) -> EpisodeResult:
-    from rtl_agent_gym.demo.tiny_episode import RENDERER, SYSTEM_PROMPT, USER_PROMPT
+    from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT
     from rtl_agent_gym.policies import make_policy
 
     policy: Any = make_policy(f"local:{path}", ModelOptions(max_tokens=600, **options))
     problem = next(p for p in load_problems("bundled") if "fixed_priority_arbiter" in p.id)
-    rules = EpisodeConfig(max_turns=6, system_prompt=SYSTEM_PROMPT, user_prompt=USER_PROMPT)
+    rules = EpisodeConfig(max_turns=6, system_prompt=SYSTEM_PROMPT)
     config = EvaluationConfig(problems=[problem], renderer=RENDERER, folder=folder, episode=rules, cache=False)
     try:
         (result,) = (await evaluate(config, policy, provider=provider)).results
@@ -254,9 +246,9 @@ async def evaluate_local(path: Path, folder: Path, provider: DockerSandboxes, **
 
 
 async def test_local_weights_play_token_by_token(tmp_path: Path, provider: DockerSandboxes) -> None:
-    path = await asyncio.to_thread(tiny, tmp_path / "models")
-    result = await evaluate_local(path, tmp_path / "run", provider, max_context=1500)
-    assert not result.passed
+    from rtl_agent_gym.demo.shipped import shipped
+
+    result = await evaluate_local(shipped("student"), tmp_path / "run", provider, max_context=1500)
     transcript = read_transcript(tmp_path / "run" / str(result.transcript))
     assert transcript.turns
     for turn in transcript.turns:
@@ -266,11 +258,10 @@ async def test_local_weights_play_token_by_token(tmp_path: Path, provider: Docke
 
 
 @pytest.mark.slow
-async def test_the_tiny_teacher_solves_its_problem(tmp_path: Path, provider: DockerSandboxes) -> None:
-    from rtl_agent_gym.demo.tiny import make_tiny
+async def test_the_shipped_teacher_solves_the_arbiter(tmp_path: Path, provider: DockerSandboxes) -> None:
+    from rtl_agent_gym.demo.shipped import shipped
 
-    models = await asyncio.to_thread(make_tiny)
-    result = await evaluate_local(models.teacher_path, tmp_path, provider, temperature=0.0)
+    result = await evaluate_local(shipped("teacher"), tmp_path, provider, temperature=0.0)
     assert result.passed, result
 
 

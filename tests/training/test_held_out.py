@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("tinker")
 
-from rtl_agent_gym.demo.recipe import TINY
+from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.problems import load_problems, sources
@@ -28,7 +28,7 @@ IDS = [problem.id for problem in PROBLEMS]
 
 
 def planned(**options: Any) -> Plan:
-    return plan_run({"engine": "local", "problem_ids": ",".join(IDS)} | options, recipes=[TINY])
+    return plan_run({"engine": "local", "problem_ids": ",".join(IDS)} | options, recipes=[SMALL])
 
 
 def ids(plan: Plan) -> tuple[list[str], list[str]]:

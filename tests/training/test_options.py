@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.demo.recipe import TINY
-from rtl_agent_gym.demo.tiny_episode import PROBLEM_ID
+from rtl_agent_gym.demo.founding import PROBLEM_ID
+from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.engines.credentials import STORED, has_key
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
@@ -34,8 +34,8 @@ def parsed(*arguments: str) -> TrainOptions:
 
 
 def plan_run(given: dict[str, Any], *, rl: bool = False) -> Plan:
-    """The plan of a run that may use the tiny models."""
-    return plan.plan_run(given, rl=rl, recipes=[TINY])
+    """The plan of a run that may use the shipped models."""
+    return plan.plan_run(given, rl=rl, recipes=[SMALL])
 
 
 @pytest.fixture(autouse=True)
@@ -188,9 +188,9 @@ def test_with_a_key_the_plan_is_qwen_on_the_service(monkeypatch: pytest.MonkeyPa
     assert (made.options.student_model, made.options.teacher_model) == ("Qwen/Qwen3-8B", "Qwen/Qwen3-32B")
 
 
-def test_without_one_it_is_the_tiny_model_on_this_machine() -> None:
+def test_without_one_it_is_the_shipped_model_on_this_machine() -> None:
     made = plan_run({})
-    assert (made.engine, made.options.student_model, made.options.group_size) == ("local", "tiny", 16)
+    assert (made.engine, made.options.student_model, made.options.group_size) == ("local", "small", 16)
     assert [problem.id for problem in made.problems] == [PROBLEM_ID]
 
 

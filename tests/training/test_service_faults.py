@@ -11,7 +11,7 @@ import pytest
 import tinker
 from tinker.types import RequestErrorCategory
 
-from rtl_agent_gym.demo.recipe import TINY
+from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.engines import guarded
 from rtl_agent_gym.engines.guarded import GuardedSampler, Requests
 from rtl_agent_gym.engines.translation import Request, translate
@@ -267,7 +267,7 @@ def test_a_runs_own_error_is_told_before_those_of_its_end(tmp_path: Path, monkey
     monkeypatch.setattr(launch, "_train", steps)
     monkeypatch.setattr("rtl_agent_gym.evaluation.report.write_report", lambda *given, **_: reports.append(given))
     with pytest.raises(UsageError, match="the reason"):
-        launch.train({"engine": "local", "log_path": str(tmp_path / "run")}, recipes=[TINY])
+        launch.train({"engine": "local", "log_path": str(tmp_path / "run")}, recipes=[SMALL])
     assert Engine.closed == ["errored"]
     assert len(reports) == 1
 

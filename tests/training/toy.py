@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -149,7 +150,7 @@ def make_models(folder: Path) -> tuple[Path, Path]:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from rtl_agent_gym.demo.tiny import make_tokenizer
+    from rtl_agent_gym.demo.shipped import shipped
 
     for name, seed in (("student", 1), ("teacher", 2)):
         torch.manual_seed(seed)
@@ -163,7 +164,8 @@ def make_models(folder: Path) -> tuple[Path, Path]:
             for parameter in model.parameters():
                 parameter.mul_(8.0 if parameter.ndim > 1 else 1.0)
         model.save_pretrained(folder / name)
-        make_tokenizer(300).save_pretrained(folder / name)
+        for file in shipped("student").glob("tokenizer*.json"):
+            shutil.copy(file, folder / name)
     return folder / "student", folder / "teacher"
 
 

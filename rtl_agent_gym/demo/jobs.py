@@ -1,0 +1,100 @@
+"""The two demonstrations: distillation on one problem, and on a family of problems.
+
+::
+
+    python -m rtl_agent_gym.demo.jobs 1problem [name=value ...]
+    python -m rtl_agent_gym.demo.jobs family [name=value ...]
+
+Both evaluate problems that were never trained on, before and after. With Tinker's service they train Qwen3-8B, without
+it the shipped student. Every option of a run can be given, and replaces the job's own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..training import launch
+from ..training.plan import is_local
+from .founding import PROBLEM_ID
+from .shipped import SMALL
+
+
+def _one_problem(seed: int) -> dict[str, Any]:
+    return {
+        "problem_ids": PROBLEM_ID,
+        "held_out": f"family:arbiters?count=32&seed={seed + 1}&split=combinations",
+        "eval_episodes": 32,
+        "eval_every": 0,
+    }
+
+
+def _family(seed: int) -> dict[str, Any]:
+    def source(count: int, split: str) -> str:
+        return f"family:registers?count={count}&seed={seed + 1}&split={split}"
+
+    return {
+        "cvdp_jsonl_path": source(200, "train"),
+        "held_out": source(128, "combinations"),
+        "extra_held_out": {split: source(32, split) for split in ("wordings", "names")},
+        "eval_every": 0,
+    }
+
+
+@dataclass(frozen=True)
+class Job:
+    """The options of a demonstration."""
+
+    problems: Callable[[int], dict[str, Any]]
+    """What it trains on and evaluates, by the seed."""
+    small: Mapping[str, Any]
+    """More options with the shipped models."""
+    published: Mapping[str, Any]
+    """More options with other models."""
+
+    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The job's options, replaced by those that are given."""
+        local = is_local(given.get("engine", "auto"), given.get("base_url"))
+        small = local and given.get("student_model", SMALL.name) == SMALL.name
+        seed = str(given.get("seed", 0))
+        found = self.problems(int(seed) if seed.isdecimal() else 0) | dict(self.small if small else self.published)
+        if "cvdp_jsonl_path" in given:
+            found.pop("problem_ids", None)
+        return found | dict(given)
+
+
+JOBS = {
+    "1problem": Job(
+        _one_problem,
+        small={"log_path": "runs/distillation_1problem_small"},
+        published={"log_path": "runs/distillation_1problem"},
+    ),
+    "family": Job(
+        _family,
+        small={
+            "batch_size": 32,
+            "group_size": 1,
+            "num_steps": 12,
+            "warmup_steps": 2,
+            "max_lag": 1,
+            "log_path": "runs/distillation_family_small",
+        },
+        published={"batch_size": 8, "num_steps": 25, "reward_coef": 0.0, "log_path": "runs/distillation_family"},
+    ),
+}
+"""The demonstrations by name."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job that the first argument names, with options as in `launch.main`. Returns the exit code."""
+    job = JOBS.get(arguments[0] if arguments else "")
+    if job is None:
+        print(f"usage: python -m rtl_agent_gym.demo.jobs {'|'.join(JOBS)} [name=value ...]", file=sys.stderr)
+        return 2
+    return launch.main(arguments[1:], recipe=SMALL, defaults=job.options)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

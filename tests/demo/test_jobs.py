@@ -1,0 +1,53 @@
+"""The demonstrations' options make a plan, with and without a key."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtl_agent_gym.demo.founding import PROBLEM_ID
+from rtl_agent_gym.demo.jobs import JOBS, main
+from rtl_agent_gym.demo.shipped import SMALL
+from rtl_agent_gym.training.plan import Plan, plan_run
+
+
+def plan(job: str, **given: str) -> Plan:
+    return plan_run(JOBS[job].options(given), recipe=SMALL)
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    for name in ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # nor a stored one
+
+
+@pytest.mark.parametrize("key", [False, True])
+def test_each_job_trains_on_its_problems_and_tests_on_others(key: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if key:
+        monkeypatch.setenv("TINKER_API_KEY", "tml-k")
+    one, family = plan("1problem"), plan("family", seed="2")
+    assert {made.engine for made in (one, family)} == {"tinker" if key else "local"}
+    assert {made.options.student_model for made in (one, family)} == {"Qwen/Qwen3-8B" if key else "small"}
+    assert len({made.options.log_path for made in (one, family)}) == 2
+    assert [problem.id for problem in one.problems] == [PROBLEM_ID]
+    counts = {name: len(problems) for name, problems in one.evaluated().items()}
+    assert counts == {"test": 32, "train": 1}
+    counts = {name: len(problems) for name, problems in family.evaluated().items()}
+    assert counts == {"test": 128, "test/wordings": 32, "test/names": 32, "train": 0}
+    assert len(family.problems) == 200
+    tested = {problem.id for problems in family.evaluated().values() for problem in problems}
+    assert not tested & {problem.id for problem in family.problems}
+
+
+def test_another_seed_is_other_problems_and_options_replace_those_of_the_job() -> None:
+    first, other = plan("family"), plan("family", seed="1")
+    assert not {problem.id for problem in first.problems} & {problem.id for problem in other.problems}
+    assert len(plan("1problem", cvdp_jsonl_path="family:timers?count=9").problems) == 9
+    changed = plan("family", cvdp_jsonl_path="family:timers?count=4", num_steps="3", held_out="none")
+    assert (len(changed.problems), len(changed.held_out), changed.options.num_steps) == (4, 0, 3)
+
+
+def test_a_wrong_job_or_option_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == main(["all"]) == 2
+    assert main(["family", "seed=x"]) == 2
+    assert "error: seed: " in capsys.readouterr().err
