@@ -19,6 +19,7 @@ from typing import Any
 from ..training import launch
 from ..training.plan import is_local
 from .founding import PROBLEM_ID
+from .recipe import RECIPES
 from .shipped import SMALL
 
 
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     if job is None:
         print(f"usage: python -m rtl_agent_gym.demo.jobs {'|'.join(JOBS)} [name=value ...]", file=sys.stderr)
         return 2
-    return launch.main(arguments[1:], recipe=SMALL, defaults=job.options)
+    return launch.main(arguments[1:], recipes=RECIPES, defaults=job.options)
 
 
 if __name__ == "__main__":

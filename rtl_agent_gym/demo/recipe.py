@@ -10,8 +10,7 @@ from ..training.sft_plan import plan_sft
 from .shipped import SMALL
 from .smollm import SMOLLM
 
-
-RECIPES = (TINY, SMOLLM)
+RECIPES = (SMALL, SMOLLM)
 """The models that can be built on this machine; without a service, the first is the default."""
 
 

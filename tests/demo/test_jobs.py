@@ -11,7 +11,7 @@ from rtl_agent_gym.training.plan import Plan, plan_run
 
 
 def plan(job: str, **given: str) -> Plan:
-    return plan_run(JOBS[job].options(given), recipe=SMALL)
+    return plan_run(JOBS[job].options(given), recipes=[SMALL])
 
 
 @pytest.fixture(autouse=True)

@@ -170,8 +170,8 @@ def test_a_run_of_the_model_has_its_own_defaults(monkeypatch: pytest.MonkeyPatch
     assert plan.recipes == (SMOLLM,)
     assert (plan.options.local_dtype, plan.options.lora_rank, plan.renderer) == ("bfloat16", 0, "qwen3_instruct")
     assert not {problem.id for problem in plan.problems} & {problem.id for problem in plan.held_out}
-    tiny = plan_run({"engine": "local", "teacher_model": "smollm2"}, recipes=RECIPES)
-    assert [one.name for one in tiny.recipes] == ["tiny", "smollm2"]
+    small = plan_run({"engine": "local", "teacher_model": "smollm2"}, recipes=RECIPES)
+    assert [one.name for one in small.recipes] == ["small", "smollm2"]
 
 
 def commands_and_outputs(row: Row) -> Iterator[tuple[str, str]]:
