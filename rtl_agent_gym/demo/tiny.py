@@ -46,7 +46,8 @@ def make_tiny(seed: int = 0, recipe: TinyRecipe | None = None, folder: Path | No
     """
     recipe = recipe or TinyRecipe()
     kept = keep_folder(
-        (folder or cache_folder() / "tiny") / f"{recipe.digest(seed)}-{seed}", lambda scratch: _make(scratch, recipe, seed)
+        (folder or cache_folder() / "tiny") / f"{recipe.digest(seed)}-{seed}",
+        lambda scratch: _make(scratch, recipe, seed),
     )
     return TinyModels(kept / "student", kept / "teacher", kept / "tokenizer")
 

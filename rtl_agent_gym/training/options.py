@@ -56,7 +56,8 @@ class TrainOptions(BaseModel):
 
     # Models
     student_model: str = "Qwen/Qwen3-8B"
-    """A model of the service, a folder or Hugging Face name for the local engine, or ``tiny``."""
+    """A model of the service, a folder or Hugging Face name for the local engine, or a model made here:
+    ``tiny`` or ``smollm2``."""
     teacher_model: OptionalText = "Qwen/Qwen3-32B"
     """The model whose log-probabilities the student learns from, named like ``student_model``; None for no teacher."""
     teachers: Table = Field(default_factory=dict)
