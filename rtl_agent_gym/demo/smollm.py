@@ -46,9 +46,9 @@ DISTILLATION_STEPS = 10
 """The sizes of a run of both that takes at most 45 minutes on two cores.
 
 An episode has 670 tokens, 225 of them sampled. A CPU second trains on 137 tokens (bfloat16, all weights), scores 650
-and samples 94 (32 at once); an optimizer step takes 1 s. A grading is assumed to take 2 s. So the warm start takes 1,800
-CPU seconds, a step of 16 episodes 210, and two evaluations of 32 episodes 370: 4,270 in all, or 36 minutes of two cores
-that are fully used. The total is computed from these rates, not measured.
+and samples 94 (32 at once); an optimizer step takes 1 s. A grading is assumed to take 2 s. So the warm start takes
+1,800 CPU seconds, a step of 16 episodes 210, and two evaluations of 32 episodes 370: 4,270 in all, or 36 minutes of two
+cores that are fully used. The total is computed from these rates, not measured.
 """
 
 _WITHOUT_TOKENS = r"[\x04\x06\x13\x14\x16\x1d]|[\x{40000}-\x{bffff}]"
