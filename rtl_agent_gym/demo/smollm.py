@@ -67,7 +67,7 @@ def make_smollm(folder: Path | None = None) -> Path:
     Raises:
         UsageError: A package is missing, or its file is another one.
     """
-    made_of = hashlib.sha256(SHA256.encode() + Path(__file__).read_bytes()).hexdigest()
+    made_of = hashlib.sha256(repr((SHA256, TAGS, _WITHOUT_TOKENS)).encode()).hexdigest()
     return keep_folder((folder or cache_folder() / "smollm2") / made_of[:12], _make)
 
 
