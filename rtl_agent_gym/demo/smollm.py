@@ -160,7 +160,7 @@ def read_weights(file: Any, metadata: dict[str, Any]) -> dict[str, Any]:
 def _make(folder: Path) -> None:
     import gguf
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
     from ..engines.models import without_progress_bars
     from ..renderers.codec import Codec
@@ -172,7 +172,8 @@ def _make(folder: Path) -> None:
     rows, codec = weights["model.embed_tokens.weight"], Codec(tokenizer)
     tags = [rows[codec.encode([str(tag)])].mean(0) for tag in TAGS]  # begins as the mean of the tokens that spell it
     weights["model.embed_tokens.weight"] = torch.cat([rows, torch.stack(tags)])
-    config = LlamaConfig(
+    library: Any = transformers
+    config = library.LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=metadata["llama.embedding_length"],
         intermediate_size=metadata["llama.feed_forward_length"],
@@ -188,7 +189,7 @@ def _make(folder: Path) -> None:
         pad_token_id=tokenizer.pad_token_id,
     )
     with without_progress_bars():
-        model: Any = LlamaForCausalLM(config).bfloat16()
+        model = library.LlamaForCausalLM(config).bfloat16()
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
         model.load_state_dict(weights)
         model.save_pretrained(folder)
