@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..evaluation.export import Row
 from ..problems import load_problems
 from ..problems.families.family import SPECIFICATION
 from ..prompts import build_prompt
@@ -198,7 +197,7 @@ def _make(folder: Path) -> None:
         shutil.copy(licence, folder / "LICENSE")
 
 
-def demonstrations(source: str) -> Iterator[Row]:
+def demonstrations(source: str) -> Iterator[dict[str, Any]]:
     """Episodes that write the reference solutions, in the format of ``rtl-agent-gym export`` for supervised training.
 
     The model has never written Verilog in a shell, so it is trained on some of these before it can learn from its own
@@ -214,7 +213,7 @@ def demonstrations(source: str) -> Iterator[Row]:
         if not problem.golden or SPECIFICATION not in problem.context:
             raise UsageError(f"{problem.id} is not a generated problem; give a source such as family:registers")
         turns = [(READ, problem.context[SPECIFICATION]), (write(dict(problem.golden)), NO_OUTPUT), (COMPILE, COMPILED)]
-        messages: list[Row] = [{"role": "user", "content": build_prompt(problem)[1]}]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": build_prompt(problem)[1]}]
         for number, (command, output) in enumerate(turns, 1):
             made, id_ = ToolCall.of(command), f"call_{number}_1"
             function = {"name": made.name, "arguments": made.arguments}
