@@ -57,7 +57,8 @@ class TrainOptions(BaseModel):
 
     # Models
     student_model: str = "Qwen/Qwen3-8B"
-    """A model of the service, a folder or Hugging Face name for the local engine, or ``small``, the shipped one."""
+    """A model of the service, a folder or Hugging Face name for the local engine, or a model of this package: ``small``
+    or ``smollm2``."""
     teacher_model: OptionalText = "Qwen/Qwen3-32B"
     """The model whose log-probabilities the student learns from, named like ``student_model``; None for no teacher;
     ``self`` for the student's own earlier weights."""
@@ -79,8 +80,8 @@ class TrainOptions(BaseModel):
     local_device: str = "auto"
     """Local engine: a torch device such as ``cpu`` or ``cuda:0``; ``auto`` takes a GPU if there is one."""
     local_dtype: str = "auto"
-    """Local engine: precision of the model, such as ``float32`` or ``bfloat16``; ``auto`` is float32 on a CPU and bfloat16
-    on a GPU. In half precision the optimizer updates float32 copies."""
+    """Local engine: precision, such as ``float32`` or ``bfloat16``; ``auto`` is float32 on a CPU, bfloat16 on a GPU.
+    In half precision the optimizer updates float32 copies."""
     local_batch: int = Field(16, ge=1)
     """Local engine: maximum number of sequences sampled at once. More is faster and needs more memory."""
     local_batch_tokens: int = Field(16_384, ge=1)

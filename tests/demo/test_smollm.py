@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +70,7 @@ def merged(text: str, metadata: dict[str, Any]) -> list[int]:
     for run in (one for one in regex.split(r"(\p{N})", text) if one):
         for word in regex.findall(pattern, run):
             parts = [letters[byte] for byte in word.encode()]
-            while pairs := [pair for pair in zip(parts, parts[1:], strict=False) if pair in ranks]:
+            while pairs := [pair for pair in itertools.pairwise(parts) if pair in ranks]:
                 best, at = min(pairs, key=ranks.__getitem__), 0
                 while at < len(parts) - 1:
                     if (parts[at], parts[at + 1]) == best:
