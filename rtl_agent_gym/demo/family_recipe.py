@@ -89,8 +89,8 @@ RECIPE = FamilyRecipe(
     student=(
         Part(
             20,
-            Mix(follow=0.57, reference=0.18, feedback=0.12, mend=0.5, reworded=0.08),
-            Phase(420, 0.007, 0.0001),
+            Mix(follow=0.57, reference=0.18, feedback=0.14, mend=0.3, mend_named=0.9, reworded=0.08),
+            Phase(370, 0.007, 0.0001),
             _LAST,
             keep_optimizer=False,
         ),
