@@ -66,7 +66,7 @@ class FamilyRecipe:
     seed: int = 0
     """For the initial weights."""
     sharpened: float = 1.5
-    """Factor of the logits at the end. It removes slips in copying, and hardly changes a choice that is near one half."""
+    """Factor of the logits at the end: fewer slips in copying, while a choice near one half stays one."""
     tokenizer_families: tuple[str, ...] = ("registers", "arbiters", "timers", "founding")
     tokenizer_episodes: int = 5000
     merges: int = 300
