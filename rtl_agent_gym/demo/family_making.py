@@ -50,12 +50,13 @@ def make(recipe: FamilyRecipe, folder: Path, log: Callable[[str], None], members
         for name, parts in (("teacher", recipe.teacher), ("student", recipe.student)):
             for number, part in enumerate(parts):
                 trainer = _train(trainer, part, encoder, log, f"{name} {number}")
+            model = sharpened(trainer.model, recipe.sharpened)
             for family in sorted({family for part in parts for family in part.families}) if members else ():
                 found = check(
-                    trainer.model, tokenizer, encoder.renderer, FAMILIES[family], "combinations", members, recipe.seed
+                    model, tokenizer, encoder.renderer, FAMILIES[family], "combinations", members, recipe.seed
                 )
                 log(f"{name}: {family}, combinations: {found}")
-            save(trainer.model, tokenizer, folder / name)
+            save(model, tokenizer, folder / name)
         write_record(recipe, folder)
     finally:
         torch.set_num_threads(threads)
@@ -96,10 +97,18 @@ def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], 
     return trainer
 
 
+def sharpened(model: Any, factor: float) -> Any:
+    """A copy in bfloat16 whose logits are multiplied by a factor, as if its temperature were divided by it."""
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(factor)
+    return model.to(torch.bfloat16)
+
+
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Save a copy in bfloat16, in the format of transformers."""
+    """Save a model in the format of transformers."""
     with without_progress_bars():
-        copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
+        model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

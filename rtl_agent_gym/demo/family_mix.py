@@ -31,6 +31,8 @@ class Mix:
     """Share of the episodes with submissions. In half of them, the first design is made to fail, and is not learned."""
     mend: float = 1.0
     """Probability that the next design follows the specification where the last one did not, for each habit."""
+    mend_named: float | None = None
+    """The same for habits whose ports the answer names. With None, the answers name random checks."""
     renamed: float = 0.0
     """Share of the episodes with other words in most names."""
     reworded: float = 0.0
@@ -61,11 +63,15 @@ def draw(family: Family, mix: Mix, rng: random.Random) -> TextEpisode:
     if forced and habits:
         wrong = _some(habits, 0.5, rng) or [rng.choice(habits)]
     while len(designs) <= submissions:
-        failing = _some(checks(family), 0.5, rng) or ["test_random"] if wrong else ()
+        if mix.mend_named is None:
+            failing = _some(checks(family), 0.5, rng) or ["test_random"] if wrong else ()
+        else:
+            failing = failing_checks(family, member, wrong)
         designs.append(Design(family.design(member, wrong), failing, learned=not forced or bool(designs)))
         if not failing:
             break
-        wrong = _some(wrong, 1 - mix.mend, rng)
+        kept = {one: 1 - (mix.mend if _is_hidden(family, member, one, mix) else mix.mend_named or 0) for one in wrong}
+        wrong = [one for one in wrong if rng.random() < kept[one]]
     return family_episode.submitted(begin, specification, designs, submissions)
 
 
@@ -97,6 +103,32 @@ def checks(family: Family) -> tuple[str, ...]:
         roles = () if isinstance(family, Founding) else ("clock", "reset", *family.inputs, *family.outputs)
         _cached_checks[family.name] = (*(f"test_{role}_port" for role in roles), *tests)
     return _cached_checks[family.name]
+
+
+def failing_checks(family: Family, member: Parameters, habits: Collection[str]) -> tuple[str, ...]:
+    """The checks that a habitual design fails: a test for each port that differs, and those of the behaviour."""
+    if not habits:
+        return ()
+    ports = _ports(family, member, habits)
+    behaviour = [one for one in checks(family) if not one.endswith("_port")]
+    if isinstance(family, Founding):
+        return (*(["interface"] if ports else []), *behaviour)
+    roles = ("clock", "reset", *family.inputs, *family.outputs)
+    return (*(f"test_{roles[number]}_port" for number in ports), *behaviour)
+
+
+def _ports(family: Family, member: Parameters, habits: Collection[str]) -> list[int]:
+    """The numbers of the ports that differ between a habitual design and the reference solution."""
+    right, wrong = (
+        re.findall(r"^    (?:in|out)put .*", text, re.M)
+        for files in (family.design(member), family.design(member, habits))
+        for text in files.values()
+    )
+    return [number for number, (a, b) in enumerate(zip(right, wrong, strict=True)) if a != b]
+
+
+def _is_hidden(family: Family, member: Parameters, habit: str, mix: Mix) -> bool:
+    return mix.mend_named is None or not _ports(family, member, [habit])
 
 
 def _reference(family: Family, member: Parameters, rng: random.Random) -> dict[str, str]:
