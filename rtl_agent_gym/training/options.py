@@ -45,7 +45,6 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
 Table = Annotated[dict[str, str], BeforeValidator(_json)]
 """A JSON object of strings."""
 OptionalText = Annotated[str | None, BeforeValidator(_none)]
-OptionalNumber = Annotated[float | None, BeforeValidator(_none)]
 
 
 class TrainOptions(BaseModel):
@@ -109,8 +108,9 @@ class TrainOptions(BaseModel):
     """How often the agent may submit its files within an episode to read which checks fail; progress is rewarded."""
     progress_coef: float = Field(0.5, ge=0)
     """Total reward for progress between submissions, from no test passed to all."""
-    constant_reward: OptionalNumber = None
-    """Gives every episode this reward, for a control run that must not learn."""
+    control: Literal["none", "permuted_rewards", "negated_kl"] = "none"
+    """For a run that must not learn: give each episode the reward of an episode of another problem in its step, or use
+    the KL with the opposite sign."""
 
     # Advantages
     kl_penalty_coef: float = Field(0.7, ge=0)
@@ -207,6 +207,8 @@ class TrainOptions(BaseModel):
                 raise ValueError(f"{name}: unknown renderer {value!r}; choose one of {', '.join(RENDERER_NAMES)}")
         if self.harness_feedback and self.env == "single_turn":
             raise ValueError("harness_feedback: env=single_turn has no turns to submit in; choose env=agentic")
+        if self.control == "permuted_rewards" and self.batch_size < 2:
+            raise ValueError("control: permuted_rewards needs two problems in each step; choose batch_size=2 or more")
         if self.min_survivors > self.group_size:
             raise ValueError(f"min_survivors: {self.min_survivors} is more than group_size={self.group_size}")
         return self
