@@ -11,6 +11,7 @@ from the group, so the reward can have an effect at group size 1 too.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -81,6 +82,13 @@ def centred_rewards(
     return centred_P
 
 
+def permuted(rewards_P: Sequence[Sequence[float]]) -> list[list[float]]:
+    """The rewards with each group's given to the next group, the last one's to the first; for a control run."""
+    rewards = deque(reward for rewards_G in rewards_P for reward in rewards_G)
+    rewards.rotate(len(rewards_P[-1]) if rewards_P else 0)
+    return [[rewards.popleft() for _ in rewards_G] for rewards_G in rewards_P]
+
+
 def token_advantages(
     centred: float,
     kl_T: Sequence[float] | None,
@@ -101,11 +109,12 @@ def token_advantages(
     advantages_T = [reward if sampled else 0.0 for sampled in mask_T]
     if kl_T is None:
         return advantages_T
+    coefficient = options.kl_penalty_coef if options.control == "negated_kl" else -options.kl_penalty_coef
     later = 0.0
     for t in reversed(range(_within_budget(kl_T, options.kl_budget))):
         if not mask_T[t]:
             continue  # discounting counts only sampled tokens
-        credit = -options.kl_penalty_coef * kl_T[t] * (1.0 if weights_T is None else weights_T[t])
+        credit = coefficient * kl_T[t] * (1.0 if weights_T is None else weights_T[t])
         if options.kl_clip is not None:
             credit = max(-options.kl_clip, min(options.kl_clip, credit))
         later = credit + options.kl_discount_factor * later

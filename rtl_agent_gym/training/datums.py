@@ -19,7 +19,7 @@ from tinker_cookbook.rl.types import Trajectory
 from ..errors import RequestRefused, ServiceDown, ServiceError, TranscriptError, UsageError
 from ..renderers import Renderer
 from ..transcripts import TokenRecord, add_tokens
-from .advantages import RunningMeans, centred_rewards, token_advantages
+from .advantages import RunningMeans, centred_rewards, permuted, token_advantages
 from .feedback import teacher_feedback, transcript_path
 from .options import TrainOptions
 from .rollouts import PlayedGroup, mean
@@ -121,8 +121,8 @@ async def make_examples(
             trained on.
     """
     rewards_P = [group.trajectories.get_total_rewards() for group in groups]
-    if options.constant_reward is not None:
-        rewards_P = [[options.constant_reward] * len(rewards_G) for rewards_G in rewards_P]
+    if options.control == "permuted_rewards":
+        rewards_P = permuted(rewards_P)
     centred_P = centred_rewards(rewards_P, [group.problem for group in groups], options.baseline, running)
     feedback_P = await asyncio.to_thread(teacher_feedback, groups, options)
     examples: list[Example] = []

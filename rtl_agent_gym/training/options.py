@@ -47,7 +47,6 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
 Table = Annotated[dict[str, str], BeforeValidator(_json)]
 """A JSON object of strings."""
 OptionalText = Annotated[str | None, BeforeValidator(_none)]
-OptionalNumber = Annotated[float | None, BeforeValidator(_none)]
 
 
 class TrainOptions(BaseModel):
@@ -138,8 +137,9 @@ class TrainOptions(BaseModel):
     """How often the agent may submit its files within an episode to read which checks fail; progress is rewarded."""
     progress_coef: float = Field(0.5, ge=0)
     """Total reward for progress between submissions, from no test passed to all."""
-    constant_reward: OptionalNumber = None
-    """Gives every episode this reward, for a control run that must not learn."""
+    control: Literal["none", "permuted_rewards", "negated_kl"] = "none"
+    """For a run that must not learn: give each episode the reward of an episode of another problem in its step, or use
+    the KL with the opposite sign."""
 
     # Advantages
     kl_penalty_coef: float = Field(0.7, ge=0)
@@ -239,6 +239,8 @@ class TrainOptions(BaseModel):
         for name in self.extra_held_out:
             if not re.fullmatch(r"[A-Za-z][\w-]*", name):
                 raise ValueError(f"extra_held_out: {name!r} is no name; use letters, digits, _ and -")
+        if self.control == "permuted_rewards" and self.batch_size < 2:
+            raise ValueError("control: permuted_rewards needs two problems in each step; choose batch_size=2 or more")
         if self.min_survivors > self.group_size:
             raise ValueError(f"min_survivors: {self.min_survivors} is more than group_size={self.group_size}")
         return self

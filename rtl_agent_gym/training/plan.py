@@ -255,10 +255,9 @@ def _check_effects(o: TrainOptions, engine: str, given: Mapping[str, Any]) -> tu
 
     Raises `UsageError` if every advantage of every step would be 0.
     """
-    control = o.constant_reward is not None  # meant to learn nothing
-    cancelled = None if control else _reward_cancels_itself(o)
+    cancelled = _reward_cancels_itself(o)
     warnings: list[str] = []
-    if not o.distils and not control:
+    if not o.distils:
         if o.reward_coef == 0:
             raise UsageError(
                 "reward_coef: it is 0, and there is no teacher or kl_penalty_coef=0; nothing would be learned"
@@ -269,6 +268,8 @@ def _check_effects(o: TrainOptions, engine: str, given: Mapping[str, Any]) -> tu
         warnings.append(
             f"{cancelled} and has no effect, only the teacher does; {_REMEDY}, or reward_coef=0 if this is intended"
         )
+    if o.control == "negated_kl" and not o.distils:
+        raise UsageError("control: negated_kl needs a teacher; name one with teacher_model")
     if not o.distils and o.kl_penalty_coef > 0 and "kl_penalty_coef" in given:
         warnings.append("kl_penalty_coef: has no effect without a teacher; name one with teacher_model")
     if o.temperature != 1:

@@ -9,7 +9,7 @@ from pydantic import Field
 from .options import Names, OptionalNumber, OptionalText, TrainOptions
 
 NOT_APPLICABLE = {
-    "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt", "constant_reward",
+    "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt", "teacher_context", "teacher_lag", "control",
     "kl_penalty_coef", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking", "kl_weight_text",
     "kl_weight_call", "reward_coef", "baseline", "num_steps", "group_size", "loss_fn", "num_substeps", "pipeline",
     "max_lag", "curriculum", "min_survivors", "annotate_transcripts",

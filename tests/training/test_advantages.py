@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.training.advantages import RunningMeans, centred_rewards, token_advantages
+from rtl_agent_gym.training.advantages import RunningMeans, centred_rewards, permuted, token_advantages
 from rtl_agent_gym.training.options import TrainOptions, build_options
 
 KL_ONLY = TrainOptions(reward_coef=0.0, kl_penalty_coef=0.5)
@@ -35,6 +35,12 @@ def test_clip_bounds_what_the_kl_gives_before_discounting() -> None:
 def test_discount_charges_a_token_for_later_ones_counted_in_sampled_tokens() -> None:
     config = TrainOptions(reward_coef=0.0, kl_penalty_coef=1.0, kl_discount_factor=0.5)
     assert token_advantages(0.0, [1.0, 7.0, 2.0], [1, 0, 1], config) == [-2.0, 0.0, -2.0]
+
+
+def test_the_controls_permute_the_rewards_between_groups_and_negate_the_kl() -> None:
+    assert permuted([[1.0, 2.0], [3.0], [4.0, 5.0]]) == [[4.0, 5.0], [1.0], [2.0, 3.0]]
+    config = TrainOptions(reward_coef=0.0, kl_penalty_coef=0.5, control="negated_kl")
+    assert token_advantages(0.0, [2.0, -2.0], [1, 1], config) == [1.0, -1.0]
 
 
 def test_budget_leaves_out_what_lies_behind_it() -> None:

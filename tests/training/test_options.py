@@ -230,8 +230,13 @@ def test_a_reward_that_is_its_own_baseline_is_refused_without_a_teacher_and_told
         {"group_size": "1", "baseline": "batch", "batch_size": "2"},
     ):
         assert plan_run(RL | options, rl=True).warnings == ()
-    control = plan_run(RL | {"group_size": "1", "constant_reward": "1"}, rl=True)  # it is meant to learn nothing
-    assert control.warnings == ()
+
+
+def test_a_control_needs_what_it_changes() -> None:
+    with pytest.raises(UsageError, match=r"^control: permuted_rewards needs two problems in each step"):
+        plan_run(RL | {"control": "permuted_rewards"}, rl=True)
+    with pytest.raises(UsageError, match=r"^control: negated_kl needs a teacher"):
+        plan_run(RL | {"control": "negated_kl", "group_size": "2"}, rl=True)
 
 
 def test_the_default_job_with_a_key_says_that_the_reward_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
