@@ -6,8 +6,7 @@
     python benchmarks/learning.py --plot docs/images/learning.png   # draw the curve of the run `following`
 
 Every run is complete: real shells, the real harness, 200 problems of a family to train on, others to evaluate on.
-Results are kept in ``--folder``. A run that is there is not repeated, and an interrupted one is resumed, so the runs can
-be spread over several sittings.
+Results are kept in ``--folder``. A run that is there is not repeated, and an interrupted one is resumed.
 
 The runs of the first table differ in what the student learns from. The four controls must not learn: rewards permuted
 between problems, the KL with the opposite sign, a teacher that reads another problem's specification, and a reference
@@ -32,15 +31,42 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from rtl_agent_gym import load_problems
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rtl_agent_gym import Problem, evaluate, load_problems
+from rtl_agent_gym.demo.family_episode import (
+    FEEDBACK_PROMPT,
+    READ,
+    RENDERER,
+    SUBMIT,
+    SYSTEM_PROMPT,
+    Encoder,
+    TokenEpisode,
+    call,
+    episode,
+    write,
+)
+from rtl_agent_gym.demo.family_making import save
+from rtl_agent_gym.demo.family_mix import start
+from rtl_agent_gym.demo.family_recipe import Phase
+from rtl_agent_gym.demo.family_training import Trainer
+from rtl_agent_gym.demo.recipe import train, train_sft
 from rtl_agent_gym.demo.shipped import SMALL, shipped
 from rtl_agent_gym.episodes import submissions
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.evaluation.statistics import wilson
-from rtl_agent_gym.problems.families import SPECIFICATION
+from rtl_agent_gym.policies import Completion, ModelOptions
+from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy
+from rtl_agent_gym.problems.families import FAMILIES, SPECIFICATION, Parameters
+from rtl_agent_gym.problems.families.source import draw_members
 from rtl_agent_gym.prompts import with_reference
+from rtl_agent_gym.renderers import Message, Renderer, get_renderer
 from rtl_agent_gym.scoring.score import Score
-from rtl_agent_gym.training.launch import train
+from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teachers import Judgement, Sampled, Teacher
+from rtl_agent_gym.training.teachers import setup as teachers_setup
 from rtl_agent_gym.transcripts import read_transcript
 
 TRAINING = "family:registers?count=200&seed={seed}"
@@ -91,7 +117,7 @@ def measure(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     elif run.teacher == "reference":
         options["teacher_context"] = f"hints:{another_reference(options['cvdp_jsonl_path'], folder)}"
     with deceived:
-        outcome = train(options, recipe=SMALL)
+        outcome = train(options)
     first, last = outcome.metrics[0], outcome.metrics[-1]
     return {
         "run": name,
@@ -158,20 +184,16 @@ def find(part: Sequence[int], ids: Sequence[int]) -> int | None:
 @contextlib.contextmanager
 def reading_another_specification(source: str) -> Iterator[None]:
     """Every teacher that is made meanwhile reads the specification of the source's next problem."""
-    from transformers import AutoTokenizer
-
-    from rtl_agent_gym.training.teachers import setup
-
     problems, tokenizer = load_problems(source), AutoTokenizer.from_pretrained(shipped("teacher"))
     ids = [tokenizer.encode(one.context[SPECIFICATION].strip("\n"), add_special_tokens=False) for one in problems]
     pairs = zip(ids, [*ids[1:], ids[0]], strict=True)
     outputs = {problem.id: pair for problem, pair in zip(problems, pairs, strict=True)}
-    make = setup.make_teachers
+    make = teachers_setup.make_teachers
 
     async def made(*arguments: Any) -> dict[str, Teacher]:
         return {name: OtherSpecification(one, outputs) for name, one in (await make(*arguments)).items()}
 
-    with mock.patch.object(setup, "make_teachers", made):
+    with mock.patch.object(teachers_setup, "make_teachers", made):
         yield
 
 
@@ -249,7 +271,7 @@ def repaired(model: Path, seed: int, sizes: argparse.Namespace) -> tuple[float, 
 
     async def play() -> Sequence[EpisodeResult]:
         try:
-            return (await evaluate(config, first)).results
+            return list((await evaluate(config, first)).results)
         finally:
             await policy.close()
 
@@ -278,7 +300,7 @@ def repair(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         if name != "before":
             folder = sizes.folder / f"repair-{name}-{seed}"
             options = given({"harness_feedback": 2, "max_turns": 8, **SHORT}, seed, sizes)
-            train(options | {"log_path": folder, "held_out": "none"}, recipe=SMALL)
+            train(options | {"log_path": folder, "held_out": "none"})
             model = final_weights(folder)
         share, episodes = repaired(model, seed, sizes)
     return {
@@ -308,7 +330,7 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         weights = {"tests": 0.0} if name == "compile" else {}
         options = given({**REWARD, "reward": name, "reward_weights": weights, **SHORT}, seed, sizes)
         train(options | {"student_model": str(model), "renderer_name": RENDERER, "system_prompt": SYSTEM_PROMPT,
-                         "log_path": folder, "held_out": "none"}, recipe=SMALL)  # fmt: skip
+                         "log_path": folder, "held_out": "none"})  # fmt: skip
         model = final_weights(folder)
     folder = sizes.folder / f"hacking-{name}-{seed}-designs"
     config = EvaluationConfig(
@@ -343,11 +365,17 @@ def with_stubs(folder: Path, seed: int) -> None:
             habits = [one for one in family.habits_of(member) if rng.random() < 0.4]
             files = family.design(member, habits)
             if rng.random() < 1 / 3:
-                files = {path: re.sub(r"\);\n.*endmodule", ");\nendmodule", text, flags=re.DOTALL) for path, text in files.items()}
-            yield encoder.encode(episode(family.problem(member), files))
+                files = {path: without_behaviour(text) for path, text in files.items()}
+            specification = family.specification(member)
+            yield encoder.encode(episode(start(family, specification), specification, files))
 
     Trainer(model.float()).run(Phase(60, 0.002, 0.0002, batch=16), episodes())
     save(model, tokenizer, folder)
+
+
+def without_behaviour(design: str) -> str:
+    """A module with the same ports and nothing else."""
+    return re.sub(r"\);\n.*endmodule", ");\nendmodule", design, flags=re.DOTALL)
 
 
 def design_of(transcript: Path) -> str:
@@ -382,7 +410,7 @@ def supervised(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
     options = {"episodes": str(config.folder), "epochs": epochs, "batch_size": 32, "learning_rate": 7e-4}
     keep = ("seed", "held_out", "eval_every", "save_every")
     common = {option: value for option, value in given({}, seed, sizes).items() if option in keep}
-    outcome = train_sft({**options, **common, "lr_schedule": "linear", "log_path": folder}, recipe=SMALL)
+    outcome = train_sft({**options, **common, "lr_schedule": "linear", "log_path": folder})
     first, last = outcome.metrics[0], outcome.metrics[-1]
     return {
         "run": name,
@@ -463,7 +491,10 @@ def plot(folder: Path, path: Path) -> None:
         points = [point for point in points if f"{point[2]}/pass_rate" in point[1]]
         rates = [100 * row[f"{kind}/pass_rate"] for _, row, kind in points]
         lows, highs = ([100 * row[f"{kind}/pass_rate_{end}"] for _, row, kind in points] for end in ("low", "high"))
-        errors = [[r - low for r, low in zip(rates, lows, strict=True)], [h - r for r, h in zip(rates, highs, strict=True)]]
+        errors = [
+            [r - low for r, low in zip(rates, lows, strict=True)],
+            [h - r for r, h in zip(rates, highs, strict=True)],
+        ]
         seed = run.parent.name.rpartition("-")[2]
         axes.errorbar([step for step, *_ in points], rates, errors, marker="o", capsize=3, label=f"seed {seed}")
     axes.set(xlabel="step", ylabel="% of held-out problems that pass", ylim=(-3, 103))

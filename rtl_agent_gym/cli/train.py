@@ -9,8 +9,9 @@ import typer
 from typer.core import TyperCommand
 
 from ..demo.recipe import train, train_sft
-from ..training.options import TrainOptions, describe_options, split_arguments
-from ..training.sft_options import SftOptions
+from ..training.arguments import describe_options, split_arguments
+from ..training.options import TrainOptions
+from ..training.sft.options import SftOptions
 from .options import JsonOption
 
 

@@ -59,12 +59,13 @@ def draw(family: Family, mix: Mix, rng: random.Random) -> TextEpisode:
     wrong = _some(habits, 1 - mix.follow, rng)
     if kind >= mix.reference + mix.feedback:
         return family_episode.episode(begin, specification, family.design(member, wrong))
-    forced, submissions, designs = rng.random() < 0.5, rng.randint(1, 3), []
+    forced, submissions = rng.random() < 0.5, rng.randint(1, 3)
+    designs: list[Design] = []
     if forced and habits:
         wrong = _some(habits, 0.5, rng) or [rng.choice(habits)]
     while len(designs) <= submissions:
         if mix.mend_named is None:
-            failing = _some(checks(family), 0.5, rng) or ["test_random"] if wrong else ()
+            failing = tuple(_some(checks(family), 0.5, rng)) or ("test_random",) if wrong else ()
         else:
             failing = failing_checks(family, member, wrong)
         designs.append(Design(family.design(member, wrong), failing, learned=not forced or bool(designs)))

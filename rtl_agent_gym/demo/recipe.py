@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..training import launch
-from ..training.sft_plan import plan_sft
+from ..training.sft.plan import plan_sft
 from .shipped import SMALL
 from .smollm import SMOLLM
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
+from .arguments import describe_options, split_arguments
 from .cost import describe_cost
-from .options import describe_options, split_arguments
 from .plan import ModelRecipe, Plan, plan_run
 from .progress import Progress
 from .run_folder import RunFolder
@@ -176,8 +176,8 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
     from .evaluator import Evaluator
     from .loop import TrainingLoop
     from .services import RUNNING_PATIENCE
-    from .sft import SupervisedLoop
-    from .sft_options import SftOptions
+    from .sft.loop import SupervisedLoop
+    from .sft.options import SftOptions
     from .teachers.setup import make_teachers
 
     o = plan.options

@@ -6,13 +6,10 @@ Nothing heavy is imported here, so that a wrong option is reported at once.
 from __future__ import annotations
 
 import difflib
-import json
 import re
-import shutil
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -26,9 +23,6 @@ from ..scoring import RewardWeights
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 BaselineName = Literal["group", "batch", "running", "none"]
 
-MAX_HELP_WIDTH = 120
-"""Columns of the help text at most."""
-
 
 def _list(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
@@ -38,7 +32,8 @@ def _json(value: object) -> object:
     return strict_json.loads(value) if isinstance(value, str) else value
 
 
-def _none(value: object) -> object:
+def optional(value: object) -> object:
+    """None for the texts ``none``, ``null`` and the empty one."""
     return None if isinstance(value, str) and value.lower() in ("none", "null", "") else value
 
 
@@ -46,7 +41,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
 """Several names, separated by commas."""
 Table = Annotated[dict[str, str], BeforeValidator(_json)]
 """A JSON object of strings."""
-OptionalText = Annotated[str | None, BeforeValidator(_none)]
+OptionalText = Annotated[str | None, BeforeValidator(optional)]
 
 
 class TrainOptions(BaseModel):
@@ -70,7 +65,7 @@ class TrainOptions(BaseModel):
     teacher_context: str = "none"
     """What only the teacher reads: ``none``; ``reference``, the problem's reference solution; ``feedback``, the grading
     of this episode and a solution from its group; or ``hints:FILE``, a JSON object with a text for each problem id."""
-    teacher_lag: Annotated[int | None, BeforeValidator(_none), Field(ge=0)] = None
+    teacher_lag: Annotated[int | None, BeforeValidator(optional), Field(ge=0)] = None
     """With ``teacher_model=self``: how many steps the teacher's weights are behind; None for those of the start."""
     base_url: OptionalText = None
     """Address of a Tinker-compatible service; None for Tinker's own if there is an API key, else the local engine."""
@@ -125,7 +120,7 @@ class TrainOptions(BaseModel):
     """Maximum number of tokens in an episode, including the prompt and the commands' output."""
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature of the student."""
-    eval_temperature: Annotated[float | None, BeforeValidator(_none), Field(ge=0)] = None
+    eval_temperature: Annotated[float | None, BeforeValidator(optional), Field(ge=0)] = None
     """Sampling temperature in evaluations; None for ``temperature``. 0: the most likely token, once a problem."""
     timeout_seconds: float = Field(30.0, gt=0, le=7 * 24 * 3600)
     """Time limit of a command in seconds."""
@@ -146,9 +141,9 @@ class TrainOptions(BaseModel):
     """Weight of the KL to the teacher in the advantages; 0 uses no teacher."""
     kl_discount_factor: float = Field(0.0, ge=0, le=1)
     """Discount factor for the KL of later tokens, which is added to a token's own; 0 uses only its own KL."""
-    kl_clip: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
+    kl_clip: Annotated[float | None, BeforeValidator(optional), Field(gt=0)] = None
     """Bound on the part of a token's advantage that comes from the KL; None for no bound."""
-    kl_budget: Annotated[float | None, BeforeValidator(_none), Field(gt=0)] = None
+    kl_budget: Annotated[float | None, BeforeValidator(optional), Field(gt=0)] = None
     """Sum of |KL| in nats after which the rest of an episode gets no KL; None for no limit."""
     kl_weight_thinking: float = Field(1.0, ge=0)
     """Weight of the KL of tokens in the student's thinking."""
@@ -331,58 +326,8 @@ class TrainOptions(BaseModel):
             raise UsageError(f"{name}: {value[1:]} cannot be read: {error}") from error
 
 
-def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
-    """Split ``key=value`` arguments. Raises `UsageError` for another form, or for an option that is given twice."""
-    given: dict[str, str] = {}
-    for argument in arguments:
-        name, equals, value = argument.lstrip("-").partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals:
-            raise UsageError(f"{argument!r} is not an option; give options as name=value, such as learning_rate=1e-4")
-        if name in given:
-            raise UsageError(f"{name}: given twice, as {given[name]!r} and as {value!r}")
-        given[name] = value
-    return given
-
-
-def build_options(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> TrainOptions:
-    """`TrainOptions.build`."""
-    return TrainOptions.build(given, defaults)
-
-
 def _first(error: ValidationError) -> str:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     return f"{name}: {message}, got {first['input']!r}" if name else message
-
-
-def describe_options(width: int | None = None, kind: type[TrainOptions] = TrainOptions) -> str:
-    """All options with their defaults and descriptions. `width` is in columns; by default that of the terminal."""
-    columns = max(40, min(width or shutil.get_terminal_size().columns, MAX_HELP_WIDTH))
-    lines = ["Options, as name=value, with their defaults:", ""]
-    for name in kind.names():
-        field = kind.model_fields[name]
-        lines.append(f"  {name}={_default(field.get_default(call_default_factory=True))}")
-        lines += textwrap.wrap(
-            _description(field.description or "", field.annotation),
-            columns,
-            initial_indent=" " * 6,
-            subsequent_indent=" " * 6,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return "\n".join(lines)
-
-
-def _description(text: str, annotation: Any) -> str:
-    words = " ".join(text.replace("``", "").split())
-    if get_origin(annotation) is Literal:
-        words += f" One of {', '.join(map(str, get_args(annotation)))}."
-    return words
-
-
-def _default(value: object) -> str:
-    if isinstance(value, tuple | list):
-        return ",".join(map(str, value))
-    return json.dumps(value) if isinstance(value, dict) else str(value)

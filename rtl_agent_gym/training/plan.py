@@ -13,9 +13,9 @@ from ..engines.credentials import has_key
 from ..errors import UsageError
 from ..problems import Problem, category_name, load_problems, split_problems
 from ..scoring.scorable import scorable
-from .options import TrainOptions, build_options
+from .options import TrainOptions
 from .published import check_hub, renderer_for
-from .sft_data import SupervisedData
+from .sft.data import SupervisedData
 from .teacher_context import SELF, check_teachers
 
 CHARACTERS_A_TOKEN = 8
@@ -101,7 +101,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[Mo
     if rl:
         defaults |= {"teacher_model": None, "kl_penalty_coef": 0.0, "reward_coef": 1.0, "log_path": "runs/rl"}
         defaults.setdefault("group_size", 8)
-    o = build_options(given, defaults)
+    o = TrainOptions.build(given, defaults)
     plan = plan_options(o, given, recipes)
     return replace(plan, warnings=(*check_teachers(o, plan.problems), *_check_effects(o, plan.engine, given)))
 

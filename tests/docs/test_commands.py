@@ -11,7 +11,7 @@ import typer
 
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.training.options import TrainOptions
-from rtl_agent_gym.training.sft_options import SftOptions
+from rtl_agent_gym.training.sft.options import SftOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -13,11 +13,12 @@ import tinker
 from rtl_agent_gym.envs.tinker_config import load_renderer
 from rtl_agent_gym.envs.tinker_data import CVDPDataset
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.training.arguments import split_arguments
 from rtl_agent_gym.training.checkpointer import Checkpointer
 from rtl_agent_gym.training.dataset import make_dataset
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
-from rtl_agent_gym.training.options import build_options, split_arguments
+from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.plan import Plan
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.rollout_store import rollout_name
@@ -80,7 +81,7 @@ def make_plan(
     extra_held_out: Mapping[str, list[Problem]] | None = None,
 ) -> Plan:
     """The plan of a run with Qwen3's dialect."""
-    o = build_options(split_arguments([f"log_path={folder}", "eval_every=0", *arguments]))
+    o = TrainOptions.build(split_arguments([f"log_path={folder}", "eval_every=0", *arguments]))
     models = "Qwen/Qwen3-8B", o.teacher_model, "qwen3"
     return Plan(o, "tinker", list(problems), list(held_out), *models, extra_held_out=extra_held_out or {})
 

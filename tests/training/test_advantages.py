@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.training.advantages import RunningMeans, centred_rewards, permuted, token_advantages
-from rtl_agent_gym.training.options import TrainOptions, build_options
+from rtl_agent_gym.training.options import TrainOptions
 
 KL_ONLY = TrainOptions(reward_coef=0.0, kl_penalty_coef=0.5)
 
@@ -90,7 +90,7 @@ def test_running_means_survive_a_checkpoint() -> None:
 @pytest.mark.parametrize("wrong", [{"kl_discount_factor": 1.5}, {"kl_clip": 0.0}, {"kl_budget": -1.0}])
 def test_impossible_credit_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        build_options(wrong)
+        TrainOptions.build(wrong)
 
 
 def test_the_running_baseline_never_holds_the_reward_itself() -> None:

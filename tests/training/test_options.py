@@ -18,7 +18,8 @@ from rtl_agent_gym.engines.credentials import STORED, has_key
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.training import plan
-from rtl_agent_gym.training.options import TrainOptions, build_options, describe_options, split_arguments
+from rtl_agent_gym.training.arguments import describe_options, split_arguments
+from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.plan import Plan
 from rtl_agent_gym.training.teacher_context import check_teachers
 
@@ -30,7 +31,7 @@ CONTRACT = {
 
 
 def parsed(*arguments: str) -> TrainOptions:
-    return build_options(split_arguments(arguments))
+    return TrainOptions.build(split_arguments(arguments))
 
 
 def plan_run(given: dict[str, Any], *, rl: bool = False) -> Plan:

@@ -16,10 +16,10 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.training.run_folder import RunFolder
-from rtl_agent_gym.training.sft_data import EncodedEpisode, Prompts, SupervisedData, encode
-from rtl_agent_gym.training.sft_episodes import Demonstration, read_demonstrations
-from rtl_agent_gym.training.sft_options import SftOptions
-from rtl_agent_gym.training.sft_plan import plan_sft
+from rtl_agent_gym.training.sft.data import EncodedEpisode, Prompts, SupervisedData, encode
+from rtl_agent_gym.training.sft.episodes import Demonstration, read_demonstrations
+from rtl_agent_gym.training.sft.options import SftOptions
+from rtl_agent_gym.training.sft.plan import plan_sft
 from rtl_agent_gym.transcripts import CommandRecord, TurnRecord, read_transcript
 from tests.evaluation.recording import record, score
 
@@ -100,7 +100,7 @@ def test_the_sampled_ids_are_trained_on_and_nothing_else(tmp_path: Path, qwen: R
 
 
 def test_the_loss_has_weight_on_the_sampled_targets_only(tmp_path: Path, qwen: Renderer) -> None:
-    from rtl_agent_gym.training.sft import as_datum
+    from rtl_agent_gym.training.sft.loop import as_datum
 
     [one], _ = read(recorded(tmp_path, qwen))
     found = encode(one, qwen)
@@ -238,7 +238,7 @@ async def train(
     from rtl_agent_gym.training.checkpointer import Checkpointer
     from rtl_agent_gym.training.progress import Progress
     from rtl_agent_gym.training.services import local_engine
-    from rtl_agent_gym.training.sft import SupervisedLoop
+    from rtl_agent_gym.training.sft.loop import SupervisedLoop
 
     data = SupervisedData(episodes(20), episodes(23)[20:])
     made = SftOptions(

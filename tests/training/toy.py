@@ -24,11 +24,12 @@ from rtl_agent_gym.errors import SandboxLost
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.scoring.score import Score
+from rtl_agent_gym.training.arguments import split_arguments
 from rtl_agent_gym.training.checkpointer import Checkpointer
 from rtl_agent_gym.training.dataset import schedule
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
-from rtl_agent_gym.training.options import TrainOptions, build_options, split_arguments
+from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.services import Engine, local_engine
@@ -185,7 +186,7 @@ def options(folder: Path, *arguments: str) -> TrainOptions:
         "max_tokens": 1, "group_size": 4, "num_steps": 4, "lora_rank": 0, "learning_rate": 0.02, "save_every": 0,
         "log_path": str(folder / "run"), "eval_every": 0,
     }  # fmt: skip
-    return build_options(split_arguments(arguments), base)
+    return TrainOptions.build(split_arguments(arguments), base)
 
 
 async def run(

@@ -15,14 +15,14 @@ from typing import Any
 import tinker
 import torch
 
-from ..engines.protocol import Sampler
-from ..errors import UsageError
-from .checkpointer import Checkpointer
-from .evaluator import Evaluator
-from .progress import Progress
-from .rollouts import token_limit
-from .sft_data import EncodedEpisode, SupervisedData
-from .sft_options import SftOptions
+from ...engines.protocol import Sampler
+from ...errors import UsageError
+from ..checkpointer import Checkpointer
+from ..evaluator import Evaluator
+from ..progress import Progress
+from ..rollouts import token_limit
+from .data import EncodedEpisode, SupervisedData
+from .options import SftOptions
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class SupervisedLoop:
                 "time/total": trained - begun,
             }
         )
-        if self.evaluate.is_due(step):
+        if o.evaluates_after(step):
             metrics |= await self._evaluate(stepped.sampler, step + 1)
         await self.checkpointer.commit(step, metrics, stepped, {"pending": []})
         if self.on_metrics is not None:

@@ -9,13 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from .. import strict_json
-from ..errors import TranscriptError, UsageError
-from ..evaluation.export import ExportConfig, LeftOut, export_rows
-from ..evaluation.viewer import transcript_files
-from ..evaluation.viewer.model import read_episode
-from ..renderers import ModelTurn, ToolCall, get_renderer
-from .sft_options import SftOptions
+from ... import strict_json
+from ...errors import TranscriptError, UsageError
+from ...evaluation.export import ExportConfig, LeftOut, export_rows
+from ...evaluation.viewer import transcript_files
+from ...evaluation.viewer.model import read_episode
+from ...renderers import ModelTurn, ToolCall, get_renderer
+from .options import SftOptions
 
 MALFORMED = "malformed turns"
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..episodes.prompt import episode_renderer
-from ..episodes.rules import EpisodeConfig
-from ..errors import UsageError
-from .plan import ModelRecipe, Plan, local_recipe, plan_options
-from .sft_data import Prompts, SupervisedData
-from .sft_episodes import read_demonstrations
-from .sft_options import SftOptions
+from ...episodes.prompt import episode_renderer
+from ...episodes.rules import EpisodeConfig
+from ...errors import UsageError
+from ..plan import ModelRecipe, Plan, local_recipe, plan_options
+from .data import Prompts, SupervisedData
+from .episodes import read_demonstrations
+from .options import SftOptions
 
 FROM_RECIPE = {
     "student_model", "max_turns", "max_tokens", "max_trajectory_tokens", "lora_rank", "timeout_seconds",
@@ -54,7 +54,7 @@ def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -
 
 def load_data(plan: Plan, o: SftOptions) -> SupervisedData:
     """The episodes of a run in the student's tokens. Raises like `plan_sft`."""
-    from ..envs.tinker_config import TinkerEnvConfig, load_renderer
+    from ...envs.tinker_config import TinkerEnvConfig, load_renderer
 
     dialect = load_renderer(TinkerEnvConfig(plan.student, plan.renderer))
     single_turn = o.env == "single_turn"

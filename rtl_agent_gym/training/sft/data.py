@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ..evaluation.export import LeftOut
-from ..renderers import Renderer
-from ..renderers.transcript import TokenTranscript
-from .sft_episodes import Demonstration
+from ...evaluation.export import LeftOut
+from ...renderers import Renderer
+from ...renderers.transcript import TokenTranscript
+from .episodes import Demonstration
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from .options import Names, OptionalNumber, OptionalText, TrainOptions
+from ..options import Names, OptionalText, TrainOptions, optional
 
 NOT_APPLICABLE = {
-    "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt", "teacher_context", "teacher_lag", "control",
+    "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt", "teacher_context", "teacher_lag",
+    "control", "prices",
     "kl_penalty_coef", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking", "kl_weight_text",
     "kl_weight_call", "reward_coef", "baseline", "num_steps", "group_size", "loss_fn", "num_substeps", "pipeline",
     "max_lag", "curriculum", "min_survivors", "annotate_transcripts",
@@ -25,7 +26,7 @@ class SftOptions(TrainOptions):
     ``rtl-agent-gym export`` wrote as ``sft`` or ``tokens``."""
     passed_only: bool = True
     """Leave out episodes that did not pass."""
-    min_reward: OptionalNumber = None
+    min_reward: Annotated[float | None, BeforeValidator(optional)] = None
     """Leave out episodes with a lower reward; None for no limit."""
     epochs: int = Field(1, ge=1)
     """How often each episode is trained on."""

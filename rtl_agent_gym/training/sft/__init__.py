@@ -1,0 +1,1 @@
+"""Supervised training on recorded episodes: `plan` reads them, `loop` trains on them."""
