@@ -56,24 +56,36 @@ def draw(family: Family, mix: Mix, rng: random.Random) -> TextEpisode:
     if kind < mix.reference:
         files = _reference(family, member, rng)
         return family_episode.episode(Start(_with_reference(begin.user, files), begin.read), specification, files)
+    if kind < mix.reference + mix.feedback:
+        return _with_submissions(family, member, mix, begin, specification, rng)
+    return family_episode.episode(begin, specification, family.design(member, _some(habits, 1 - mix.follow, rng)))
+
+
+def _with_submissions(
+    family: Family, member: Parameters, mix: Mix, begin: Start, specification: str, rng: random.Random
+) -> TextEpisode:
+    habits = family.habits_of(member)
     wrong = _some(habits, 1 - mix.follow, rng)
-    if kind >= mix.reference + mix.feedback:
-        return family_episode.episode(begin, specification, family.design(member, wrong))
     forced, submissions = rng.random() < 0.5, rng.randint(1, 3)
-    designs: list[Design] = []
     if forced and habits:
         wrong = _some(habits, 0.5, rng) or [rng.choice(habits)]
+    designs: list[Design] = []
     while len(designs) <= submissions:
-        if mix.mend_named is None:
-            failing = tuple(_some(checks(family), 0.5, rng)) or ("test_random",) if wrong else ()
-        else:
+        failing: tuple[str, ...] = ()
+        if wrong and mix.mend_named is None:
+            failing = tuple(_some(checks(family), 0.5, rng) or ["test_random"])
+        elif wrong:
             failing = failing_checks(family, member, wrong)
         designs.append(Design(family.design(member, wrong), failing, learned=not forced or bool(designs)))
         if not failing:
             break
-        kept = {one: 1 - (mix.mend if _is_hidden(family, member, one, mix) else mix.mend_named or 0) for one in wrong}
-        wrong = [one for one in wrong if rng.random() < kept[one]]
+        wrong = [one for one in wrong if rng.random() < 1 - _mend(family, member, one, mix)]
     return family_episode.submitted(begin, specification, designs, submissions)
+
+
+def _mend(family: Family, member: Parameters, habit: str, mix: Mix) -> float:
+    """The probability that a habit is mended."""
+    return mix.mend if mix.mend_named is None or not _ports(family, member, [habit]) else mix.mend_named
 
 
 def stream(families: Sequence[Family], mix: Mix, encoder: Encoder, seed: int) -> Iterator[TokenEpisode]:
@@ -126,10 +138,6 @@ def _ports(family: Family, member: Parameters, habits: Collection[str]) -> list[
         for text in files.values()
     )
     return [number for number, (a, b) in enumerate(zip(right, wrong, strict=True)) if a != b]
-
-
-def _is_hidden(family: Family, member: Parameters, habit: str, mix: Mix) -> bool:
-    return mix.mend_named is None or not _ports(family, member, [habit])
 
 
 def _reference(family: Family, member: Parameters, rng: random.Random) -> dict[str, str]:

@@ -65,7 +65,7 @@ class FamilyRecipe:
     shape: Shape = field(default_factory=Shape)
     seed: int = 0
     """For the initial weights."""
-    sharpened: float = 1.5
+    sharpened: float = 1.4
     """Factor of the logits at the end: fewer slips in copying, while a choice near one half stays one."""
     tokenizer_families: tuple[str, ...] = ("registers", "arbiters", "timers", "founding")
     tokenizer_episodes: int = 5000
@@ -93,7 +93,7 @@ RECIPE = FamilyRecipe(
         Part(
             20,
             Mix(follow=0.55, reference=0.16, feedback=0.13, mend=0.3, mend_named=0.9, reworded=0.06),
-            Phase(260, 0.007, 0.0001),
+            Phase(230, 0.007, 0.0001),
             _LAST,
             keep_optimizer=False,
         ),
