@@ -157,6 +157,7 @@ def read_weights(file: Any, metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make(folder: Path) -> None:
+    path = smollm_file()
     import gguf
     import torch
     import transformers
@@ -164,7 +165,6 @@ def _make(folder: Path) -> None:
     from ..engines.models import without_progress_bars
     from ..renderers.codec import Codec
 
-    path = smollm_file()
     file = gguf.GGUFReader(path)
     metadata = read_metadata(file)
     weights, tokenizer = read_weights(file, metadata), make_tokenizer(metadata)

@@ -72,7 +72,11 @@ def test_a_shorter_recipe_learns_to_copy_from_the_specification(tmp_path: Path) 
 
 @pytest.mark.parametrize("feedback", [0, 2])
 def test_the_models_get_the_environments_user_prompt(feedback: int) -> None:
-    given = {"harness_feedback": feedback, "cvdp_jsonl_path": "family:registers?count=2", "held_out": "0"}
+    given = {
+        "harness_feedback": feedback,
+        "cvdp_jsonl_path": "family:registers?count=2",
+        "held_out": "family:registers?count=1&seed=1",
+    }
     plan = find_models(plan_run(given, recipes=[SMALL]))
     assert plan.student == str(shipped("student"))
     assert plan.user_prompt is None

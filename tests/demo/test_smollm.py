@@ -193,7 +193,7 @@ async def test_the_outputs_of_demonstrations_are_those_of_the_shell(family: str,
         Episode(problem, provider=provider, grader=scorer, renderer=dialect, config=config) as episode,
     ):
         opening = await episode.start()
-        assert row["messages"][0]["content"] in str(opening)
+        assert row["messages"][0]["content"] == opening.user
         for command, output in commands_and_outputs(row):
             turn = await episode.step(dialect.turn_text(ModelTurn(calls=(ToolCall.of(command),))))
             assert list(turn.outputs) == [output]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import ExportConfig, export_rows
 from rtl_agent_gym.problems import load_problems
@@ -249,7 +250,7 @@ async def train(
     run_folder = RunFolder(folder)
     run_folder.open(made.model_dump(mode="json"), "resume")
     run_folder.repair()
-    engine = local_engine(folder / "checkpoints", 0)
+    engine = local_engine(LocalEngineConfig(folder / "checkpoints"))
 
     async def make_trainer(state: str | None) -> Any:
         if service is not None:

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("tinker")
 
+from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.guarded import GuardedSampler, Requests
 from rtl_agent_gym.policies import heredoc
 from rtl_agent_gym.problems import load_problems
@@ -191,7 +192,7 @@ async def test_a_service_gives_the_weights_of_the_start(tmp_path: Path) -> None:
 
 
 async def test_the_local_engine_gives_the_weights_of_the_start(tmp_path: Path, home: Path) -> None:
-    engine = local_engine(tmp_path / "checkpoints", 0)
+    engine = local_engine(LocalEngineConfig(tmp_path / "checkpoints"))
     try:
         before = await engine.trainer(str(home / "teacher"), 0, 0, None, optimizer=False)
         state = (await before.save_state("s")).path

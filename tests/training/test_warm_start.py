@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.cli import main as cli
-from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT, USER_PROMPT
+from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT
 from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
@@ -74,7 +74,7 @@ def test_from_a_teachers_episodes_to_distillation(tmp_path: Path) -> None:
         problems="family:registers?count=16&seed=4",
         policy=f"local:{teacher}",
         renderer=RENDERER,
-        episode=EpisodeConfig(max_turns=6, system_prompt=SYSTEM_PROMPT, user_prompt=USER_PROMPT, command_timeout=10),
+        episode=EpisodeConfig(max_turns=6, system_prompt=SYSTEM_PROMPT, command_timeout=10),
         model=ModelOptions(max_tokens=220, max_context=900),
         folder=tmp_path / "teacher",
         concurrency=4,
@@ -86,7 +86,7 @@ def test_from_a_teachers_episodes_to_distillation(tmp_path: Path) -> None:
     (tmp_path / "system.txt").write_text(SYSTEM_PROMPT)
     common = [
         "engine=local", f"renderer_name={RENDERER}", f"system_prompt=@{tmp_path / 'system.txt'}",
-        f"user_prompt={USER_PROMPT}", "max_turns=6", "max_tokens=220", "max_trajectory_tokens=900", "lora_rank=0",
+        "max_turns=6", "max_tokens=220", "max_trajectory_tokens=900", "lora_rank=0",
         "max_concurrent=4",
     ]  # fmt: skip
     run_cli(
