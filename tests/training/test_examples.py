@@ -25,7 +25,7 @@ def test_a_recipe_makes_a_plan(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert found is not None
     given = split_arguments(shlex.split(found[2]))
     supervised = found[1] == "sft"  # its complete plan needs the episodes
-    plan = plan_options(SftOptions.build(given), None) if supervised else plan_run(given, rl=found[1] == "rl")
+    plan = plan_options(SftOptions.build(given), given, ()) if supervised else plan_run(given, rl=found[1] == "rl")
     assert plan.engine == "tinker"
     assert plan.options.log_path == f"runs/{path.stem}"
 

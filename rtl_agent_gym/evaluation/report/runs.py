@@ -60,7 +60,10 @@ class Run:
         first, slash, extra = kind.partition("/")
         found = []
         for at, row in enumerate(self.metrics):
-            for prefix, done in ((f"{first}_before{slash}{extra}", 0.0), (kind, float(row.get("step", at)) + 1)):
+            step = row.get("step", at)
+            if not _drawable(step):
+                continue
+            for prefix, done in ((f"{first}_before{slash}{extra}", 0.0), (kind, step + 1.0)):
                 value, low, high = (row.get(f"{prefix}/{metric}{end}") for end in ("", "_low", "_high"))
                 if _drawable(value):
                     found.append(Point(done, value, (low, high) if _drawable(low) and _drawable(high) else None))
