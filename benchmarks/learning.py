@@ -151,7 +151,7 @@ class OtherSpecification:
 
     teacher: Teacher
     outputs: Mapping[str, tuple[list[int], list[int]]]
-    """For each problem, its own specification and another one, as ids."""
+    """For each problem, its own specification and another one; see `as_output`."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`. The student's tokens stay the same."""
@@ -175,6 +175,12 @@ class OtherSpecification:
         )
 
 
+def as_output(text: str, tokenizer: Any) -> list[int]:
+    """The ids of a command's output as the student reads it, up to the model's next turn."""
+    read = [*tokenizer.encode(call(READ), add_special_tokens=False), tokenizer.eos_token_id]
+    return get_renderer(RENDERER, tokenizer).observation_ids([text], read)
+
+
 def find(part: Sequence[int], ids: Sequence[int]) -> int | None:
     """Where a sequence occurs first in another one."""
     places = range(len(ids) - len(part) + 1)
@@ -185,7 +191,7 @@ def find(part: Sequence[int], ids: Sequence[int]) -> int | None:
 def reading_another_specification(source: str) -> Iterator[None]:
     """Every teacher that is made meanwhile reads the specification of the source's next problem."""
     problems, tokenizer = load_problems(source), AutoTokenizer.from_pretrained(shipped("teacher"))
-    ids = [tokenizer.encode(one.context[SPECIFICATION].strip("\n"), add_special_tokens=False) for one in problems]
+    ids = [as_output(one.context[SPECIFICATION], tokenizer) for one in problems]
     pairs = zip(ids, [*ids[1:], ids[0]], strict=True)
     outputs = {problem.id: pair for problem, pair in zip(problems, pairs, strict=True)}
     make = teachers_setup.make_teachers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -50,5 +51,43 @@ def test_the_compatibility_of_a_row() -> None:
     assert "passes" in line
 
 
-def test_the_options_of_the_measure_of_learning() -> None:
-    assert "--variant" in benchmark("learning", "--help")
+def test_the_tables_of_learning_pool_the_seeds(tmp_path: Path) -> None:
+    rows = [
+        {"name": "negated", "seed": seed, "steps": 8, "before": 0.1, "after": after, "episodes": 64.0, "seconds": 60}
+        for seed, after in ((0, 0.0), (1, 0.125))
+    ]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [line] = [
+        line for line in benchmark("learning", "--tables", "--folder", str(tmp_path)).splitlines() if "sign" in line
+    ]
+    assert "| 8/8 | 10% | 6.2% (3.2% – 11.8%) | 0%, 12% | 60 |" in line
+
+
+async def test_a_teacher_that_reads_another_specification_judges_the_same_tokens() -> None:
+    from transformers import AutoTokenizer
+
+    from rtl_agent_gym.demo.family_episode import RENDERER, Encoder, episode
+    from rtl_agent_gym.demo.family_mix import start
+    from rtl_agent_gym.demo.shipped import shipped
+    from rtl_agent_gym.engines.local import LocalServiceClient
+    from rtl_agent_gym.problems.families import FAMILIES
+    from rtl_agent_gym.problems.families.source import draw_members
+    from rtl_agent_gym.renderers import get_renderer
+    from rtl_agent_gym.training.teachers import SameTokens, Sampled
+
+    learning = runpy.run_path(str(ROOT / "benchmarks/learning.py"))
+    family, tokenizer = FAMILIES["registers"], AutoTokenizer.from_pretrained(shipped("teacher"))
+    own, other = (family.specification(member) for member in draw_members("family:registers?count=2&seed=5"))
+    [member, _] = draw_members("family:registers?count=2&seed=5")
+    encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
+    found = encoder.encode(episode(start(family, own), own, family.design(member)))
+    mask = [float(one) for one in found.learned]
+    ids = {one: learning["as_output"](one, tokenizer) for one in (own, other)}
+    with LocalServiceClient() as service:
+        teacher = SameTokens(service.create_sampling_client(base_model=str(shipped("teacher"))).result())
+        sampled = Sampled("p", found.ids, mask, [0.0] * len(mask))
+        right = await teacher.judge(sampled)
+        deceived = learning["OtherSpecification"](teacher, {"p": (ids[own], ids[other])})
+        wrong = await deceived.judge(sampled)
+    assert wrong.covered == right.covered == mask
+    assert sum(right.kl) < 5 < 30 < sum(wrong.kl)

@@ -88,12 +88,13 @@ RECIPE = FamilyRecipe(
         Part(2, Mix(reference=0.15, feedback=0.07, reworded=0.15), Phase(330, 0.015, 0.007), _MORE),
         Part(3, Mix(reference=0.14, feedback=0.07, reworded=0.12), Phase(560, 0.01, 0.0002), _LAST),
         Part(4, Mix(reference=0.1, feedback=0.06, reworded=0.06), Phase(300, 0.006, 0.0002), _LAST),
+        Part(5, Mix(reference=0.12, feedback=0.07, reworded=0.1), Phase(950, 0.008, 0.0001), _LAST),
     ),
     student=(
         Part(
             20,
-            Mix(follow=0.55, reference=0.16, feedback=0.13, mend=0.3, mend_named=0.9, reworded=0.06),
-            Phase(230, 0.007, 0.0001),
+            Mix(follow=0.56, reference=0.16, feedback=0.12, mend=0.3, mend_named=0.9, reworded=0.08),
+            Phase(420, 0.005, 0.0001),
             _LAST,
             keep_optimizer=False,
         ),
