@@ -98,6 +98,12 @@ RECIPE = FamilyRecipe(
             _LAST,
             keep_optimizer=False,
         ),
+        Part(
+            21,
+            Mix(follow=0.56, reference=0.12, feedback=0.1, mend=0.3, mend_named=0.9, reworded=0.08),
+            Phase(420, 0.004, 0.0001),
+            (*["registers"] * 9, *["arbiters"] * 6, "founding"),
+        ),
     ),
 )
 """The recipe of the models in this package.
