@@ -139,7 +139,9 @@ class Checkpointer:
         unneeded = [] if kept else [path for path in (stepped.state_path, stepped.sampler_path) if path]
         if best and self._best is not None and not self._is_kept(int(self._best["batch"]) - 1):
             unneeded += [self._best["state_path"], self._best["sampler_path"]]
-        self._rolling.append(sorted({one["weights"] for one in (*state["pending"], *state.get("teacher", ()))}) + unneeded)
+        self._rolling.append(
+            sorted({one["weights"] for one in (*state["pending"], *state.get("teacher", ()))}) + unneeded
+        )
         obsolete = [path for paths in self._rolling[:-2] for path in paths]
         self._rolling = self._rolling[-2:]
         record = {
