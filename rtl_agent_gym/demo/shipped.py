@@ -51,6 +51,7 @@ SMALL = ModelRecipe(
         "max_tokens": 220,
         "max_trajectory_tokens": 900,
         "group_size": 16,
+        "max_concurrent": 12,
         "num_steps": 20,
         "learning_rate": 7e-4,
         "warmup_steps": 6,
