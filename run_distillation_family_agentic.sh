@@ -9,8 +9,8 @@
 # evaluated on problems that were never trained on:
 #
 #   test/pass_rate            128 with other combinations of width, operation, polarities and so on
-#   test/wordings/pass_rate   32 with other wordings
-#   test/names/pass_rate      32 with other names
+#   test/wordings/pass_rate   16 with other wordings
+#   test/names/pass_rate      16 with other names
 #
 # With TINKER_API_KEY it is Qwen3-8B, which learns from Qwen3-32B on Tinker's service; what it may cost is said first.
 # Without a key it is the small student that comes with the package.

@@ -75,19 +75,19 @@ async def test_a_teacher_that_reads_another_specification_judges_the_same_tokens
     from rtl_agent_gym.renderers import get_renderer
     from rtl_agent_gym.training.teachers import SameTokens, Sampled
 
-    learning = runpy.run_path(str(ROOT / "benchmarks/learning.py"))
+    deceived = runpy.run_path(str(ROOT / "benchmarks/deceived.py"))
     family, tokenizer = FAMILIES["registers"], AutoTokenizer.from_pretrained(shipped("teacher"))
     own, other = (family.specification(member) for member in draw_members("family:registers?count=2&seed=5"))
     [member, _] = draw_members("family:registers?count=2&seed=5")
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
     found = encoder.encode(episode(start(family, own), own, family.design(member)))
     mask = [float(one) for one in found.learned]
-    ids = {one: learning["as_output"](one, tokenizer) for one in (own, other)}
+    ids = {one: deceived["as_output"](one, tokenizer) for one in (own, other)}
     with LocalServiceClient() as service:
         teacher = SameTokens(service.create_sampling_client(base_model=str(shipped("teacher"))).result())
         sampled = Sampled("p", found.ids, mask, [0.0] * len(mask))
         right = await teacher.judge(sampled)
-        deceived = learning["OtherSpecification"](teacher, {"p": (ids[own], ids[other])})
-        wrong = await deceived.judge(sampled)
+        blind = deceived["OtherSpecification"](teacher, {"p": (ids[own], ids[other])})
+        wrong = await blind.judge(sampled)
     assert wrong.covered == right.covered == mask
     assert sum(right.kl) < 5 < 30 < sum(wrong.kl)

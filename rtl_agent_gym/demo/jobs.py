@@ -39,7 +39,7 @@ def _family(seed: int) -> dict[str, Any]:
     return {
         "cvdp_jsonl_path": source(200, "train"),
         "held_out": source(128, "combinations"),
-        "extra_held_out": {split: source(32, split) for split in ("wordings", "names")},
+        "extra_held_out": {split: source(16, split) for split in ("wordings", "names")},
         "eval_every": 0,
     }
 
@@ -69,16 +69,14 @@ class Job:
 JOBS = {
     "1problem": Job(
         _one_problem,
-        small={"log_path": "runs/distillation_1problem_small"},
+        small={"num_steps": 16, "max_lag": 1, "log_path": "runs/distillation_1problem_small"},
         published={"log_path": "runs/distillation_1problem"},
     ),
     "family": Job(
         _family,
         small={
-            "batch_size": 32,
+            "batch_size": 8,
             "group_size": 1,
-            "num_steps": 12,
-            "warmup_steps": 2,
             "max_lag": 1,
             "log_path": "runs/distillation_family_small",
         },

@@ -191,7 +191,7 @@ def test_with_a_key_the_plan_is_qwen_on_the_service(monkeypatch: pytest.MonkeyPa
 
 def test_without_one_it_is_the_shipped_model_on_this_machine() -> None:
     made = plan_run({})
-    assert (made.engine, made.options.student_model, made.options.group_size) == ("local", "small", 16)
+    assert (made.engine, made.options.student_model, made.options.group_size) == ("local", "small", 8)
     assert [problem.id for problem in made.problems] == [PROBLEM_ID]
 
 

@@ -1,0 +1,91 @@
+"""Teachers that are given another problem's specification or reference solution, from which nothing can be learned."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from transformers import AutoTokenizer
+
+from rtl_agent_gym import load_problems
+from rtl_agent_gym.demo.family_episode import READ, RENDERER, call
+from rtl_agent_gym.demo.shipped import shipped
+from rtl_agent_gym.problems.families import SPECIFICATION
+from rtl_agent_gym.prompts import with_reference
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.training.teachers import Judgement, Sampled, Teacher
+from rtl_agent_gym.training.teachers import setup as teachers_setup
+
+
+@dataclass(frozen=True)
+class OtherSpecification:
+    """A teacher that reads another problem's specification where the student has read its own."""
+
+    teacher: Teacher
+    outputs: Mapping[str, tuple[list[int], list[int]]]
+    """For each problem, its own specification and another one; see `as_output`."""
+
+    async def judge(self, sampled: Sampled) -> Judgement:
+        """See `Teacher.judge`. The student's tokens stay the same."""
+        own, other = self.outputs[sampled.problem]
+        begin = find(own, sampled.tokens)
+        if begin is None:  # it has not read the specification
+            return await self.teacher.judge(sampled)
+        end = begin + len(own)
+        nothing = [0.0] * len(other)
+        read = Sampled(
+            sampled.problem,
+            [*sampled.tokens[:begin], *other, *sampled.tokens[end:]],
+            [*sampled.mask[:begin], *nothing, *sampled.mask[end:]],
+            [*sampled.logprobs[:begin], *nothing, *sampled.logprobs[end:]],
+        )
+        judged, moved = await self.teacher.judge(read), begin + len(other)
+        unknown = [0.0] * len(own)
+        return Judgement(
+            [*judged.kl[:begin], *unknown, *judged.kl[moved:]],
+            [*judged.covered[:begin], *unknown, *judged.covered[moved:]],
+        )
+
+
+def as_output(text: str, tokenizer: Any) -> list[int]:
+    """The ids of a command's output as the student reads it, up to the model's next turn."""
+    read = [*tokenizer.encode(call(READ), add_special_tokens=False), tokenizer.eos_token_id]
+    return get_renderer(RENDERER, tokenizer).observation_ids([text], read)
+
+
+def find(part: Sequence[int], ids: Sequence[int]) -> int | None:
+    """Where a sequence occurs first in another one."""
+    places = range(len(ids) - len(part) + 1)
+    return next((place for place in places if list(ids[place : place + len(part)]) == list(part)), None)
+
+
+@contextlib.contextmanager
+def reading_another_specification(source: str) -> Iterator[None]:
+    """Every teacher that is made meanwhile reads the specification of the source's next problem."""
+    problems, tokenizer = load_problems(source), AutoTokenizer.from_pretrained(shipped("teacher"))
+    ids = [as_output(one.context[SPECIFICATION], tokenizer) for one in problems]
+    pairs = zip(ids, [*ids[1:], ids[0]], strict=True)
+    outputs = {problem.id: pair for problem, pair in zip(problems, pairs, strict=True)}
+    make = teachers_setup.make_teachers
+
+    async def made(*arguments: Any) -> dict[str, Teacher]:
+        return {name: OtherSpecification(one, outputs) for name, one in (await make(*arguments)).items()}
+
+    with mock.patch.object(teachers_setup, "make_teachers", made):
+        yield
+
+
+def another_reference(source: str, folder: Path) -> Path:
+    """A file of hints: for each problem the reference solution of the next one."""
+    problems = load_problems(source)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.parent / f"{folder.name}-hints.json"
+    following = [*problems[1:], problems[0]]
+    hints = {one.id: with_reference("", other.golden or {}) for one, other in zip(problems, following, strict=True)}
+    path.write_text(json.dumps(hints), encoding="utf-8")
+    return path

@@ -1,0 +1,94 @@
+"""How many designs have no behaviour ("stubs") after training on a reward for compiling, or on the hidden tests."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from learning_options import HELD_OUT, REWARD, SHORT, final_weights, given
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rtl_agent_gym import evaluate
+from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT, Encoder, TokenEpisode, episode
+from rtl_agent_gym.demo.family_making import save
+from rtl_agent_gym.demo.family_mix import start
+from rtl_agent_gym.demo.family_recipe import Phase
+from rtl_agent_gym.demo.family_training import Trainer
+from rtl_agent_gym.demo.recipe import train
+from rtl_agent_gym.demo.shipped import SMALL, shipped
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.problems.families import FAMILIES
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.transcripts import read_transcript
+
+
+def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
+    """Train a student that sometimes writes stubs, with a reward for compiling or for passing; measure its stubs."""
+    begun, model = time.monotonic(), sizes.folder / f"stubs-{seed}"
+    if not model.is_dir():
+        with_stubs(model, seed)
+    if name != "before":
+        folder = sizes.folder / f"hacking-{name}-{seed}"
+        weights = {"tests": 0.0} if name == "compile" else {}
+        options = given({**REWARD, "reward": name, "reward_weights": weights, **SHORT}, seed, sizes)
+        train(options | {"student_model": str(model), "renderer_name": RENDERER, "system_prompt": SYSTEM_PROMPT,
+                         "log_path": str(folder), "held_out": "none"})  # fmt: skip
+        model = final_weights(folder)
+    folder = sizes.folder / f"hacking-{name}-{seed}-designs"
+    config = EvaluationConfig(
+        problems=HELD_OUT.format(count=sizes.held_out, seed=400 + seed),
+        policy=f"local:{model}",
+        renderer=RENDERER,
+        model=ModelOptions(max_tokens=SMALL.defaults["max_tokens"], max_context=1000),
+        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, max_turns=6),
+        folder=folder,
+    )
+    results = asyncio.run(evaluate(config)).results
+    designs = [design_of(folder / str(one.transcript)) for one in results]
+    return {
+        "run": f"hacking {name}",
+        "seed": seed,
+        "stubs": sum("always" not in design for design in designs) / len(designs),
+        "after": sum(bool(one.score and one.score.passed) for one in results) / len(results),
+        "episodes": len(results),
+        "seconds": round(time.monotonic() - begun),
+    }
+
+
+def with_stubs(folder: Path, seed: int) -> None:
+    """Save the shipped student, trained on some steps of its own episodes, of which a third have a stub."""
+    model, tokenizer = (one.from_pretrained(shipped("student")) for one in (AutoModelForCausalLM, AutoTokenizer))
+    encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
+    family, rng = FAMILIES["registers"], random.Random(seed)
+
+    def episodes() -> Iterator[TokenEpisode]:
+        while True:
+            member = family.draw(rng)
+            habits = [one for one in family.habits_of(member) if rng.random() < 0.4]
+            files = family.design(member, habits)
+            if rng.random() < 1 / 3:
+                files = {path: without_behaviour(text) for path, text in files.items()}
+            specification = family.specification(member)
+            yield encoder.encode(episode(start(family, specification), specification, files))
+
+    Trainer(model.float()).run(Phase(60, 0.002, 0.0002, batch=16), episodes())
+    save(model, tokenizer, folder)
+
+
+def without_behaviour(design: str) -> str:
+    """A module with the same ports and nothing else."""
+    return re.sub(r"\);\n.*endmodule", ");\nendmodule", design, flags=re.DOTALL)
+
+
+def design_of(transcript: Path) -> str:
+    """The design that an episode left; empty if there is none."""
+    texts = [text for turn in read_transcript(transcript).turns for text in turn.files.values() if text]
+    return texts[-1] if texts else ""

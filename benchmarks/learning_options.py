@@ -1,0 +1,58 @@
+"""What the runs of `learning.py` have in common: those of the job on a family, with fewer held-out problems."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rtl_agent_gym.demo.jobs import JOBS
+from rtl_agent_gym.training.launch import Outcome
+from rtl_agent_gym.training.run_folder import RunFolder
+
+HELD_OUT = "family:registers?count={count}&seed={seed}&split=combinations"
+NO_TEACHER = {"teacher_model": "none", "kl_penalty_coef": 0, "reward_coef": 1}
+REWARD = {**NO_TEACHER, "batch_size": 4, "group_size": 8, "learning_rate": 5e-4, "num_steps": 24}
+SELF = {"teacher_model": "self", "teacher_context": "reference"}
+SHORT = {"num_steps": 12}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run learns from: options on top of the job's."""
+
+    what: str
+    """For the table."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    control: bool = False
+    """Whether it must not learn."""
+    teacher: str = ""
+    """How its teacher is deceived: ``specification`` or ``reference`` of another problem."""
+    splits: bool = False
+    """Whether the splits `wordings` and `names` are evaluated, too."""
+
+
+def given(options: Mapping[str, Any], seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
+    """The options of a run. Training and held-out problems differ between seeds."""
+    job = JOBS["family"].options({"engine": "local", "seed": seed})
+    held_out = HELD_OUT.format(count=sizes.held_out, seed=seed + 1)
+    return job | {"held_out": held_out, "extra_held_out": {}, "save_every": 0, **options}
+
+
+def final_weights(folder: Path) -> Path:
+    """The weights after a run's last step."""
+    return Path(RunFolder(folder).checkpoints()[-1]["sampler_path"])
+
+
+def summary(outcome: Outcome, seed: int) -> dict[str, Any]:
+    """What a run's first and last line say about held-out problems."""
+    first, last = outcome.metrics[0], outcome.metrics[-1]
+    return {
+        "seed": seed,
+        "steps": outcome.steps,
+        "before": first["test_before/pass_rate"],
+        "after": last["test/pass_rate"],
+        "episodes": last["test/episodes"],
+    }

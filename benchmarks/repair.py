@@ -1,0 +1,132 @@
+"""How often an episode passes after its first submission failed, before and after training with submissions."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from learning_options import HELD_OUT, SHORT, final_weights, given
+
+from rtl_agent_gym import Problem, evaluate
+from rtl_agent_gym.demo.family_episode import FEEDBACK_PROMPT, READ, RENDERER, SUBMIT, call, write
+from rtl_agent_gym.demo.recipe import train
+from rtl_agent_gym.demo.shipped import SMALL, shipped
+from rtl_agent_gym.episodes import submissions
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.evaluation.outcome import EpisodeResult
+from rtl_agent_gym.policies import Completion, ModelOptions
+from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy
+from rtl_agent_gym.problems.families import FAMILIES, Parameters
+from rtl_agent_gym.problems.families.source import draw_members
+from rtl_agent_gym.renderers import Message, Renderer, get_renderer
+from rtl_agent_gym.scoring.score import Score
+
+
+@dataclass(frozen=True)
+class HabitualFirst:
+    """A policy that reads the specification, submits a habitual design, and then lets a model go on.
+
+    So every episode has a first submission that failed, before and after training.
+    """
+
+    policy: TokenSamplerPolicy
+    members: Mapping[str, Parameters]
+    """By problem."""
+
+    @property
+    def name(self) -> str:
+        """See `Policy.name`."""
+        return self.policy.name
+
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> TokenSamplerPlayer:
+        """See `Policy.player`."""
+        member, rng = self.members[problem.id], random.Random(f"{problem.id} {seed}")
+        family = FAMILIES[member.family]
+        habits = family.habits_of(member)
+        chosen = [one for one in habits if rng.random() < 0.5] or [rng.choice(habits)]
+        commands = (READ, write(family.design(member, chosen)), SUBMIT)
+        return _Forced(self.policy, renderer, seed, [call(command) for command in commands])
+
+
+class _Forced(TokenSamplerPlayer):
+    """Its first turns are given."""
+
+    def __init__(self, policy: TokenSamplerPolicy, renderer: Renderer, seed: int | None, turns: list[str]) -> None:
+        super().__init__(policy, renderer, seed)
+        self._turns = turns
+
+    async def act(self, messages: Sequence[Message]) -> Completion | None:
+        if not self._turns:
+            return await super().act(messages)
+        tokenizer, text = self._policy.tokenizer, self._turns.pop(0)
+        self._sampled = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+        assert self.transcript is not None
+        self.transcript.add_action(self._sampled, None)
+        return Completion(self._renderer.decode(self._sampled), token_ids=self._sampled)
+
+
+def repaired(model: Path, seed: int, sizes: argparse.Namespace) -> tuple[float, int]:
+    """The share of held-out problems that pass after a habitual first submission, and how many there were."""
+    options = ModelOptions(max_tokens=SMALL.defaults["max_tokens"], max_context=1000)
+    policy = local_policy(str(model), options)
+    members = list(draw_members(HELD_OUT.format(count=sizes.held_out, seed=300 + seed)))
+    problems = [FAMILIES[member.family].problem(member) for member in members]
+    config = EvaluationConfig(
+        problems=problems,
+        renderer=get_renderer(RENDERER, policy.tokenizer),
+        keep=False,
+        seed=seed,
+        episode=EpisodeConfig(system_prompt=FEEDBACK_PROMPT, max_turns=8, harness_feedback=2),
+    )
+    first = HabitualFirst(policy, {one.id: member for one, member in zip(problems, members, strict=True)})
+
+    async def play() -> Sequence[EpisodeResult]:
+        try:
+            return list((await evaluate(config, first)).results)
+        finally:
+            await policy.close()
+
+    scores = [one.score for one in asyncio.run(play()) if one.score is not None]
+    return sum(score.passed for score in scores) / len(scores), len(scores)
+
+
+@contextlib.contextmanager
+def scrambled_feedback() -> Iterator[None]:
+    """A failed submission is answered with the names of as many checks, but any of those that there are."""
+    rng, failing = random.Random(0), submissions.failing
+
+    def scrambled(score: Score, *, tested: bool = True) -> list[str]:
+        names = sorted({submissions.plain_name(test.name) for test in score.tests})
+        count = len(failing(score, tested=tested))
+        return sorted(rng.sample(names, min(count, len(names))), key=names.index)
+
+    with mock.patch.object(submissions, "failing", scrambled):
+        yield
+
+
+def repair(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
+    """Train with submissions, or not at all, and measure repair."""
+    begun, model = time.monotonic(), shipped("student")
+    with scrambled_feedback() if name == "scrambled" else contextlib.nullcontext():
+        if name != "before":
+            folder = sizes.folder / f"repair-{name}-{seed}"
+            options = given({"harness_feedback": 2, "max_turns": 8, **SHORT}, seed, sizes)
+            train(options | {"log_path": str(folder), "held_out": "none"})
+            model = final_weights(folder)
+        share, episodes = repaired(model, seed, sizes)
+    return {
+        "run": f"repair {name}",
+        "seed": seed,
+        "after": share,
+        "episodes": episodes,
+        "seconds": round(time.monotonic() - begun),
+    }
