@@ -33,7 +33,7 @@ def test_each_job_trains_on_its_problems_and_tests_on_others(key: bool, monkeypa
     counts = {name: len(problems) for name, problems in one.evaluated().items()}
     assert counts == {"test": 32, "train": 1}
     counts = {name: len(problems) for name, problems in family.evaluated().items()}
-    assert counts == {"test": 128, "test/wordings": 32, "test/names": 32, "train": 0}
+    assert counts == {"test": 128, "test/wordings": 16, "test/names": 16, "train": 0}
     assert len(family.problems) == 200
     tested = {problem.id for problems in family.evaluated().values() for problem in problems}
     assert not tested & {problem.id for problem in family.problems}
