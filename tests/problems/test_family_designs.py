@@ -63,7 +63,7 @@ async def test_every_value_of_a_specification_counts(family: str, count: int, pr
 async def test_the_scorer_agrees(family: str, provider: DockerSandboxes) -> None:
     (member,) = members(family, 1)
     problem = FAMILIES[family].problem(member)
-    tried = designs(member)
+    tried = {name: tree for name, tree in designs(member).items() if name in ("reference", "all")}
     async with Scorer(provider, cache=None) as scorer:
         scores = await asyncio.gather(*(scorer.score(problem, {**problem.context, **tree}) for tree in tried.values()))
     for name, score in zip(tried, scores, strict=True):
