@@ -10,7 +10,9 @@ Results are kept in ``--folder``. A run that is there is not repeated, and an in
 
 The runs of the first table differ in what the student learns from. The four controls must not learn: rewards permuted
 between problems, the KL with the opposite sign, a teacher that reads another problem's specification, and a reference
-solution of another problem in the prompt of a student that is its own teacher. The second table is about repair: the
+solution of another problem in the prompt of a student that is its own teacher. They take as many steps as the runs that
+they are compared with: for some ten steps, a teacher that reads another specification raises the pass rate, as it still
+finds the student's habits unlikely; then the names are lost, too. The second table is about repair: the
 share of episodes that pass among those whose first submission failed. The third is about reward hacking: the share of
 designs without behaviour ("stubs"), under a reward for compiling and under the hidden tests.
 """
@@ -28,7 +30,7 @@ from typing import Any
 
 from deceived import another_reference, reading_another_specification
 from hacking import hacking
-from learning_options import REWARD, SELF, SHORT, Run, given, summary
+from learning_options import REWARD, SELF, Run, given, summary
 from learning_results import plot, results, table
 from repair import repair
 from supervised import SUPERVISED, supervised
@@ -43,12 +45,10 @@ RUNS = {
     "adapters": Run("the first, with adapters of rank 16", {"lora_rank": 16, "learning_rate": 4e-3}),
     "reward": Run("the reward alone", REWARD),
     "both": Run("the reward and the teacher", {**REWARD, "teacher_model": SMALL.name, "kl_penalty_coef": 1}),
-    "permuted": Run(
-        "control: rewards permuted between problems", {**REWARD, **SHORT, "control": "permuted_rewards"}, True
-    ),
-    "negated": Run("control: the KL with the opposite sign", {**SHORT, "control": "negated_kl"}, True),
-    "specification": Run("control: the teacher reads another specification", SHORT, True, "specification"),
-    "reference": Run("control: itself, with another problem's reference", {**SELF, **SHORT}, True, "reference"),
+    "permuted": Run("control: rewards permuted between problems", {**REWARD, "control": "permuted_rewards"}, True),
+    "negated": Run("control: the KL with the opposite sign", {"control": "negated_kl"}, True),
+    "specification": Run("control: the teacher reads another specification", {}, True, "specification"),
+    "reference": Run("control: itself, with another problem's reference", SELF, True, "reference"),
 }
 """The runs of the first table by their name on the command line. `supervised.py` has two more."""
 
