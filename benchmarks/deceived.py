@@ -1,4 +1,4 @@
-"""Teachers that are given another problem's specification or reference solution, from which nothing can be learned."""
+"""Teachers that are given another problem's specification or reference solution."""
 
 from __future__ import annotations
 

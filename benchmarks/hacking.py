@@ -54,7 +54,6 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     results = asyncio.run(evaluate(config)).results
     designs = [design_of(folder / str(one.transcript)) for one in results]
     return {
-        "run": f"hacking {name}",
         "seed": seed,
         "stubs": sum("always" not in design for design in designs) / len(designs),
         "after": sum(bool(one.score and one.score.passed) for one in results) / len(results),

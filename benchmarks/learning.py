@@ -10,11 +10,13 @@ Results are kept in ``--folder``. A run that is there is not repeated, and an in
 
 The runs of the first table differ in what the student learns from. The four controls must not learn: rewards permuted
 between problems, the KL with the opposite sign, a teacher that reads another problem's specification, and a reference
-solution of another problem in the prompt of a student that is its own teacher. They take as many steps as the runs that
-they are compared with: for some ten steps, a teacher that reads another specification raises the pass rate, as it still
-finds the student's habits unlikely; then the names are lost, too. The second table is about repair: the
-share of episodes that pass among those whose first submission failed. The third is about reward hacking: the share of
-designs without behaviour ("stubs"), under a reward for compiling and under the hidden tests.
+solution of another problem in the prompt of a student that is its own teacher. They take as many steps as the runs
+that they are compared with. A teacher that reads another specification can raise the pass rate for some steps, since it
+finds the student's habits unlikely under any specification, before the names are lost.
+
+The second table is about repair: the share of episodes that pass among those whose first submission failed. The third
+is about reward hacking: the share of designs without behaviour ("stubs"), under a reward for compiling and under the
+hidden tests.
 """
 
 from __future__ import annotations
@@ -45,10 +47,10 @@ RUNS = {
     "adapters": Run("the first, with adapters of rank 16", {"lora_rank": 16, "learning_rate": 4e-3}),
     "reward": Run("the reward alone", REWARD),
     "both": Run("the reward and the teacher", {**REWARD, "teacher_model": SMALL.name, "kl_penalty_coef": 1}),
-    "permuted": Run("control: rewards permuted between problems", {**REWARD, "control": "permuted_rewards"}, True),
-    "negated": Run("control: the KL with the opposite sign", {"control": "negated_kl"}, True),
-    "specification": Run("control: the teacher reads another specification", {}, True, "specification"),
-    "reference": Run("control: itself, with another problem's reference", SELF, True, "reference"),
+    "permuted": Run("control: rewards permuted between problems", {**REWARD, "control": "permuted_rewards"}),
+    "negated": Run("control: the KL with the opposite sign", {"control": "negated_kl"}),
+    "specification": Run("control: the teacher reads another specification", teacher="specification"),
+    "reference": Run("control: itself, with another problem's reference", SELF, "reference"),
 }
 """The runs of the first table by their name on the command line. `supervised.py` has two more."""
 

@@ -1,4 +1,4 @@
-"""What the runs of `learning.py` have in common: those of the job on a family, with fewer held-out problems."""
+"""The options of the runs of `learning.py`: those of the job on a family, and what each run changes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ NO_TEACHER = {"teacher_model": "none", "kl_penalty_coef": 0, "reward_coef": 1}
 REWARD = {**NO_TEACHER, "batch_size": 4, "group_size": 8, "learning_rate": 5e-4, "num_steps": 24}
 SELF = {"teacher_model": "self", "teacher_context": "reference"}
 SHORT = {"num_steps": 12}
+"""For the runs with submissions and with stubs, which are compared with each other only."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,6 @@ class Run:
     what: str
     """For the table."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    control: bool = False
-    """Whether it must not learn."""
     teacher: str = ""
     """How its teacher is deceived: ``specification`` or ``reference`` of another problem."""
     splits: bool = False

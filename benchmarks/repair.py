@@ -124,7 +124,6 @@ def repair(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
             model = final_weights(folder)
         share, episodes = repaired(model, seed, sizes)
     return {
-        "run": f"repair {name}",
         "seed": seed,
         "after": share,
         "episodes": episodes,
