@@ -3,6 +3,7 @@
     python benchmarks/learning.py --runs following --seeds 0        # one run
     python benchmarks/learning.py                                   # all runs, three seeds each: hours
     python benchmarks/learning.py --tables                          # print the tables of what has been run
+    python benchmarks/learning.py --model smollm2                   # a pretrained model: 45 minutes
     python benchmarks/learning.py --plot docs/images/learning.png   # draw the curve of the run `following`
 
 Every run is complete: real shells, the real harness, 200 problems of a family to train on, others to evaluate on.
@@ -34,6 +35,7 @@ from deceived import another_reference, reading_another_specification
 from hacking import hacking
 from learning_options import REWARD, SELF, Run, given, summary
 from learning_results import plot, results, table
+from pretrained import PRETRAINED, pretrained
 from repair import repair
 from supervised import SUPERVISED, supervised
 
@@ -86,13 +88,21 @@ MEASURES: dict[str, tuple[Measure, str]] = (
     | {name: (supervised, name) for name in SUPERVISED}
     | {f"repair-{name}": (repair, name) for name in ("before", "feedback", "scrambled")}
     | {f"hacking-{name}": (hacking, name) for name in ("before", "compile", "default")}
+    | {f"smollm2-{name}": (pretrained, name) for name in PRETRAINED}
 )
 """How each run is done, and its name there."""
+
+MODELS = {
+    "small": ([name for name in MEASURES if not name.startswith("smollm2-")], [0, 1, 2], 128),
+    "smollm2": ([name for name in MEASURES if name.startswith("smollm2-")], [0], 32),
+}
+"""The runs of each student, and the defaults of its seeds and its number of held-out problems."""
 
 TABLES = (
     ("learns from", [*RUNS, *SUPERVISED], "after"),
     ("repair", [name for name in MEASURES if name.startswith("repair-")], "after"),
     ("stubs", [name for name in MEASURES if name.startswith("hacking-")], "stubs"),
+    ("SmolLM2-135M-Instruct", MODELS["smollm2"][0], "after"),
 )
 """Each table's title, its runs, and the share that it shows."""
 
@@ -100,6 +110,7 @@ TABLES = (
 def print_tables(folder: Path) -> None:
     """Print the tables in Markdown."""
     found, what = results(folder), {name: run.what for name, run in (RUNS | SUPERVISED).items()}
+    what |= {f"smollm2-{name}": words for name, words in PRETRAINED.items()}
     for title, names, value in TABLES:
         print(*table(found, title, {name: what.get(name, name) for name in names}, value), "", sep="\n")
 
@@ -107,13 +118,17 @@ def print_tables(folder: Path) -> None:
 def main() -> int:
     """Do the runs that are missing, one after another, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", nargs="+", choices=list(MEASURES), default=list(MEASURES), metavar="RUN")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--held-out", type=int, default=128, help="held-out problems, each played once")
+    parser.add_argument("--model", choices=list(MODELS), default="small", help="the student")
+    parser.add_argument("--runs", nargs="+", choices=list(MEASURES), metavar="RUN", help="default: the student's")
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2, with smollm2: 0")
+    parser.add_argument("--held-out", type=int, help="held-out problems, each played once; default: 128 or 32")
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="folder of the runs and results")
     parser.add_argument("--tables", action="store_true", help="only print the tables of what has been measured")
     parser.add_argument("--plot", type=Path, help="only draw the curve of the run `following` to this PNG file")
     sizes = parser.parse_args()
+    runs, seeds, held_out = MODELS[sizes.model]
+    sizes.runs, sizes.seeds = sizes.runs or runs, sizes.seeds or seeds
+    sizes.held_out = sizes.held_out or held_out
     if sizes.plot is not None:
         plot(sizes.folder, sizes.plot)
         return 0

@@ -28,6 +28,13 @@ EnvOption = Annotated[
 ]
 
 _EVALUATION = {
+    "sandbox_limits": Annotated[
+        str,
+        typer.Option(
+            metavar="LIMITS",
+            help="What sandboxes may use of the machine, such as memory=16G,cpus=4,starts=8; by default what it has.",
+        ),
+    ],
     "problems": ProblemsOption,
     "policy": Annotated[str, typer.Option(metavar="POLICY", help=f"What plays the episodes: {', '.join(POLICIES)}.")],
     "seed": Annotated[int, typer.Option(help="Random seed. With equal seeds, run plays the first episode of eval.")],

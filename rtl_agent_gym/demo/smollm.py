@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import random
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 from ..errors import UsageError
 from ..problems import load_problems
 from ..problems.families.family import SPECIFICATION
-from ..prompts import build_prompt
+from ..prompts import build_prompt, with_reference
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
 from ..renderers.vocabularies import cache_folder, package_file
@@ -197,7 +198,7 @@ def _make(folder: Path) -> None:
         shutil.copy(licence, folder / "LICENSE")
 
 
-def demonstrations(source: str) -> Iterator[dict[str, Any]]:
+def demonstrations(source: str, *, references: float = 0.0, seed: int = 0) -> Iterator[dict[str, Any]]:
     """Episodes that write the reference solutions, in the format of ``rtl-agent-gym export`` for supervised training.
 
     The model has never written Verilog in a shell, so it is trained on some of these before it can learn from its own
@@ -205,15 +206,25 @@ def demonstrations(source: str) -> Iterator[dict[str, Any]]:
 
     Args:
         source: Generated problems, such as ``family:registers?count=400``.
+        references: Share of the episodes whose prompt has a reference solution, which the design follows. A model that
+            is to be its own teacher must know such prompts. Half of them are of another problem: otherwise it could
+            ignore them and read the specification.
+        seed: For the choice of these episodes.
 
     Raises:
         UsageError: There is no such source, or its problems have no reference solution.
     """
+    rng, before = random.Random(seed), None
     for problem in load_problems(source):
         if not problem.golden or SPECIFICATION not in problem.context:
             raise UsageError(f"{problem.id} is not a generated problem; give a source such as family:registers")
-        turns = [(READ, problem.context[SPECIFICATION]), (write(dict(problem.golden)), NO_OUTPUT), (COMPILE, COMPILED)]
-        messages: list[dict[str, Any]] = [{"role": "user", "content": build_prompt(problem)[1]}]
+        prompt, design = build_prompt(problem)[1], dict(problem.golden)
+        if rng.random() < references:
+            design = dict(before.golden or {}) if before and rng.random() < 0.5 else design
+            prompt = with_reference(prompt, design)
+        before = problem
+        turns = [(READ, problem.context[SPECIFICATION]), (write(design), NO_OUTPUT), (COMPILE, COMPILED)]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
         for number, (command, output) in enumerate(turns, 1):
             made, id_ = ToolCall.of(command), f"call_{number}_1"
             function = {"name": made.name, "arguments": made.arguments}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -74,8 +73,9 @@ class EvaluationConfig:
     """Play only the episodes without a verdict in the folder. False refuses a folder that holds results."""
     concurrency: int = 8
     """Episodes at the same time."""
-    gradings: int = os.cpu_count() or 2
-    """Gradings at the same time; with more than there are processors, simulations would reach their time limits."""
+    sandbox_limits: str = ""
+    """What sandboxes may use of the machine, such as ``memory=16G,cpus=4,starts=8``: memory in all, gradings and
+    container starts at the same time. What is not given follows from the Docker daemon's machine."""
     attempts: int = 3
     """Attempts at an episode while the machine fails, before it is left without a verdict."""
     longest_pause: float = 30.0
@@ -84,7 +84,7 @@ class EvaluationConfig:
     """Whether gradings are cached on disk and reused for equal files."""
 
     def __post_init__(self) -> None:
-        for name in ("samples", "concurrency", "gradings", "attempts"):
+        for name in ("samples", "concurrency", "attempts"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
 

@@ -18,21 +18,20 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from ..episodes.episode import Episode, EpisodeConfig, Grader
 from ..episodes.prompt import episode_renderer
 from ..episodes.rewards import FunctionGrader, read_reward
-from ..episodes.runtime import acquire
+from ..episodes.runtime import WAITING, acquire
 from ..errors import SandboxError, ServiceDown, UsageError, cannot_write
 from ..policies import Closable, Policy, make_policy
 from ..problems import Problem, load_problems
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import SandboxProvider
+from ..sandboxes.budget import queueing_as, set_limits
 from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir
 from ..scoring.scorable import scorable
-from ..scoring.score import Score
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
 from .official import write_official
 from .outcome import EpisodeResult, Summary, episode_seed, summarise
@@ -87,6 +86,7 @@ async def evaluate(
         SandboxError: The machine fails repeatedly. Finished results are on disk.
     """
     observer = observer or Observer()
+    set_limits(config.sandbox_limits)
     problems = _scorable_problems(config, observer)
     async with AsyncExitStack() as owned:
         player = policy
@@ -114,9 +114,9 @@ async def evaluate(
             provider = lease.runtime.provider
         if grader is None:
             grader = await _make_grader(config, provider, len(problems), owned)
-        grader = _BoundedGrader(grader, config.gradings)
         run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
-        await run.play()
+        with queueing_as(f"evaluation {id(run)}"):
+            await run.play()
         return _conclude(run, record)
 
 
@@ -138,7 +138,7 @@ async def _make_grader(
 ) -> Grader:
     weights, function = read_reward(config.reward)
     gradings = config.samples * problems * (1 + config.episode.harness_feedback)
-    waiting = min(config.gradings, config.concurrency, gradings - 1)  # the first one finds none waiting
+    waiting = min(WAITING, config.concurrency, gradings - 1)  # the first one finds none waiting
     scorer = await owned.enter_async_context(
         Scorer(provider, weights=weights, cache=default_cache_dir() if config.cache else None, waiting=waiting)
     )
@@ -158,20 +158,6 @@ def _conclude(run: _Run, record: EvaluationRecord) -> Evaluation:
     except OSError as error:
         raise cannot_write("the results", file.folder, error) from error
     return evaluation
-
-
-class _BoundedGrader:
-    """A grader with an upper bound on simultaneous gradings."""
-
-    def __init__(self, grader: Grader, limit: int) -> None:
-        self._grader, self._turn = grader, asyncio.Semaphore(limit)
-        self.weights = getattr(grader, "weights", None)
-
-    async def score(
-        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, **options: Any
-    ) -> Score:
-        async with self._turn:
-            return await self._grader.score(problem, files, timeout=timeout, **options)
 
 
 @dataclass

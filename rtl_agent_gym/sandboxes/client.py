@@ -18,13 +18,16 @@ from typing import Any, TypeVar
 import docker
 import docker.errors
 
-from .daemon import connect, docker_errors
+from .budget import Budget, budget_of
+from .daemon import connect, daemon_host, docker_errors
 from .process import WORK_DIR
 from .protocol import SandboxSpec
 from .warden.relay import NAMES
 
-START_LIMIT = 4
-"""Containers that one process creates at the same time; the daemon manages about twenty starts a second in all."""
+THREADS = 16
+"""Threads for calls to the daemon; the budget bounds the containers that start at the same time."""
+ENDS = 4
+"""Containers that one process ends at the same time."""
 OWNER_LABEL = "io.rtl-agent-gym.owner"
 """The label of every container; it names the process that owns it."""
 UIDS = range(0x4000_0000, 0x7000_0000, 2)
@@ -33,6 +36,8 @@ limit on epoll watches, inotify instances, pending signals and keys. So each con
 two are unlikely to be equal, and which systemd reserves for containers: https://systemd.io/UIDS-GIDS/"""
 MAPPED_UIDS = range(2000, 65_000, 2)
 """The same if the daemon maps the ids of containers to a range of 65,536, as rootless Docker does."""
+CPU_SHARES = {"agent": 256, "scoring": 4096}
+"""Weights on a busy machine: a grading has a time limit, which it must not miss because of agents' commands."""
 MAX_INODES = 32_768
 """Files and folders in each of the folders in memory. The kernel's memory for them counts against the container's, but
 is not part of the folders' sizes."""
@@ -48,8 +53,9 @@ class DockerClient:
     def __init__(self) -> None:
         self._client: docker.DockerClient | None = None
         self._connecting = threading.Lock()
-        self._starters = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker")
-        self._enders = ThreadPoolExecutor(START_LIMIT, thread_name_prefix="rtl-gym-docker-end")
+        self._starters = ThreadPoolExecutor(THREADS, thread_name_prefix="rtl-gym-docker")
+        self._enders = ThreadPoolExecutor(ENDS, thread_name_prefix="rtl-gym-docker-end")
+        self._budget: Budget | None = None
         self._uids: set[int] = set()
 
     def docker(self) -> docker.DockerClient:
@@ -57,9 +63,18 @@ class DockerClient:
         with self._connecting:
             if self._client is None:
                 client = connect(timeout=120)
-                self._client, self._uid_range = client, uid_range(client.api.info())
+                info = client.api.info()
+                self._client, self._uid_range = client, uid_range(info)
+                self._budget = budget_of(daemon_host(), info)
                 _sweep(client.api)
         return self._client
+
+    async def budget(self) -> Budget:
+        """The budget of the daemon's machine. Raises like `call`, and `UsageError` for a wrong variable."""
+        if self._budget is None:
+            await self.call(self.docker)
+        assert self._budget is not None
+        return self._budget
 
     async def call(self, work: Callable[[], T], *, ending: bool = False) -> T:
         """Run blocking Docker work in a thread. Creating never waits for ending. Raises `SandboxError`."""
@@ -150,6 +165,7 @@ def host_config(api: Any, spec: SandboxSpec, uid: int) -> Any:
         tmpfs |= dict.fromkeys(spec.keeper_folders, f"{flags},{keeper},size={64 << 20}")
     return api.create_host_config(
         network_mode="none",
+        cpu_shares=CPU_SHARES[spec.role],
         cap_drop=["ALL"],
         cap_add=["SETUID", "SETGID"] if scoring else None,
         security_opt=["no-new-privileges:true"],

@@ -1,8 +1,8 @@
-"""Sandboxes in Docker containers.
+"""A sandbox in a Docker container.
 
-`DockerSandboxes` owns its client and every sandbox it made; a `DockerSandbox` owns its container and the socket to the
-warden in it. The container runs only while that socket is open: when this process closes it or ends, even by SIGKILL,
-the warden reads the end of its stdin, and Docker removes the container.
+A `DockerSandbox` owns its container and the socket to the warden in it. The container runs only while that socket is
+open: when this process closes it or ends, even by SIGKILL, the warden reads the end of its stdin, and Docker removes
+the container.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .channel import Channel, Reply, Request
 from .client import OWNER_LABEL, DockerClient, host_config, owner_label
 from .daemon import attach
 from .evidence import own_doing
-from .image import build_from, find_image
+from .image import find_image
 from .observation import cut
 from .process import WORK_DIR, CommandResult, Process
-from .protocol import FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
+from .protocol import FoundFiles, OutputSink, Sandbox, SandboxSpec
 from .warden import program
 
 _ENVIRONMENT = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
@@ -268,60 +268,3 @@ class DockerSandbox(Sandbox):
         if self._standby is not None and self._standby.exit_code is not None:
             raise SandboxLost(f"sandbox {self._name}: the process on standby has ended")
         await self._ask(b"P", {}, patience=GRACE)
-
-
-class DockerSandboxes(SandboxProvider):
-    """Makes sandboxes in containers of the local (or ``DOCKER_HOST``'s) daemon.
-
-    Args:
-        image: Image for specs that name none; None for the package's own simulation image.
-
-    Example:
-        async with DockerSandboxes() as provider:
-            sandbox = await provider.create()
-            print((await sandbox.run("iverilog -V | head -1")).output)
-    """
-
-    def __init__(self, image: str | None = None) -> None:
-        self._image = image
-        self._client = DockerClient()
-        self._sandboxes: set[DockerSandbox] = set()
-        self._building = asyncio.Lock()
-        self._closed = False
-
-    async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
-        if self._closed:
-            raise SandboxLost("this provider is closed; make another DockerSandboxes")
-        spec = spec or SandboxSpec()
-        sandbox = DockerSandbox(self._client, spec, spec.image or self._image, self._sandboxes.discard)
-        self._sandboxes.add(sandbox)
-        try:
-            await sandbox.open()
-        except BaseException:
-            await asyncio.shield(sandbox.close())
-            raise
-        return sandbox
-
-    async def image(self) -> str:
-        return self._image if self._image else await self._client.call(lambda: find_image(self._client.docker()))
-
-    async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
-        async with self._building:
-            return await self._client.call(lambda: build_from(self._client.docker(), files, dockerfile))
-
-    async def close(self) -> None:
-        """Close every sandbox that is still open. Idempotent."""
-        self._closed = True
-        await asyncio.gather(*(sandbox.close() for sandbox in list(self._sandboxes)))
-        self._client.close()
-
-    def abandon(self) -> None:
-        """End every sandbox without its event loop, which has been closed."""
-        self._closed = True
-        for sandbox in list(self._sandboxes):
-            sandbox.abandon()
-        self._sandboxes.clear()
-
-    def client(self) -> Any:
-        """docker-py's low-level client, connected at first use."""
-        return self._client.docker().api

@@ -80,6 +80,9 @@ class WaitingSandboxes(SandboxProvider):
         if starting and all(task.exception() for task in starting):
             starting[0].result()
 
+    def grading(self) -> contextlib.AbstractAsyncContextManager[None]:
+        return self._provider.grading()
+
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         """An unused sandbox: a waiting one if there is any, one that is starting, or a new one."""
         shelf = self._shelf(spec or SandboxSpec())
@@ -128,7 +131,7 @@ class WaitingSandboxes(SandboxProvider):
         """Start what is missing; end the least recently used beyond twice `size` in all, and everything once closed."""
         wanted = min(self._size, max(1, len(self._in_use) // 2)) if self._in_use else self._size
         while not self._closed and len(current.waiting) < wanted:
-            task = asyncio.ensure_future(self._provider.create(current.spec))
+            task = asyncio.ensure_future(self._provider.create_ahead(current.spec))
             current.waiting.append(task)
             task.add_done_callback(lambda task: self._drop_failed(current, task))
         surplus = sum(len(shelf.waiting) for shelf in self._shelves) - (0 if self._closed else 2 * self._size)

@@ -7,6 +7,7 @@ the methods that have a body here.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -182,8 +183,19 @@ class SandboxProvider(Protocol):
         await self.close()
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
-        """Start a sandbox. Raises `DaemonError` or `ImageError` if that fails."""
+        """Start a sandbox, when the machine has room for it. Raises `DaemonError` or `ImageError` if that fails."""
         ...
+
+    async def create_ahead(self, spec: SandboxSpec) -> Sandbox:
+        """Like `create` for a sandbox that is not needed yet. Raises `SandboxError` if there is no room for it now."""
+        return await self.create(spec)
+
+    def grading(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Wait until a submission may be graded, and count it as being graded within the context.
+
+        A provider without a bound returns a context that does nothing.
+        """
+        return contextlib.nullcontext()
 
     async def prepare(self, spec: SandboxSpec) -> None:
         """If the provider keeps sandboxes ready, start some of this spec; return when they are ready.

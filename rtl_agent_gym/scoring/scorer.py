@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from .grading import Grading, judge_run
 from .harness import (
     TIME_LIMIT,
     Defences,
+    HarnessRun,
     run_harness,
     scoring_limits,
     scoring_sandbox,
@@ -173,10 +173,15 @@ class Scorer:
             static = await retrying(lambda: self._static(submission, services), retries)
             reason = "; ".join(part for part in ("the hidden tests were not run", static.reason) if part)
             return static.model_copy(update={"reason": reason})
-        run = functools.partial(run_harness, timeout=timeout, defences=self._defences, seed=seed)
-        running = asyncio.ensure_future(
-            retrying(lambda: run(submission, services, self._sandboxes(), self._images), retries)
-        )
+
+        async def run() -> HarnessRun:
+            sandboxes, images, defences = self._sandboxes(), self._images, self._defences
+            async with sandboxes.grading():
+                return await run_harness(
+                    submission, services, sandboxes, images, timeout=timeout, defences=defences, seed=seed
+                )
+
+        running = asyncio.ensure_future(retrying(run, retries))
         try:
             static = await retrying(lambda: self._static(submission, services), retries)
         except BaseException:

@@ -115,6 +115,7 @@ def main(
 
 async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     from ..episodes.runtime import acquire
+    from ..sandboxes.budget import set_limits
 
     task = asyncio.current_task()
     assert task is not None
@@ -129,6 +130,7 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         logger.warning("%s", warning)
     if plan.engine == "tinker":
         progress.print(describe_cost(plan))
+    set_limits(plan.options.sandbox_limits)
     lease = acquire()  # one Docker client for all steps, not one per step
     engine: Engine | None = None
     status: Status = "errored"

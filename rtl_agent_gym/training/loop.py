@@ -22,6 +22,7 @@ from typing import Any
 from ..engines.protocol import Sampler
 from ..envs.tinker_data import CVDPDataset
 from ..renderers import Renderer
+from ..sandboxes.budget import QueueMetrics
 from .advantages import RunningMeans
 from .checkpointer import Checkpointer
 from .datums import Example, annotate, example_metrics, make_examples
@@ -60,6 +61,7 @@ class TrainingLoop:
     def __post_init__(self) -> None:
         self._producer = RolloutProducer(self.options, self.dataset, self.folder.episodes, self.progress)
         self._self_teacher = next((one for one in self.teachers.values() if isinstance(one, SelfTeacher)), None)
+        self._queues = QueueMetrics()
         self._running = RunningMeans()
         self._running.load(self.checkpointer.state.get("running", {}))
         self.dataset.pass_rates = dict(self.checkpointer.state.get("pass_rates", {}))
@@ -102,6 +104,7 @@ class TrainingLoop:
         metrics = before | batch.metrics() | example_metrics(examples, judged=bool(self.teachers))
         metrics |= stepped.metrics | {
             "progress/done_frac": (step + 1) / self.options.num_steps,
+            **self._queues.since(),
             "service/steps_repeated": float(self.checkpointer.repeated),
             "time/wait": collected - begun,
             "time/teacher": judged - collected,

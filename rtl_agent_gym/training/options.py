@@ -198,6 +198,9 @@ class TrainOptions(BaseModel):
     """Minimum number of episodes left in a group after such faults; a smaller group is dropped and counted."""
     max_concurrent: int = Field(64, ge=1)
     """Maximum number of episodes at the same time."""
+    sandbox_limits: str = ""
+    """What sandboxes may use of the machine, such as ``memory=16G,cpus=4,starts=8``: memory in all, gradings and
+    container starts at the same time. What is not given follows from the Docker daemon's machine."""
     service_wait_seconds: float = Field(60.0, gt=0)
     """Seconds to wait for a Tinker service that does not answer when the run starts; later ten times as long."""
 

@@ -32,6 +32,7 @@ from ..engines.protocol import Sampler
 from ..envs.tinker_data import CVDPDataset
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown
 from ..problems import Problem
+from ..sandboxes.budget import queueing_as
 from .options import TrainOptions
 from .progress import Progress
 from .rollout_store import RolloutStore, rollout_name
@@ -281,8 +282,9 @@ class RolloutProducer:
 
         try:
             envs = await builder.make_envs()
-            async with asyncio.TaskGroup() as tasks:
-                members = [tasks.create_task(play(*one)) for one in enumerate(envs)]
+            with queueing_as(f"step {step} group {number}"):
+                async with asyncio.TaskGroup() as tasks:
+                    members = [tasks.create_task(play(*one)) for one in enumerate(envs)]
             survivors = [one for task in members if (one := task.result()) is not None]
             if len(survivors) < o.min_survivors:
                 raise SandboxError(f"{len(survivors)} of {len(envs)} episodes survived; the last fault: {faults[-1]}")

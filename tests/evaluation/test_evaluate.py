@@ -312,7 +312,7 @@ async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: Dock
         await evaluate(replace(config, resume=False), provider=provider)
 
 
-@pytest.mark.parametrize("name", ["samples", "concurrency", "gradings", "attempts"])
+@pytest.mark.parametrize("name", ["samples", "concurrency", "attempts"])
 def test_numbers_out_of_range_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} must be at least 1, got 0"):
         EvaluationConfig(**{name: 0})  # type: ignore[arg-type]
