@@ -116,7 +116,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             scorer = runtime.scorer(self._weights, waiting=1)
             self._episode = Episode(
                 problem,
-                provider=runtime.provider,
+                provider=runtime.agents,
                 grader=scorer if self._function is None else FunctionGrader(scorer, self._function),
                 renderer=self._renderer,
                 config=self.config,

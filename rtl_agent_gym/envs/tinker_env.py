@@ -237,7 +237,7 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         renderer = await asyncio.to_thread(load_renderer, self.config)
         if self._lease is None:
             self._lease = acquire()
-        provider = self._lease.runtime.provider
+        provider = self._lease.runtime.agents
         grader = self._lease.runtime.scorer(self.config.reward, self.config.score_cache)
         made = [
             CVDPEnv(self.problem, self.config, renderer=renderer, provider=provider, grader=grader, seed=self.seed)

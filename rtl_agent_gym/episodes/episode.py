@@ -103,7 +103,7 @@ class Episode:
     def sandbox(self) -> Sandbox:
         """The sandbox of the running episode. The agent sees the effects of commands that you run in it."""
         if self._workspace.sandbox is None:
-            raise UsageError("only an episode in a shell has a sandbox, between start() and close()")
+            raise UsageError("only an episode in a shell has a sandbox, between start() and its last turn")
         return self._workspace.sandbox
 
     @property
@@ -220,7 +220,13 @@ class Episode:
 
     async def _grade(self) -> Score:
         files, notes = await self._workspace.files()
-        score = await self._submissions.grade(files, notes)
+        closing = asyncio.ensure_future(
+            self._workspace.close()
+        )  # its memory is free while the files wait for a verdict
+        try:
+            score = await self._submissions.grade(files, notes)
+        finally:
+            await closing
         self._recording.score(score, files)
         return score
 

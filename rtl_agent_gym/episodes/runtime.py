@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from ..sandboxes import DockerSandboxes
+from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
+from ..sandboxes.budget import given_limits
 from ..scoring import RewardWeights, Scorer
 
 WAITING = 4
@@ -47,6 +48,9 @@ class Runtime:
 
     def __init__(self) -> None:
         self.provider = DockerSandboxes()
+        ready = int(given_limits().get("ready", 0))
+        self.agents: SandboxProvider = WaitingSandboxes(self.provider, ready) if ready else self.provider
+        """Of the episodes' sandboxes."""
         self.users = 0
         self._scorers: dict[tuple[RewardWeights | None, Path | None], Scorer] = {}
 
@@ -65,6 +69,8 @@ class Runtime:
         """Close the scorers and end every container."""
         for scorer in self._scorers.values():
             await scorer.close()
+        if self.agents is not self.provider:
+            await self.agents.close()
         await self.provider.close()
 
 

@@ -108,12 +108,13 @@ async def evaluate(
             rules = replace(rules, transcript_dir=file.folder / "transcripts")
         for problem in problems:  # raises if it cannot play one of them
             player.player(problem, episode_renderer(config.episode, renderer), 0)
-        if provider is None:
+        scoring = provider
+        if provider is None or scoring is None:
             lease = acquire()
             owned.push_async_callback(lease.release)
-            provider = lease.runtime.provider
+            provider, scoring = lease.runtime.agents, lease.runtime.provider
         if grader is None:
-            grader = await _make_grader(config, provider, len(problems), owned)
+            grader = await _make_grader(config, scoring, len(problems), owned)
         run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
         with queueing_as(f"evaluation {id(run)}"):
             await run.play()

@@ -70,10 +70,13 @@ class _Waiter:
     since: float
     granted: bool = False
 
-    def wake(self) -> None:
-        loop = self.future.get_loop()
-        with contextlib.suppress(RuntimeError):  # a closed loop; its tokens are lost with its sandboxes
-            loop.call_soon_threadsafe(self._granted)
+    def wake(self) -> bool:
+        """Tell the waiter; False if its loop has been closed."""
+        try:
+            self.future.get_loop().call_soon_threadsafe(self._granted)
+        except RuntimeError:
+            return False
+        return True
 
     def _granted(self) -> None:
         if not self.future.done():
@@ -168,7 +171,8 @@ class Tokens:
             self._take(waiter.amount)
             self._seconds += time.monotonic() - waiter.since
             waiter.granted = True
-            waiter.wake()
+            if not waiter.wake():
+                self._used -= waiter.amount
 
     def _remove(self, group: str, waiter: _Waiter) -> None:
         queue = self._queues[group]
@@ -238,6 +242,11 @@ def set_limits(text: str) -> None:
     _given.update(read_limits(text, "sandbox_limits"))
 
 
+def given_limits() -> dict[str, float]:
+    """The user's limits by name, from `set_limits` and the variable. Raises `UsageError` for a wrong variable."""
+    return read_limits(os.environ.get(VARIABLE, ""), VARIABLE) | _given
+
+
 def budget_of(host: str, info: Mapping[str, Any]) -> Budget:
     """The budget of a daemon in this process. All providers share it.
 
@@ -250,8 +259,7 @@ def budget_of(host: str, info: Mapping[str, Any]) -> Budget:
     """
     with _lock:
         if host not in _budgets:
-            given = read_limits(os.environ.get(VARIABLE, ""), VARIABLE) | _given
-            _budgets[host] = Budget(Limits.of(info, local=host.startswith("unix://"), given=given))
+            _budgets[host] = Budget(Limits.of(info, local=host.startswith("unix://"), given=given_limits()))
         return _budgets[host]
 
 

@@ -19,7 +19,7 @@ STARTS_PER_CPU = 2
 """Containers that start at the same time; the daemon manages about ten a second on each processor."""
 VARIABLE = "RTL_GYM_SANDBOX_LIMITS"
 """The environment variable with the user's limits."""
-NAMES = ("memory", "cpus", "starts")
+NAMES = ("memory", "cpus", "starts", "ready")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Limits:
     """Submissions that are graded at the same time: a simulation keeps one processor busy."""
     starts: int
     """Containers that start at the same time."""
+    ready: int = 0
+    """Unused agent sandboxes that each event loop keeps started, so that episodes begin at once."""
 
     @classmethod
     def of(cls, info: Mapping[str, Any], *, local: bool, given: Mapping[str, float] | None = None) -> Limits:
@@ -46,16 +48,21 @@ class Limits:
         if local:
             memory, cpus = min(memory, group_memory() or memory), min(cpus, group_cpus() or cpus)
         cpus = max(1.0, cpus)
-        found: dict[str, float] = {"memory": MEMORY_SHARE * memory, "cpus": cpus, "starts": STARTS_PER_CPU * cpus}
+        found: dict[str, float] = {
+            "memory": MEMORY_SHARE * memory,
+            "cpus": cpus,
+            "starts": STARTS_PER_CPU * cpus,
+            "ready": 0,
+        }
         found |= given or {}
-        return cls(int(found["memory"]), found["cpus"], max(1, int(found["starts"])))
+        return cls(int(found["memory"]), found["cpus"], max(1, int(found["starts"])), int(found["ready"]))
 
 
 def read_limits(text: str, source: str) -> dict[str, float]:
     """The limits in a text such as ``memory=16G,cpus=4``, by name; memory in bytes.
 
     Raises:
-        UsageError: A name is unknown or a number is not positive; the message begins with `source`.
+        UsageError: A name is unknown or a number is not above 0; the message begins with `source`.
     """
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -63,7 +70,7 @@ def read_limits(text: str, source: str) -> dict[str, float]:
         unit = r"(?:([kKMGT])(?:i?B)?)?" if name == "memory" else "()"
         match = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*{unit}", number)
         if name not in NAMES or match is None or float(match[1]) <= 0:
-            raise UsageError(f"{source}: {part!r} is no limit such as memory=16G, cpus=4 or starts=8")
+            raise UsageError(f"{source}: {part!r} is no limit such as memory=16G, cpus=4, starts=8 or ready=2")
         found[name] = float(match[1]) * 1024.0 ** " KMGT".index((match[2] or " ").upper())
     return found
 

@@ -11,6 +11,9 @@ import pytest
 
 from rtl_agent_gym.episodes import runtime
 from rtl_agent_gym.errors import SandboxLost
+from rtl_agent_gym.sandboxes import SandboxSpec
+from rtl_agent_gym.sandboxes.budget import set_limits
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
 from rtl_agent_gym.scoring import RewardWeights
 
 LEFT = """
@@ -39,6 +42,12 @@ while containers() and time.monotonic() < end:
     time.sleep(0.1)
 print("left", len(containers()))
 """
+
+
+def containers() -> list[str]:
+    """The names of this process's containers."""
+    asked = ["docker", "ps", "--format", "{{.Names}}", "--filter", f"label={OWNER_LABEL}={owner_label()}"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
 
 
 @pytest.mark.docker
@@ -89,3 +98,21 @@ def test_a_forked_child_starts_with_none() -> None:
         os._exit(0 if fresh else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     runtime.run_sync(lease.release())
+
+
+@pytest.mark.docker
+async def test_episodes_get_sandboxes_that_were_started_before() -> None:
+    set_limits("ready=2")
+    lease = runtime.acquire()
+    try:
+        agents = lease.runtime.agents
+        await agents.prepare(SandboxSpec())
+        known = set(containers())
+        assert len(known) == 2
+        sandbox = await agents.create()
+        assert sandbox.id in known
+        await sandbox.close()
+    finally:
+        set_limits("")
+        await lease.release()
+    assert not containers()

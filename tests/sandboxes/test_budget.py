@@ -132,6 +132,21 @@ def test_loops_of_several_threads_share_the_tokens() -> None:
     assert usage.seconds > 0
 
 
+async def test_a_loop_that_was_closed_while_it_waited_keeps_nothing() -> None:
+    tokens = Tokens(1)
+    await tokens.take(1)
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(tokens.take(1))
+    thread = threading.Thread(target=loop.run_until_complete, args=(asyncio.sleep(0.05),))
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert tokens.usage().waiting == 1
+    loop.close()
+    tokens.give_back(1)
+    assert (tokens.usage().used, tokens.usage().waiting) == (0, 0)
+    waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.booleans()), max_size=30))
 def test_nothing_is_lost_whatever_is_asked_and_cancelled(requests: list[tuple[str, int, bool]]) -> None:
     async def play() -> None:
@@ -287,7 +302,7 @@ async def test_gradings_wait_for_a_processor(small: Budget) -> None:
     [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
     async with DockerSandboxes() as provider, Scorer(provider, waiting=2) as scorer:
         # Different files: each has a grading of its own.
-        texts = [{path: f"{text}\n// {number}\n" for path, text in problem.golden.items()} for number in range(3)]
+        texts = [{path: f"{text}\n// {number}\n" for path, text in (problem.golden or {}).items()} for number in range(3)]
         scores = await asyncio.gather(*(scorer.score(problem, files) for files in texts))
     usage = small.usage()
     assert [score.passed for score in scores] == [True] * 3

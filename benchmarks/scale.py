@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""How many episodes one machine plays at once: 20 turns each, all live at the same time, each graded at its end.
+
+    .venv/bin/python benchmarks/scale.py [--sizes 8 32 128 256] [--turns 20] [--think 2] [--folder FOLDER] [--json]
+
+Every size is a process of its own. Its episodes start together, wait for each other, pause before each turn as long as
+a model would think (``--think``, seconds, exponentially distributed), run a command that does nothing, and write the
+reference solution with a comment of their own, so that no grading is cached. Latencies are wall milliseconds. Memory of
+the client is what its resident set grew by until all episodes were live; memory of a container is what Docker counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import math
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import docker
+
+from rtl_agent_gym import Episode, EpisodeConfig, Problem, load_problems
+from rtl_agent_gym.episodes.runtime import acquire
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.policies import write_turn
+from rtl_agent_gym.policies.golden import heredoc
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes.budget import usage
+
+PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+PAGE = resource.getpagesize()
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of the values does not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+class Crowd:
+    """Some episodes that are live at the same time.
+
+    Args:
+        size: Their number.
+        turns: Of each, the last one included.
+        think: Mean pause before a turn, in seconds.
+        folder: For their transcripts.
+    """
+
+    def __init__(self, size: int, turns: int, think: float, folder: Path) -> None:
+        self.size, self.turns, self.think = size, turns, think
+        self.config = EpisodeConfig(transcript_dir=folder, max_turns=turns)
+        self.resets: list[float] = []
+        self.steps: list[float] = []
+        self.faults: list[str] = []
+        self.passed = 0
+        self.live = asyncio.Barrier(size)
+        self.memory: dict[str, float] = {}
+        self.before = 0
+        self.began = self.stepping = self.stepped = 0.0
+
+    async def play(self) -> dict[str, Any]:
+        """Play them, and return what was measured."""
+        [problem] = load_problems("bundled", ids=[PROBLEM])
+        lease = acquire()
+        try:
+            scorer = lease.runtime.scorer(None)
+            await (await lease.runtime.provider.create()).close()  # connects
+            self.before, self.began = resident(), time.monotonic()
+            renderer = get_renderer("qwen3")
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(self.size):
+                    episode = Episode(
+                        problem,
+                        provider=lease.runtime.provider,
+                        grader=scorer,
+                        renderer=renderer,
+                        config=self.config,
+                        seed=number,
+                    )
+                    tasks.create_task(self._episode(episode, number))
+            seconds = time.monotonic() - self.began
+            return self._result(seconds)
+        finally:
+            await lease.release()
+
+    async def _episode(self, episode: Episode, number: int) -> None:
+        rng = random.Random(number)
+        async with episode:
+            try:
+                begun = time.perf_counter()
+                await episode.start()
+                self.resets.append(1e3 * (time.perf_counter() - begun))
+                if await self.live.wait() == 0:
+                    self.memory = await asyncio.to_thread(self._memory, episode.sandbox.id)
+                await self.live.wait()
+                self.stepping = self.stepping or time.monotonic()
+                for completion in self._completions(episode.problem, episode, number):
+                    await asyncio.sleep(rng.expovariate(1 / self.think) if self.think else 0)
+                    begun = time.perf_counter()
+                    await episode.step(completion)
+                    self.steps.append(1e3 * (time.perf_counter() - begun))
+                self.stepped = time.monotonic()
+                score = await episode.finish("completed")
+                self.passed += score.passed
+            except SandboxError as error:
+                self.faults.append(f"{type(error).__name__}: {error}")
+                await self.live.abort()
+
+    def _completions(self, problem: Problem, episode: Episode, number: int) -> Iterator[str]:
+        """All turns but the one that would end the episode, which is ended with `Episode.finish`."""
+        [(path, text)] = (problem.golden or {}).items()
+        yield write_turn(episode.renderer, "", [heredoc(path, f"{text}\n// {number} {time.time_ns()}\n")])
+        for _ in range(self.turns - 2):
+            yield write_turn(episode.renderer, "", ["true"])
+
+    def _memory(self, name: str) -> dict[str, float]:
+        """Megabytes of the client and of the containers, for each episode."""
+        client = (resident() - self.before) / self.size
+        prefix = name.rsplit("-", 1)[0]
+        with contextlib.closing(docker.from_env()) as found, ThreadPoolExecutor(8) as threads:
+            api: Any = found.api
+            names = [one["Id"] for one in api.containers(filters={"name": prefix})]
+            every = list(threads.map(lambda one: api.stats(one, stream=False, one_shot=True)["memory_stats"], names))
+        counted = [one["usage"] - one["stats"].get("inactive_file", 0) for one in every if "usage" in one]
+        return {"client": client / 1e6, "container": statistics.fmean(counted) / 1e6, "live": len(counted)}
+
+    def _result(self, seconds: float) -> dict[str, Any]:
+        queues = usage()
+        kinds = ("agent", "start", "grading")
+        waited = {kind: queues[f"{kind}/seconds"] / max(1.0, queues[f"{kind}/granted"]) for kind in kinds}
+        return {
+            "size": self.size,
+            "failures": self.size - self.passed,
+            "faults": self.faults[:3],
+            "seconds": seconds,
+            "episodes/min": 60 * self.size / seconds,
+            "steps/s": len(self.steps) / max(1e-9, self.stepped - self.stepping),
+            "starts/s": self.size / max(1e-9, self.stepping - self.began),
+            "step p50": statistics.median(self.steps),
+            "step p95": quantile(self.steps, 0.95),
+            "reset p50": statistics.median(self.resets),
+            "reset p95": quantile(self.resets, 0.95),
+            "memory": self.memory,
+            "queue": waited,
+        }
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """Print a table in Markdown."""
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "live at once": lambda row: f"{row['memory']['live']:.0f}",
+        "failures": lambda row: str(row["failures"]),
+        "steps/s": lambda row: f"{row['steps/s']:.1f}",
+        "episodes/min": lambda row: f"{row['episodes/min']:.1f}",
+        "step p50 / p95, ms": lambda row: f"{row['step p50']:.2f} / {row['step p95']:.2f}",
+        "reset p50 / p95, ms": lambda row: f"{row['reset p50']:.0f} / {row['reset p95']:.0f}",
+        "starts/s": lambda row: f"{row['starts/s']:.1f}",
+        "MB an episode: client, container": lambda row: (
+            f"{row['memory']['client']:.2f}, {row['memory']['container']:.1f}"
+        ),
+        "s in the queue: agent, start, grading": lambda row: ", ".join(f"{one:.1f}" for one in row["queue"].values()),
+    }
+    print("| " + " | ".join(columns) + " |", "|" + "---|" * len(columns), sep="\n")
+    for row in rows:
+        print("| " + " | ".join(value(row) for value in columns.values()) + " |")
+
+
+def main() -> int:
+    """Measure each size in a process of its own, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[8, 32, 128, 256])
+    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--think", type=float, default=2.0, help="mean pause before a turn, in seconds")
+    parser.add_argument("--folder", type=Path, help="for the transcripts; by default one that is removed")
+    parser.add_argument("--json", action="store_true", help="print one JSON line for each size")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        with tempfile.TemporaryDirectory() as made:
+            crowd = Crowd(options.sizes[0], options.turns, options.think, options.folder or Path(made))
+            print(json.dumps(asyncio.run(crowd.play())))
+        return 0
+    rows = []
+    for size in options.sizes:
+        again = [sys.executable, __file__, "--one", "--sizes", str(size), "--turns", str(options.turns)]
+        again += ["--think", str(options.think), *(["--folder", str(options.folder)] if options.folder else [])]
+        done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            return done.returncode
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        if options.json:
+            print(json.dumps(rows[-1]), flush=True)
+    if not options.json:
+        show(rows)
+    return 1 if any(row["failures"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
