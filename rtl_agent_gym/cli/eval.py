@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ..cluster import runtime_at
+from ..episodes.runtime import using
 from ..evaluation import EvaluationConfig, evaluate
 from ..scoring import RewardWeights
 from .episode_options import CacheOption, with_options
@@ -30,7 +33,17 @@ from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemId
     concurrency=Annotated[int, typer.Option(min=1, help="Episodes to play at the same time.")],
     cache=CacheOption,
 )
-def eval_command(config: EvaluationConfig, json_: JsonOption = False) -> None:
+def eval_command(
+    config: EvaluationConfig,
+    ray: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Ray cluster whose nodes have the sandboxes and grade (see: cluster up); auto for this machine's.",
+        ),
+    ] = "",
+    json_: JsonOption = False,
+) -> None:
     """Play many episodes of every problem with a policy, several at once, and sum up the results.
 
     Each result is saved when its episode ends. After a crash, Ctrl-C or kill -9 the same command continues where it
@@ -44,7 +57,7 @@ def eval_command(config: EvaluationConfig, json_: JsonOption = False) -> None:
     progress = EvaluationProgress(console, shown=not interactive)
     observer = episode_observer(console, progress) if interactive else progress.observer
     try:
-        with progress:
+        with using(runtime_at(ray, config.sandbox_limits)) if ray else contextlib.nullcontext(), progress:
             evaluation = asyncio.run(evaluate(config, observer=observer))
     except KeyboardInterrupt:
         progress.print_how_to_continue()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..cluster import runtime_at
 from ..training import launch
 from ..training.plan import is_local
 from .founding import PROBLEM_ID
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     if job is None:
         print(f"usage: python -m rtl_agent_gym.demo.jobs {'|'.join(JOBS)} [name=value ...]", file=sys.stderr)
         return 2
-    return launch.main(arguments[1:], recipes=RECIPES, defaults=job.options)
+    return launch.main(arguments[1:], recipes=RECIPES, defaults=job.options, clusters=runtime_at)
 
 
 if __name__ == "__main__":

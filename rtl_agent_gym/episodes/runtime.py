@@ -12,16 +12,18 @@ Connections, locks and child processes belong to the loop that made them, so eac
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
 from ..sandboxes.budget import given_limits
 from ..scoring import RewardWeights, Scorer
+from .rules import Grader
 
 WAITING = 4
 """Scoring sandboxes that a scorer keeps ready: the episodes of a group end at about the same time."""
@@ -43,22 +45,57 @@ def _reset_after_fork() -> None:
 os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-class Runtime:
+class Runtime(Protocol):
     """The shared parts of one loop."""
 
+    users: int
+    """Leases that are not released yet."""
+
+    @property
+    def provider(self) -> SandboxProvider:
+        """Makes sandboxes."""
+        ...
+
+    @property
+    def agents(self) -> SandboxProvider:
+        """Makes those of episodes; may keep some ready."""
+        ...
+
+    def scorer(self, weights: RewardWeights | None, cache: Path | None = None, *, waiting: int = WAITING) -> Grader:
+        """The grader with these weights (None: the default) and this folder of cached gradings (None: no cache).
+
+        `waiting` is the number of scoring sandboxes to keep ready, if this call creates the grader.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the graders and end every container."""
+        ...
+
+    def abandon(self) -> None:
+        """End every container without the event loop, which has been closed."""
+        ...
+
+
+class LocalRuntime(Runtime):
+    """With the Docker daemon that this process talks to."""
+
     def __init__(self) -> None:
-        self.provider = DockerSandboxes()
+        self._provider = DockerSandboxes()
         ready = int(given_limits().get("ready", 0))
-        self.agents: SandboxProvider = WaitingSandboxes(self.provider, ready) if ready else self.provider
-        """Of the episodes' sandboxes."""
+        self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
         self.users = 0
         self._scorers: dict[tuple[RewardWeights | None, Path | None], Scorer] = {}
 
-    def scorer(self, weights: RewardWeights | None, cache: Path | None = None, *, waiting: int = WAITING) -> Scorer:
-        """The scorer with these weights (None: the default) and this folder of cached gradings (None: no cache).
+    @property
+    def provider(self) -> DockerSandboxes:
+        return self._provider
 
-        `waiting` is the number of scoring sandboxes to keep ready, if this call creates the scorer.
-        """
+    @property
+    def agents(self) -> SandboxProvider:
+        return self._agents
+
+    def scorer(self, weights: RewardWeights | None, cache: Path | None = None, *, waiting: int = WAITING) -> Scorer:
         with _lock:
             if (weights, cache) not in self._scorers:
                 made = Scorer(self.provider, weights=weights, cache=cache, waiting=waiting)
@@ -66,12 +103,28 @@ class Runtime:
             return self._scorers[weights, cache]
 
     async def close(self) -> None:
-        """Close the scorers and end every container."""
         for scorer in self._scorers.values():
             await scorer.close()
         if self.agents is not self.provider:
             await self.agents.close()
         await self.provider.close()
+
+    def abandon(self) -> None:
+        self.provider.abandon()
+
+
+_make: Callable[[], Runtime] = LocalRuntime
+
+
+@contextlib.contextmanager
+def using(make: Callable[[], Runtime]) -> Iterator[None]:
+    """Within the context, the runtimes of this process's loops are made by `make`, for example with a cluster."""
+    global _make
+    before, _make = _make, make
+    try:
+        yield
+    finally:
+        _make = before
 
 
 class Lease:
@@ -98,9 +151,9 @@ def acquire(loop: asyncio.AbstractEventLoop | None = None) -> Lease:
     loop = loop or asyncio.get_running_loop()
     with _lock:
         for dead in [known for known in _runtimes if known.is_closed()]:
-            _runtimes.pop(dead).provider.abandon()
+            _runtimes.pop(dead).abandon()
         if loop not in _runtimes:
-            _runtimes[loop] = Runtime()
+            _runtimes[loop] = _make()
         runtime = _runtimes[loop]
         runtime.users += 1
     return Lease(runtime)

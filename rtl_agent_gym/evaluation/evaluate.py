@@ -22,7 +22,7 @@ from pathlib import Path
 from ..episodes.episode import Episode, EpisodeConfig, Grader
 from ..episodes.prompt import episode_renderer
 from ..episodes.rewards import FunctionGrader, read_reward
-from ..episodes.runtime import WAITING, acquire
+from ..episodes.runtime import WAITING, Runtime, acquire
 from ..errors import SandboxError, ServiceDown, UsageError, cannot_write
 from ..policies import Closable, Policy, make_policy
 from ..problems import Problem, load_problems
@@ -108,13 +108,14 @@ async def evaluate(
             rules = replace(rules, transcript_dir=file.folder / "transcripts")
         for problem in problems:  # raises if it cannot play one of them
             player.player(problem, episode_renderer(config.episode, renderer), 0)
-        scoring = provider
-        if provider is None or scoring is None:
+        runtime: Runtime | None = None
+        if provider is None:
             lease = acquire()
             owned.push_async_callback(lease.release)
-            provider, scoring = lease.runtime.agents, lease.runtime.provider
+            runtime = lease.runtime
+            provider = runtime.agents
         if grader is None:
-            grader = await _make_grader(config, scoring, len(problems), owned)
+            grader = await _make_grader(config, provider, runtime, len(problems), owned)
         run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
         with queueing_as(f"evaluation {id(run)}"):
             await run.play()
@@ -135,14 +136,18 @@ def _scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Pro
 
 
 async def _make_grader(
-    config: EvaluationConfig, provider: SandboxProvider, problems: int, owned: AsyncExitStack
+    config: EvaluationConfig, provider: SandboxProvider, runtime: Runtime | None, problems: int, owned: AsyncExitStack
 ) -> Grader:
+    """The runtime's grader; one of its own for a provider that was given."""
     weights, function = read_reward(config.reward)
     gradings = config.samples * problems * (1 + config.episode.harness_feedback)
     waiting = min(WAITING, config.concurrency, gradings - 1)  # the first one finds none waiting
-    scorer = await owned.enter_async_context(
-        Scorer(provider, weights=weights, cache=default_cache_dir() if config.cache else None, waiting=waiting)
-    )
+    cache = default_cache_dir() if config.cache else None
+    scorer: Grader
+    if runtime is not None:
+        scorer = runtime.scorer(weights, cache, waiting=waiting)
+    else:
+        scorer = await owned.enter_async_context(Scorer(provider, weights=weights, cache=cache, waiting=waiting))
     return scorer if function is None else FunctionGrader(scorer, function)
 
 

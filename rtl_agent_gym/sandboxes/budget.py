@@ -143,6 +143,12 @@ class Tokens:
         finally:
             self.give_back(amount)
 
+    def resize(self, capacity: float) -> None:
+        """Change how many there are. What is in use stays in use."""
+        with self._lock:
+            self.capacity = capacity
+            self._serve()
+
     def usage(self) -> Usage:
         """The present state, and totals since the start."""
         with self._lock:

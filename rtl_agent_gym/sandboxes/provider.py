@@ -42,17 +42,18 @@ class DockerSandboxes(SandboxProvider):
         self._closed = False
 
     async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
-        spec, budget = spec or SandboxSpec(), await self._budget()
+        spec, budget = spec or SandboxSpec(), await self.budget()
         await budget.tokens[spec.role].take(budget.memory(spec))
         return await self._open(spec, budget, budget.tokens[spec.role])
 
     async def create_ahead(self, spec: SandboxSpec) -> DockerSandbox:
-        budget = await self._budget()
+        budget = await self.budget()
         if not budget.tokens["waiting"].try_take(budget.memory(spec)):
             raise SandboxError("there is no room for another sandbox that is started in advance")
         return await self._open(spec, budget, budget.tokens["waiting"])
 
-    async def _budget(self) -> Budget:
+    async def budget(self) -> Budget:
+        """The budget of the daemon's machine. Raises `DaemonError`, and `SandboxLost` if this provider is closed."""
         if self._closed:
             raise SandboxLost(CLOSED)
         return await self._client.budget()

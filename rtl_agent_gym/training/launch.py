@@ -17,14 +17,19 @@ from typing import TYPE_CHECKING, Any
 from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
 from .arguments import describe_options, split_arguments
 from .cost import describe_cost
+from .options import TrainOptions
 from .plan import ModelRecipe, Plan, plan_run
 from .progress import Progress
 from .run_folder import RunFolder
 
 if TYPE_CHECKING:
     from ..engines.protocol import Trainer
+    from ..episodes.runtime import Runtime
     from .loop import OnMetrics
     from .services import Engine, Status
+
+Clusters = Callable[[str, str], Callable[[], "Runtime"]]
+"""From an address and limits of each node to what makes the runtime of a loop."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +56,7 @@ def train(
     rl: bool = False,
     recipes: Sequence[ModelRecipe] = (),
     progress: Progress | None = None,
+    clusters: Clusters | None = None,
 ) -> Outcome:
     """Start or resume a run, and return when it is complete.
 
@@ -59,21 +65,22 @@ def train(
         rl: Reinforcement learning, without a teacher.
         recipes: Models that can be built on this machine; without a service, the first is the default.
         progress: Where to show progress; on stderr if not given.
+        clusters: Makes what `ray_address` needs; this package's is `cluster.runtime_at`.
 
     Raises:
         UsageError: An option is wrong.
         SandboxError: The machine failed repeatedly; the same call resumes the run.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the same call resumes the run.
     """
-    return launch(plan_run(given, rl=rl, recipes=recipes), progress)
+    return launch(plan_run(given, rl=rl, recipes=recipes), progress, clusters)
 
 
-def launch(plan: Plan, progress: Progress | None = None) -> Outcome:
+def launch(plan: Plan, progress: Progress | None = None, clusters: Clusters | None = None) -> Outcome:
     """Start or resume a planned run, and return when it is complete. Arguments and exceptions are those of `train`."""
     folder = RunFolder(plan.options.log_path)
     folder.open(plan.record(), plan.options.behavior_if_log_dir_exists)
     try:
-        with progress or Progress(plan.options.num_steps) as shown:
+        with progress or Progress(plan.options.num_steps) as shown, _machines(plan.options, clusters):
             asyncio.run(_run(plan, folder, shown))
         return Outcome(
             folder.path, max((int(one["batch"]) for one in folder.checkpoints()), default=0), folder.metrics()
@@ -92,6 +99,7 @@ def main(
     rl: bool = False,
     recipes: Sequence[ModelRecipe] = (),
     defaults: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda given: given,
+    clusters: Clusters | None = None,
 ) -> int:
     """Run the command line ``key=value …``; `defaults` adds options to those given.
 
@@ -102,7 +110,7 @@ def main(
         print(describe_options())
         return 0
     try:
-        outcome = train(defaults(split_arguments(arguments)), rl=rl, recipes=recipes)
+        outcome = train(defaults(split_arguments(arguments)), rl=rl, recipes=recipes, clusters=clusters)
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3 if isinstance(error, SandboxError) else 1
@@ -111,6 +119,17 @@ def main(
         return 130
     print(f"{outcome.steps} steps; report: {outcome.folder / 'report.html'}", file=sys.stderr)
     return 0
+
+
+def _machines(options: TrainOptions, clusters: Clusters | None) -> contextlib.AbstractContextManager[None]:
+    """The context in which episodes have their sandboxes where the options say."""
+    from ..episodes.runtime import using
+
+    if not options.ray_address:
+        return contextlib.nullcontext()
+    if clusters is None:
+        raise UsageError("ray_address: this caller of launch has no clusters; give it cluster.runtime_at")
+    return using(clusters(options.ray_address, options.sandbox_limits))
 
 
 async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:

@@ -198,6 +198,9 @@ class TrainOptions(BaseModel):
     """Minimum number of episodes left in a group after such faults; a smaller group is dropped and counted."""
     max_concurrent: int = Field(64, ge=1)
     """Maximum number of episodes at the same time."""
+    ray_address: str = ""
+    """Address of a Ray cluster whose nodes have the sandboxes and grade, such as ``10.0.0.1:6379``, or ``auto`` for the
+    one on this machine; empty for the Docker daemon of this machine."""
     sandbox_limits: str = ""
     """What sandboxes may use of the machine, such as ``memory=16G,cpus=4,starts=8``: memory in all, gradings and
     container starts at the same time. What is not given follows from the Docker daemon's machine."""

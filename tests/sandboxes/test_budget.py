@@ -302,7 +302,9 @@ async def test_gradings_wait_for_a_processor(small: Budget) -> None:
     [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
     async with DockerSandboxes() as provider, Scorer(provider, waiting=2) as scorer:
         # Different files: each has a grading of its own.
-        texts = [{path: f"{text}\n// {number}\n" for path, text in (problem.golden or {}).items()} for number in range(3)]
+        texts = [
+            {path: f"{text}\n// {number}\n" for path, text in (problem.golden or {}).items()} for number in range(3)
+        ]
         scores = await asyncio.gather(*(scorer.score(problem, files) for files in texts))
     usage = small.usage()
     assert [score.passed for score in scores] == [True] * 3

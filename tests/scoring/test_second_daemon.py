@@ -5,24 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
-import shutil
-import signal
 import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.sandboxes.daemon import daemon_host
-from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring import scorer as scorer_module
+from tests.second_daemon import SecondDaemon, second_daemon
 
 from .conftest import GOLDEN, TARGET
 
@@ -35,76 +28,10 @@ pytestmark = [
 ]
 
 
-class SecondDaemon:
-    """A dockerd of the test's own, in a network namespace of its own: it would tidy up the other's bridge otherwise."""
-
-    def __init__(self, home: Path) -> None:
-        self.home, self.host = home, f"unix://{home}/sock"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        for left in (self.home / "pid", self.home / "exec" / "containerd" / "containerd.pid"):
-            left.unlink(missing_ok=True)
-        folders = ["--data-root", f"{self.home}/data", "--exec-root", f"{self.home}/exec"]
-        quiet = ["--bridge", "none", "--iptables=false", "--ip-forward=false"]
-        command = [
-            "unshare",
-            "--net",
-            "dockerd",
-            *folders,
-            "--pidfile",
-            f"{self.home}/pid",
-            "--host",
-            self.host,
-            *quiet,
-        ]
-        with (self.home / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        deadline = time.monotonic() + 60
-        while subprocess.run(["docker", "-H", self.host, "version"], capture_output=True).returncode:
-            if time.monotonic() > deadline or self.process.poll() is not None:
-                pytest.fail(f"no second daemon: {(self.home / 'log').read_text()[-800:]}")
-            time.sleep(0.2)
-
-    def kill(self) -> None:
-        """Kill the daemon and its containerd, which keep nothing and tell nobody; the containers themselves go on."""
-        assert self.process is not None
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def end(self) -> None:
-        """End it with all that it ran, and with its mounts."""
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(60)
-        subprocess.run(["pkill", "-KILL", "-f", str(self.home)], check=False)  # what a killed one left
-        deadline = time.monotonic() + 20
-        while (mounts := self.mounts()) and time.monotonic() < deadline:
-            subprocess.run(["umount", *reversed(mounts)], check=False, capture_output=True)
-            time.sleep(0.2)
-
-    def mounts(self) -> list[str]:
-        found = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        return [place for place in found if place.startswith(str(self.home))]
-
-
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[SecondDaemon]:
-    if os.geteuid() != 0 or not all(map(shutil.which, ("dockerd", "unshare", "docker"))):
-        pytest.skip("a second daemon takes root, dockerd and unshare")
-    home = Path(tempfile.mkdtemp(prefix="second-daemon-", dir="/var/tmp"))
-    made = SecondDaemon(home)
-    try:
-        made.start()
-        with subprocess.Popen(["docker", "-H", daemon_host(), "save", image_tag()], stdout=subprocess.PIPE) as saved:
-            subprocess.run(["docker", "-H", made.host, "load"], stdin=saved.stdout, check=True, capture_output=True)
-        assert saved.returncode == 0
+    with second_daemon() as made:
         yield made
-    finally:
-        if made.process is not None:
-            made.end()
-        shutil.rmtree(home)
 
 
 @pytest.mark.parametrize("returns", [True, False])

@@ -1,0 +1,253 @@
+"""The machines of a Ray cluster, as the driver sees them: which there are, which has room, which is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import RTLGymError, SandboxError, SandboxLost, UsageError
+from ..sandboxes.budget import Tokens
+from .canary import canary
+from .machine import Facts, Machine
+
+SLOTS = "rtl_gym_slots"
+"""The custom resource of a node: agent sandboxes that it can have at the same time."""
+REFRESH = 10.0
+"""Seconds between two looks at the cluster's nodes."""
+CONCURRENCY = 10_000
+"""Calls that a machine has open at the same time; its own budget bounds what they do."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class RemoteMachine:
+    """A node that has been admitted."""
+
+    node: str
+    """Ray's id of it."""
+    name: str
+    """Its host and address, for messages."""
+    slots: int
+    actor: Any
+    facts: Facts
+    live: int = 0
+    """Sandboxes that it has now."""
+    grading: int = 0
+    """Submissions that it grades now."""
+    graded: int = 0
+    lost: str = ""
+    """Why it gets no more work."""
+    gone: bool = False
+    """Whether it does not answer any more."""
+    checked: float = field(default=0.0)
+    """When its last canary was right; seconds of the event loop's clock."""
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the `Machine`.
+
+        Raises:
+            RTLGymError: The machine's own.
+            SandboxLost: The node or its actor is gone.
+        """
+        from ray import exceptions
+
+        try:
+            return await getattr(self.actor, method).remote(*arguments)
+        except exceptions.RayTaskError as error:
+            if isinstance(error.cause, RTLGymError):
+                raise error.cause from None
+            raise
+        except exceptions.RayError as error:
+            self.gone = True
+            self.lost = self.lost or f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            raise SandboxLost(f"machine {self.name} is lost: {self.lost}") from error
+
+
+class Cluster:
+    """The machines of the cluster that this process is connected to.
+
+    Args:
+        limits: What sandboxes may use of each node; see `sandboxes.limits.read_limits`.
+        canary_seconds: Time of work after which a machine grades its canaries again; 0 for only once, before its work.
+        on_event: Called with a line when a machine is admitted, lost or quarantined.
+    """
+
+    def __init__(
+        self, limits: str = "", canary_seconds: float = 3600.0, on_event: Callable[[str], None] = logger.info
+    ) -> None:
+        self._limits, self._canary_seconds, self._on_event = limits, canary_seconds, on_event
+        self.machines: dict[str, RemoteMachine] = {}
+        self._admitted: list[RemoteMachine] = []
+        """Also those that are lost: what is under way on a machine in quarantine goes on."""
+        self._refused: dict[str, str] = {}
+        """Nodes that were not admitted, and why."""
+        self._slots = Tokens(0)
+        self._refreshing = asyncio.Lock()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Admit the nodes that report slots, and look for changes from then on.
+
+        Raises:
+            SandboxError: No node can be used; the message names each and why.
+        """
+        await self.refresh()
+        if not self.working:
+            raise SandboxError(f"no node of the Ray cluster can be used: {self._why_none()}")
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def close(self) -> None:
+        """End every container on every node."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        for machine in self._admitted:
+            if not machine.gone:
+                with contextlib.suppress(SandboxError):
+                    await machine.call("close")
+            _kill(machine.actor)
+        self._admitted.clear()
+
+    def abandon(self) -> None:
+        """End every container without the event loop: the machines end with their actors."""
+        for machine in self._admitted:
+            _kill(machine.actor)
+
+    @property
+    def working(self) -> list[RemoteMachine]:
+        """The machines that get work."""
+        return [machine for machine in self.machines.values() if not machine.lost]
+
+    async def refresh(self) -> None:
+        """Admit new nodes, and drop those that are gone."""
+        import ray
+
+        async with self._refreshing:
+            alive = {node["NodeID"]: node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]}
+            for machine in self.working:
+                if machine.node not in alive:
+                    machine.lost, machine.gone = "its node has left the cluster", True
+            for machine in [one for one in self.machines.values() if one.lost]:
+                del self.machines[machine.node]
+                self._refused[machine.node] = machine.lost
+                self._on_event(f"machine {machine.name} gets no more work: {machine.lost}")
+            new = [
+                self._admit(node, found)
+                for node, found in alive.items()
+                if found["Resources"].get(SLOTS, 0) >= 1 and node not in self.machines and node not in self._refused
+            ]
+            await asyncio.gather(*new)
+            self._slots.resize(sum(machine.slots for machine in self.working))
+
+    async def _admit(self, node: str, found: dict[str, Any]) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        made = ray.remote(Machine).options(
+            num_cpus=0, max_concurrency=CONCURRENCY, scheduling_strategy=strategy, max_restarts=0
+        )
+        actor = made.remote(self._limits)
+        name = f"{found['NodeManagerHostname']} ({found['NodeManagerAddress']}, {node[:8]})"
+        unknown = Facts(name, "", "", 1.0)
+        machine = RemoteMachine(node, name, int(found["Resources"][SLOTS]), actor, unknown)
+        try:
+            machine.facts = await machine.call("facts")
+            other = next((one for one in self.working if one.facts.image != machine.facts.image), None)
+            if other is not None:
+                raise SandboxError(f"its image is {machine.facts.image[:19]}, that of {other.name} is another")
+            if wrong := await canary(machine):
+                raise SandboxError(wrong)
+        except SandboxError as error:
+            self._refused[node] = str(error)
+            self._on_event(f"machine {name} is not used: {error}")
+            _kill(actor)
+            return
+        machine.checked = asyncio.get_running_loop().time()
+        self.machines[node] = machine
+        self._admitted.append(machine)
+        self._on_event(f"machine {name} is used, with {machine.slots} slots")
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH)
+            try:
+                await self.refresh()
+                await self._check()
+            except Exception:
+                logger.exception("looking at the cluster's nodes failed")
+
+    async def _check(self) -> None:
+        """Quarantine the machines that get a canary wrong."""
+        now = asyncio.get_running_loop().time()
+        for machine in self.working:
+            if not self._canary_seconds or now - machine.checked < self._canary_seconds:
+                continue
+            try:
+                wrong = await canary(machine)
+            except SandboxError as error:
+                wrong = str(error)
+            machine.checked = now
+            if wrong:
+                machine.lost = f"quarantined: {wrong}"
+
+    @contextlib.asynccontextmanager
+    async def placed(self) -> AsyncIterator[RemoteMachine]:
+        """The machine with the most free slots, one of which is taken within the context; waits for one.
+
+        Raises:
+            SandboxLost: No machine is left.
+        """
+        async with self._slots.held(1):
+            machine = self._best(lambda one: one.live / one.slots)
+            machine.live += 1
+            try:
+                yield machine
+            finally:
+                machine.live -= 1
+
+    @contextlib.asynccontextmanager
+    async def grading(self) -> AsyncIterator[RemoteMachine]:
+        """The machine with the fewest gradings for its processors. Raises like `placed`."""
+        machine = self._best(lambda one: one.grading / one.facts.cpus)
+        machine.grading += 1
+        try:
+            yield machine
+            machine.graded += 1
+        finally:
+            machine.grading -= 1
+
+    def _best(self, load: Callable[[RemoteMachine], float]) -> RemoteMachine:
+        if not self.working:
+            raise SandboxLost(f"no node of the Ray cluster can be used any more: {self._why_none()}")
+        return min(self.working, key=load)
+
+    def _why_none(self) -> str:
+        whys = [*self._refused.values(), *(one.lost for one in self.machines.values() if one.lost)]
+        return "; ".join(whys) or f"none reports the resource {SLOTS}; prepare nodes with `rtl-agent-gym cluster up`"
+
+
+def connect(address: str) -> None:
+    """Connect this process to a Ray cluster. Raises `UsageError` if there is none."""
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("Ray is not installed; pip install 'rtl-agent-gym[ray]'") from None
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        raise UsageError(f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]}") from error
+
+
+def _kill(actor: Any) -> None:
+    import ray
+
+    with contextlib.suppress(Exception):  # it may be gone already
+        ray.kill(actor)

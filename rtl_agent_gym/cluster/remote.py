@@ -1,0 +1,228 @@
+"""Sandboxes, a provider and a grader whose work is done on the machines of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..episodes.runtime import WAITING, Runtime
+from ..errors import SandboxError, SandboxLost, UsageError
+from ..problems import Problem
+from ..sandboxes import WORK_DIR, CommandResult, FoundFiles, OutputSink, Process, Sandbox, SandboxProvider, SandboxSpec
+from ..scoring import RewardWeights
+from ..scoring.score import Score
+from ..scoring.scorer import retrying
+from .machines import Cluster, RemoteMachine, connect
+
+
+class RemoteSandbox(Sandbox):
+    """A sandbox on a machine of the cluster; implements `Sandbox`, but for processes beside the shell."""
+
+    def __init__(self, machine: RemoteMachine, held: contextlib.AsyncExitStack) -> None:
+        self._machine, self._held = machine, held
+        self._name = secrets.token_hex(8)
+        self._id = self.image_id = ""
+        self._closing: asyncio.Task[None] | None = None
+
+    async def open(self, spec: SandboxSpec) -> None:
+        """Make it on its machine."""
+        self._id, self.image_id = await self._machine.call("create", self._name, spec)
+
+    @property
+    def id(self) -> str:
+        return f"{self._id} on {self._machine.name}"
+
+    async def run(
+        self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
+    ) -> CommandResult:
+        result: CommandResult = await self._machine.call("run", self._name, command, timeout, max_output)
+        if on_output is not None:
+            on_output(result.output.encode())
+        return result
+
+    async def spawn(self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None) -> Process:
+        raise UsageError("processes beside the shell of a remote sandbox are not supported")
+
+    @property
+    def standby(self) -> Process | None:
+        return None
+
+    @property
+    def idle(self) -> bool:
+        return True
+
+    async def write_files(
+        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False
+    ) -> None:
+        await self._machine.call("write_files", self._name, dict(files), {"root": root, "keeper": keeper})
+
+    async def read_files(
+        self,
+        paths: Sequence[str],
+        *,
+        first: Sequence[str] = (),
+        max_file: int = 16 << 20,
+        max_total: int = 64 << 20,
+    ) -> FoundFiles:
+        options = {"first": list(first), "max_file": max_file, "max_total": max_total}
+        found: FoundFiles = await self._machine.call("read_files", self._name, list(paths), options)
+        return found
+
+    async def ping(self) -> None:
+        await self._machine.call("ping", self._name)
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        async with self._held:  # its slot
+            if not self._machine.gone:
+                with contextlib.suppress(SandboxError):
+                    await self._machine.call("close_sandbox", self._name)
+
+
+class RemoteSandboxes(SandboxProvider):
+    """Makes sandboxes on the machines of a cluster, each where the most slots are free. Does not own the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._sandboxes: set[RemoteSandbox] = set()
+        self._closed = False
+
+    async def create(self, spec: SandboxSpec | None = None) -> RemoteSandbox:
+        if self._closed:
+            raise SandboxLost("this provider is closed; make another RemoteSandboxes")
+        held = contextlib.AsyncExitStack()
+        sandbox = RemoteSandbox(await held.enter_async_context(self._cluster.placed()), held)
+        self._sandboxes.add(sandbox)
+        held.callback(self._sandboxes.discard, sandbox)
+        try:
+            await sandbox.open(spec or SandboxSpec())
+        except BaseException:
+            await asyncio.shield(sandbox.close())
+            raise
+        return sandbox
+
+    async def image(self) -> str:
+        return next((machine.facts.image for machine in self._cluster.working), "")
+
+    async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
+        raise UsageError("images are built on the nodes of a cluster, by their scorers")
+
+    async def close(self) -> None:
+        """Close every sandbox that is still open. Idempotent."""
+        self._closed = True
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._sandboxes)))
+
+
+class RemoteGrader:
+    """Grades on the machines of a cluster; implements `Grader`. A grading that is lost is done again elsewhere.
+
+    Args:
+        cluster: Its machines.
+        weights: Weights of the stages; None for the default.
+        cached: Whether each machine uses its own cache of gradings.
+    """
+
+    def __init__(self, cluster: Cluster, weights: RewardWeights | None = None, *, cached: bool = False) -> None:
+        self.weights = weights or RewardWeights()
+        self._cluster, self._cached = cluster, cached
+        self._problems: dict[str, Any] = {}
+        """What has been sent to Ray's object store, by digest: each node fetches it once."""
+
+    async def score(
+        self,
+        problem: Problem,
+        files: Mapping[str, str | bytes],
+        timeout: float = 600.0,
+        *,
+        seed: int | None = None,
+    ) -> Score:
+        """See `Scorer.score`."""
+
+        async def once() -> Score:
+            async with self._cluster.grading() as machine:
+                sent = self._sent(problem)
+                score: Score = await machine.call("score", sent, dict(files), timeout, seed, self.weights, self._cached)
+                return score
+
+        return await retrying(once)
+
+    def _sent(self, problem: Problem) -> Any:
+        import ray
+
+        if problem.digest not in self._problems:
+            self._problems[problem.digest] = ray.put(problem)
+        return self._problems[problem.digest]
+
+    async def prepare(self, problem: Problem) -> None:
+        """Machines keep scoring sandboxes ready from their first grading on."""
+
+
+class ClusterRuntime(Runtime):
+    """The runtime of a loop whose episodes have their sandboxes on a cluster; for `episodes.runtime.using`.
+
+    Args:
+        address: Of the cluster's head, such as ``10.0.0.1:6379``; ``auto`` for the one on this machine.
+        limits: As for `Cluster`.
+    """
+
+    def __init__(self, address: str = "auto", limits: str = "") -> None:
+        self.cluster = Cluster(limits)
+        self._provider = _OpenedLater(self.cluster, address)
+        self.users = 0
+        self._graders: dict[tuple[RewardWeights | None, bool], RemoteGrader] = {}
+
+    @property
+    def provider(self) -> RemoteSandboxes:
+        return self._provider
+
+    @property
+    def agents(self) -> RemoteSandboxes:
+        return self._provider
+
+    def scorer(
+        self, weights: RewardWeights | None, cache: Path | None = None, *, waiting: int = WAITING
+    ) -> RemoteGrader:
+        """The grader with these weights; with a `cache`, each machine uses its own."""
+        key = (weights, cache is not None)
+        if key not in self._graders:
+            self._graders[key] = RemoteGrader(self.cluster, weights, cached=cache is not None)
+        return self._graders[key]
+
+    async def close(self) -> None:
+        """End every container on every machine."""
+        await self.provider.close()
+        await self.cluster.close()
+
+    def abandon(self) -> None:
+        self.cluster.abandon()
+
+
+def runtime_at(address: str, limits: str = "") -> Callable[[], Runtime]:
+    """What makes the runtime of a loop, for `episodes.runtime.using`. Arguments are those of `ClusterRuntime`."""
+    return functools.partial(ClusterRuntime, address, limits)
+
+
+class _OpenedLater(RemoteSandboxes):
+    """Connects at the first sandbox."""
+
+    def __init__(self, cluster: Cluster, address: str) -> None:
+        super().__init__(cluster)
+        self._address, self._opening = address, asyncio.Lock()
+        self._open = False
+
+    async def create(self, spec: SandboxSpec | None = None) -> RemoteSandbox:
+        async with self._opening:
+            if not self._open:
+                await asyncio.to_thread(connect, self._address)
+                await self._cluster.open()
+                self._open = True
+        return await super().create(spec)

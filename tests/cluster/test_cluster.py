@@ -1,0 +1,196 @@
+"""Two nodes of a real Ray cluster on this machine, each with a Docker daemon of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym import evaluate
+from rtl_agent_gym.cluster import Cluster, RemoteGrader, RemoteSandboxes, runtime_at
+from rtl_agent_gym.cluster import machines as machines_module
+from rtl_agent_gym.cluster.canary import known
+from rtl_agent_gym.cluster.executor import RayExecutor
+from rtl_agent_gym.cluster.machines import SLOTS
+from rtl_agent_gym.episodes.runtime import using
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL
+from rtl_agent_gym.sandboxes.daemon import daemon_host
+from tests.second_daemon import SecondDaemon, second_daemon
+
+ray = pytest.importorskip("ray")
+from ray.cluster_utils import Cluster as LocalCluster  # noqa: E402
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
+
+IDS = ["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_gray_counter_0001"]
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[SecondDaemon]:
+    with second_daemon() as made:
+        yield made
+
+
+class TwoNodes:
+    """The cluster: its head has no slots, and each of the two nodes a daemon."""
+
+    def __init__(self, hosts: list[str]) -> None:
+        self.hosts = hosts
+        self.local = LocalCluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        self.nodes = [self.add(host) for host in hosts]
+        ray.init(address=self.local.address, log_to_driver=False)
+
+    def add(self, host: str) -> Any:
+        return self.local.add_node(num_cpus=2, resources={SLOTS: 4}, env_vars={"DOCKER_HOST": host})
+
+    def containers(self) -> list[str]:
+        """The owners of the containers on both daemons that are a worker of Ray, or gone."""
+        shown = ["ps", "--filter", f"label={OWNER_LABEL}", "--format", f'{{{{.Label "{OWNER_LABEL}"}}}}']
+        owners = [
+            name
+            for host in self.hosts
+            for name in subprocess.run(["docker", "-H", host, *shown], capture_output=True, text=True).stdout.split()
+        ]
+        return [owner for owner in owners if not someone_elses(owner)]
+
+    def no_container_left(self, seconds: float = 60.0) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.containers() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return not self.containers()
+
+    def kill(self, node: Any) -> None:
+        """Kill a node's raylet, as if its machine had gone."""
+        for process in node.all_processes.get("raylet", []):
+            os.kill(process.process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        ray.shutdown()
+        self.local.shutdown()
+
+
+@pytest.fixture
+def nodes(daemon: SecondDaemon) -> Iterator[TwoNodes]:
+    made = TwoNodes([daemon_host(), daemon.host])
+    try:
+        assert not made.containers()
+        yield made
+    finally:
+        made.end()
+
+
+def someone_elses(owner: str) -> bool:
+    try:
+        return not Path("/proc", owner.rpartition(":")[2], "cmdline").read_bytes().startswith(b"ray::")
+    except OSError:
+        return False
+
+
+def verdicts(folder: Path) -> dict[tuple[str, int], bool]:
+    rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    found = {(row["problem_id"], row["sample"]): row["score"]["passed"] for row in rows if "problem_id" in row}
+    assert len(found) == sum("problem_id" in row for row in rows), "an episode was counted twice"
+    return found
+
+
+async def test_a_node_that_is_killed_costs_nothing(
+    nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines_module, "REFRESH", 0.5)
+    config = EvaluationConfig(ids=IDS, samples=8, concurrency=8, folder=tmp_path / "here", cache=False)
+    here = await evaluate(config)
+    assert here.summary.passed == 16
+
+    async def kill_one() -> None:
+        while len(list((tmp_path / "there" / "transcripts").glob("*"))) < 5:
+            await asyncio.sleep(0.05)
+        nodes.kill(nodes.nodes[1])
+
+    with using(runtime_at("auto")):
+        config = EvaluationConfig(
+            ids=IDS, samples=8, concurrency=8, folder=tmp_path / "there", cache=False, longest_pause=0.1
+        )
+        there, _ = await asyncio.gather(evaluate(config), kill_one())
+    assert there.summary.faults == 0
+    assert there.summary.retries > 0, "the killed node had no episode"
+    assert verdicts(tmp_path / "there") == verdicts(tmp_path / "here")
+    assert nodes.no_container_left()
+
+
+async def test_both_nodes_get_work_and_each_sandbox_lives_where_it_was_placed(nodes: TwoNodes) -> None:
+    events: list[str] = []
+    cluster = Cluster(on_event=events.append)
+    await cluster.open()
+    provider = RemoteSandboxes(cluster)
+    try:
+        assert len(cluster.working) == 2
+        assert {machine.facts.daemon for machine in cluster.working} == set(nodes.hosts)
+        made = await asyncio.gather(*(provider.create() for _ in range(8)))
+        assert [machine.live for machine in cluster.working] == [4, 4]
+        ninth = asyncio.ensure_future(provider.create())  # every slot is taken
+        await asyncio.sleep(0.5)
+        assert not ninth.done()
+        await made[0].write_files({"rtl/a.sv": "module a; endmodule\n"})
+        assert (await made[0].run("cat rtl/a.sv")).output == "module a; endmodule\n"
+        assert await made[0].read_files(["rtl"]) == {"rtl/a.sv": b"module a; endmodule\n"}
+        assert await made[1].read_files(["rtl"]) == {}
+        await made[0].close()
+        await (await asyncio.wait_for(ninth, 30)).ping()
+    finally:
+        await provider.close()
+        await cluster.close()
+    assert nodes.no_container_left()
+    assert any("is used, with 4 slots" in event for event in events)
+
+
+async def test_a_machine_that_grades_a_canary_wrong_is_quarantined(
+    nodes: TwoNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines_module, "REFRESH", 0.2)
+    events: list[str] = []
+    cluster = Cluster(canary_seconds=0.1, on_event=events.append)
+    await cluster.open()
+    try:
+        bad = cluster.working[0]
+        call = bad.call
+
+        async def lying(method: str, *arguments: Any) -> Any:
+            found = await call(method, *arguments)
+            return found.model_copy(update={"passed": True}) if method == "score" else found
+
+        monkeypatch.setattr(bad, "call", lying)
+        deadline = time.monotonic() + 60
+        while len(cluster.working) == 2 and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+        assert [machine.node for machine in cluster.working] != [bad.node]
+        assert "quarantined: it passes a wrong design" in bad.lost
+        problem, right, _ = known()
+        assert (await RemoteGrader(cluster).score(problem, right)).passed
+    finally:
+        await cluster.close()
+    assert nodes.no_container_left()
+
+
+async def test_without_any_machine_there_is_an_error_that_says_why(nodes: TwoNodes) -> None:
+    cluster = Cluster()
+    for node in nodes.nodes:
+        nodes.local.remove_node(node)
+    with pytest.raises(SandboxError, match="rtl-agent-gym cluster up"):
+        await cluster.open()
+
+
+def test_calls_of_the_executor_run_beside_a_daemon(nodes: TwoNodes) -> None:
+    with RayExecutor(slots=4) as pool:
+        hosts = set(pool.map(os.environ.get, ["DOCKER_HOST"] * 8))
+    assert hosts <= set(nodes.hosts)
+    assert hosts
