@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ..problems import Problem, load_problems
-
-if TYPE_CHECKING:
-    from .machines import RemoteMachine
 
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 SECONDS = 120.0
@@ -25,10 +23,10 @@ def known() -> tuple[Problem, dict[str, str], dict[str, str]]:
     return problem, right, wrong
 
 
-async def canary(machine: RemoteMachine) -> str:
+async def canary(call: Callable[..., Awaitable[Any]]) -> str:
     """What a machine gets wrong; empty if nothing.
 
-    The designs get a comment that differs each time, so that no cached grading answers.
+    `call` calls a method of the `Machine`. The designs get a comment that differs each time, so that no cached grading answers.
 
     Raises:
         SandboxError: The machine cannot grade.
@@ -36,7 +34,7 @@ async def canary(machine: RemoteMachine) -> str:
     problem, right, wrong = known()
     for expected, files in ((True, right), (False, wrong)):
         marked = {path: f"{text}\n// {secrets.token_hex(8)}\n" for path, text in files.items()}
-        score = await machine.call("score", problem, marked, SECONDS, None, None, False)
+        score = await call("score", problem, marked, SECONDS, None, None, False)
         if score.passed != expected:
             what = "fails a right design" if expected else "passes a wrong design"
             return f"it {what}: {score.reason}"

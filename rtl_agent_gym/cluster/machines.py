@@ -161,7 +161,7 @@ class Cluster:
             other = next((one for one in self.working if one.facts.image != machine.facts.image), None)
             if other is not None:
                 raise SandboxError(f"its image is {machine.facts.image[:19]}, that of {other.name} is another")
-            if wrong := await canary(machine):
+            if wrong := await canary(machine.call):
                 raise SandboxError(wrong)
         except SandboxError as error:
             self._refused[node] = str(error)
@@ -189,7 +189,7 @@ class Cluster:
             if not self._canary_seconds or now - machine.checked < self._canary_seconds:
                 continue
             try:
-                wrong = await canary(machine)
+                wrong = await canary(machine.call)
             except SandboxError as error:
                 wrong = str(error)
             machine.checked = now

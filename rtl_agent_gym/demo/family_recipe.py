@@ -65,7 +65,7 @@ class FamilyRecipe:
     shape: Shape = field(default_factory=Shape)
     seed: int = 0
     """For the initial weights."""
-    sharpened: float = 1.4
+    sharpened: float = 2.0
     """Factor of the logits at the end: fewer slips in copying, while a choice near one half stays one."""
     tokenizer_families: tuple[str, ...] = ("registers", "arbiters", "timers", "founding")
     tokenizer_episodes: int = 5000
@@ -80,6 +80,7 @@ class FamilyRecipe:
 _MOST = (*["registers"] * 6, *["arbiters"] * 4, "founding")
 _MORE = (*["registers"] * 6, *["arbiters"] * 5, "founding")
 _LAST = (*["registers"] * 7, *["arbiters"] * 8, "founding")
+_FEWER = (*["registers"] * 9, *["arbiters"] * 6, "founding")
 
 RECIPE = FamilyRecipe(
     teacher=(
@@ -89,6 +90,7 @@ RECIPE = FamilyRecipe(
         Part(3, Mix(reference=0.14, feedback=0.07, reworded=0.12), Phase(560, 0.01, 0.0002), _LAST),
         Part(4, Mix(reference=0.1, feedback=0.06, reworded=0.06), Phase(300, 0.006, 0.0002), _LAST),
         Part(5, Mix(reference=0.12, feedback=0.07, reworded=0.1), Phase(950, 0.008, 0.0001), _LAST),
+        Part(6, Mix(reference=0.1, feedback=0.06, reworded=0.06), Phase(300, 0.005, 0.0001, batch=48), _FEWER),
     ),
     student=(
         Part(
@@ -102,7 +104,13 @@ RECIPE = FamilyRecipe(
             21,
             Mix(follow=0.56, reference=0.12, feedback=0.1, mend=0.3, mend_named=0.9, reworded=0.08),
             Phase(420, 0.004, 0.0001),
-            (*["registers"] * 9, *["arbiters"] * 6, "founding"),
+            _FEWER,
+        ),
+        Part(
+            22,
+            Mix(follow=0.56, reference=0.12, feedback=0.1, mend=0.3, mend_named=0.9, reworded=0.08),
+            Phase(300, 0.003, 0.0001, batch=48),
+            _FEWER,
         ),
     ),
 )

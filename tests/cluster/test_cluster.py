@@ -191,6 +191,6 @@ async def test_without_any_machine_there_is_an_error_that_says_why(nodes: TwoNod
 
 def test_calls_of_the_executor_run_beside_a_daemon(nodes: TwoNodes) -> None:
     with RayExecutor(slots=4) as pool:
-        hosts = set(pool.map(os.environ.get, ["DOCKER_HOST"] * 8))
+        hosts = set(pool.map(os.getenv, ["DOCKER_HOST"] * 8))
     assert hosts <= set(nodes.hosts)
     assert hosts
