@@ -15,6 +15,7 @@ from rich.console import Console
 from ..cluster import runtime_at
 from ..episodes.runtime import using
 from ..evaluation import EvaluationConfig, evaluate
+from ..metrics import serving
 from ..scoring import RewardWeights
 from .episode_options import CacheOption, with_options
 from .eval_show import EvaluationProgress, episode_observer, print_summary
@@ -42,6 +43,10 @@ def eval_command(
             help="Ray cluster whose nodes have the sandboxes and grade (see: cluster up); auto for this machine's.",
         ),
     ] = "",
+    metrics_port: Annotated[
+        int,
+        typer.Option(min=-1, max=65535, help="Port that serves metrics for Prometheus; 0: none; -1: any free one."),
+    ] = 0,
     json_: JsonOption = False,
 ) -> None:
     """Play many episodes of every problem with a policy, several at once, and sum up the results.
@@ -57,7 +62,12 @@ def eval_command(
     progress = EvaluationProgress(console, shown=not interactive)
     observer = episode_observer(console, progress) if interactive else progress.observer
     try:
-        with using(runtime_at(ray, config.sandbox_limits)) if ray else contextlib.nullcontext(), progress:
+        with contextlib.ExitStack() as stack:
+            if ray:
+                stack.enter_context(using(runtime_at(ray, config.sandbox_limits)))
+            if port := stack.enter_context(serving(metrics_port)):
+                console.print(f"metrics: http://127.0.0.1:{port}/metrics", style="dim")
+            stack.enter_context(progress)
             evaluation = asyncio.run(evaluate(config, observer=observer))
     except KeyboardInterrupt:
         progress.print_how_to_continue()

@@ -26,7 +26,8 @@ def known() -> tuple[Problem, dict[str, str], dict[str, str]]:
 async def canary(call: Callable[..., Awaitable[Any]]) -> str:
     """What a machine gets wrong; empty if nothing.
 
-    `call` calls a method of the `Machine`. The designs get a comment that differs each time, so that no cached grading answers.
+    `call` calls a method of the `Machine`. The designs get a comment that differs each time, so that no cached grading
+    answers.
 
     Raises:
         SandboxError: The machine cannot grade.

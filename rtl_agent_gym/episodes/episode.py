@@ -20,7 +20,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import SandboxError, UsageError
+from ..metrics import EPISODES, FAULTS
 from ..policies.protocol import Completion
 from ..problems import Problem
 from ..renderers import Renderer
@@ -228,10 +229,15 @@ class Episode:
         finally:
             await closing
         self._recording.score(score, files)
+        EPISODES.labels("passed" if score.passed else "failed").inc()
         return score
 
     def _end(self, stop_reason: str, error: BaseException | None = None) -> None:
         self.over = True
+        if isinstance(error, SandboxError):
+            FAULTS.labels("episode", type(error).__name__).inc()
+        if error is not None:
+            EPISODES.labels("fault" if isinstance(error, SandboxError) else "aborted").inc()
         turns = len(self.turns) + (error is not None)
         self._recording.end(stop_reason, turns, time.monotonic() - self._begun, error)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
+from ..metrics import COMMAND_TIMEOUTS, COMMANDS
 from ..policies.protocol import Completion
 from ..problems import Problem
 from ..renderers import Action, Renderer, with_notes
@@ -104,12 +105,15 @@ class ShellWorkspace:
                 if self.on_output is not None:
                     self.on_output(submitted.output.encode())
                 return submitted
-            return await self.sandbox.run(
+            result = await self.sandbox.run(
                 command,
                 timeout=self.config.command_timeout,
                 max_output=self.config.max_output,
                 on_output=self.on_output,
             )
+            COMMANDS.observe(result.seconds)
+            COMMAND_TIMEOUTS.inc(result.timed_out)
+            return result
         except SandboxBroken:
             self._broken = True
             return BROKEN

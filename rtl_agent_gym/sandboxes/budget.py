@@ -25,6 +25,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from prometheus_client import REGISTRY
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from .limits import VARIABLE, Limits, read_limits
 from .protocol import SandboxSpec
 
@@ -278,6 +282,28 @@ def usage() -> dict[str, float]:
         for name, value in budget.usage().items():
             total[name] = total.get(name, 0.0) + value
     return total
+
+
+class _Collector(Collector):
+    """The budgets for Prometheus."""
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        now = usage()
+        for name, what, kind_of in (
+            ("capacity", "Tokens of the budget", GaugeMetricFamily),
+            ("used", "Tokens of the budget in use", GaugeMetricFamily),
+            ("waiting", "Requests for tokens in the queue", GaugeMetricFamily),
+            ("waits", "Requests for tokens that had to wait", CounterMetricFamily),
+            ("seconds", "Seconds that requests for tokens waited", CounterMetricFamily),
+        ):
+            family = kind_of(f"rtl_gym_budget_{name}", what, labels=["kind"])
+            for kind in get_args(Kind):
+                family.add_metric([kind], now.get(f"{kind}/{name}", 0.0))
+            yield family
+
+
+REGISTRY.register(_Collector())
 
 
 class QueueMetrics:

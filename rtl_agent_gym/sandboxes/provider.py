@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from ..errors import SandboxError, SandboxLost
+from ..metrics import STARTS
 from .budget import Budget, Tokens
 from .client import DockerClient
 from .container import DockerSandbox
@@ -67,6 +68,7 @@ class DockerSandboxes(SandboxProvider):
                 if self._closed:
                     raise SandboxLost(CLOSED)
                 await sandbox.open()
+                STARTS.labels(spec.role).inc()
         except BaseException:
             await asyncio.shield(sandbox.close())
             raise

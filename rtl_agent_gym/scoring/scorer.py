@@ -13,6 +13,7 @@ from typing import TypeVar
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ..errors import SandboxError, UsageError
+from ..metrics import CACHED, FAULTS, GRADING_OOMS, GRADING_TIMEOUTS, GRADINGS, VIOLATIONS
 from ..problems.model import Problem
 from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
 from .cache import ScoreCache
@@ -137,8 +138,11 @@ class Scorer:
         cache = self._cache if self.weights.simulate else None
         key = await self._key(submission, timeout, seed, retries) if cache else ""
         if cache and (known := cache.get(key)) is not None:
+            CACHED.inc()
             return score(known, cached=True)
         grading = await self._grade(submission, timeout, seed, retries)
+        GRADINGS.observe(time.monotonic() - begun)
+        VIOLATIONS.inc(bool(grading.violations))
         if cache and grading.repeatable:
             cache.put(key, grading)
         return score(grading)
@@ -188,7 +192,10 @@ class Scorer:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)  # its sandbox is closed then
             raise
-        return judge_run(static, submission, await running, self._defences)
+        ran = await running
+        GRADING_TIMEOUTS.inc(any(service["code"] is None for service in ran.services))
+        GRADING_OOMS.inc(ran.memory.out)
+        return judge_run(static, submission, ran, self._defences)
 
     async def _static(self, submission: SubmittedFiles, services: Sequence[Service]) -> Grading:
         """The stages that run nothing, with their complaints as the reason."""
@@ -263,6 +270,7 @@ async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = N
                 retries.count += attempt.retry_state.attempt_number > 1
                 return await work()
     except SandboxError as error:
+        FAULTS.labels("grading", type(error).__name__).inc()
         error.retries = max(error.retries, retries.count)
         raise
     raise AssertionError("unreachable")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
+from ..metrics import serving
 from .arguments import describe_options, split_arguments
 from .cost import describe_cost
 from .options import TrainOptions
@@ -80,7 +81,11 @@ def launch(plan: Plan, progress: Progress | None = None, clusters: Clusters | No
     folder = RunFolder(plan.options.log_path)
     folder.open(plan.record(), plan.options.behavior_if_log_dir_exists)
     try:
-        with progress or Progress(plan.options.num_steps) as shown, _machines(plan.options, clusters):
+        with contextlib.ExitStack() as stack:
+            shown = stack.enter_context(progress or Progress(plan.options.num_steps))
+            stack.enter_context(_machines(plan.options, clusters))
+            if port := stack.enter_context(serving(plan.options.metrics_port)):
+                shown.print(f"metrics: http://127.0.0.1:{port}/metrics")
             asyncio.run(_run(plan, folder, shown))
         return Outcome(
             folder.path, max((int(one["batch"]) for one in folder.checkpoints()), default=0), folder.metrics()

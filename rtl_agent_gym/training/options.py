@@ -208,6 +208,8 @@ class TrainOptions(BaseModel):
     """Seconds to wait for a Tinker service that does not answer when the run starts; later ten times as long."""
 
     # The run
+    metrics_port: int = Field(0, ge=-1, le=65535)
+    """Port on this machine (127.0.0.1) that serves metrics for Prometheus; 0 for none, -1 for any free port."""
     log_path: str = "runs/train"
     """The run's folder."""
     behavior_if_log_dir_exists: LogDirBehavior = "resume"

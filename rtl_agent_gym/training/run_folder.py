@@ -35,8 +35,8 @@ CONFIG, METRICS, CHECKPOINTS, LOGS, DIFF = "config.json", "metrics.jsonl", "chec
 
 CHANGEABLE = {
     "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
-    "wandb_project", "wandb_name", "max_concurrent", "sandbox_limits", "ray_address", "rollout_retries", "base_url",
-    "service_wait_seconds", "prices",
+    "wandb_project", "wandb_name", "max_concurrent", "sandbox_limits", "ray_address", "metrics_port",
+    "rollout_retries", "base_url", "service_wait_seconds", "prices",
 }  # fmt: skip
 """Options that may differ when a run is resumed, because they do not affect its steps."""
 

@@ -1,0 +1,56 @@
+"""Counters of this process for Prometheus, in prometheus_client's default registry.
+
+They count whether or not they are served. `serve` starts the endpoint; a process that has one already needs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from prometheus_client import Counter, Histogram, start_http_server
+
+from .errors import UsageError
+
+EPISODES = Counter("rtl_gym_episodes", "Ended episodes: passed, failed, fault (of the machine), aborted", ["outcome"])
+FAULTS = Counter("rtl_gym_machine_faults", "Machine faults that ended an episode or a grading", ["where", "error"])
+STARTS = Counter("rtl_gym_container_starts", "Containers that were started, by role", ["role"])
+COMMANDS = Histogram(
+    "rtl_gym_command_seconds", "Commands of agents", buckets=(0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
+)
+COMMAND_TIMEOUTS = Counter("rtl_gym_command_timeouts", "Commands of agents that ran out of time")
+GRADINGS = Histogram(
+    "rtl_gym_grading_seconds",
+    "Gradings that were run, with their queue",
+    buckets=(0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600),
+)
+CACHED = Counter("rtl_gym_cached_gradings", "Gradings that were found in the cache")
+GRADING_TIMEOUTS = Counter("rtl_gym_grading_timeouts", "Gradings whose tests ran out of time")
+GRADING_OOMS = Counter("rtl_gym_grading_ooms", "Gradings whose processes ran out of memory")
+VIOLATIONS = Counter("rtl_gym_violations", "Gradings of files that reach for the grader")
+
+
+@contextlib.contextmanager
+def serving(port: int, address: str = "127.0.0.1") -> Iterator[int]:
+    """Serve the metrics at ``http://address:port/metrics`` within the context; returns the port.
+
+    Args:
+        port: 0 for no server; -1 for any free port.
+        address: ``0.0.0.0`` for all of the machine's networks.
+
+    Raises:
+        UsageError: The port is taken.
+    """
+    if port == 0:
+        yield 0
+        return
+    try:
+        server, thread = start_http_server(max(0, port), address)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"metrics_port: cannot serve at {address}:{port}: {error}") from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,73 @@
+"""What is counted for Prometheus, and how it is served."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rtl_agent_gym.cli import app
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.metrics import serving
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+NAME, PARTS = re.compile(r"rtl_gym_\w+"), ("bucket", "count", "sum")
+
+
+def read(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[:1] != "#")}
+
+
+@pytest.mark.docker
+def test_an_evaluation_is_counted_and_its_queues_are_shown(tmp_path: Path) -> None:
+    with serving(-1) as port:
+        before = read(port)
+        asked = ["--policy", "golden", "--problem", ARBITER, "-n", "2", "--out", str(tmp_path / "out")]
+        done = CliRunner().invoke(app, ["eval", *asked])
+        assert done.exit_code == 0, done.output
+        after = read(port)
+
+    def grew(name: str) -> float:
+        return after[name] - before.get(name, 0.0)
+
+    assert grew('rtl_gym_episodes_total{outcome="passed"}') == 2
+    assert grew('rtl_gym_container_starts_total{role="agent"}') == 2
+    assert grew("rtl_gym_command_seconds_count") == 6
+    assert grew("rtl_gym_grading_seconds_count") + grew("rtl_gym_cached_gradings_total") == 2
+    assert after['rtl_gym_budget_used{kind="agent"}'] == 0
+    assert after['rtl_gym_budget_capacity{kind="agent"}'] > 0
+
+
+def test_the_command_says_where_the_metrics_are(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["eval", "--policy", "nobody", "--metrics-port", "-1", "--out", str(tmp_path / "x")])
+    assert re.search(r"metrics: http://127\.0\.0\.1:\d+/metrics", done.output)
+
+
+def test_a_taken_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"metrics_port: cannot serve at 127.0.0.1:{port}"), serving(port):
+            pass
+
+
+def test_without_a_port_nothing_is_served() -> None:
+    with serving(0) as port:
+        assert port == 0
+
+
+def test_the_dashboard_shows_what_there_is() -> None:
+    board = json.loads((Path(__file__).parent.parent / "docs/assets/grafana.json").read_text())
+    asked = {name for panel in board["panels"] for one in panel["targets"] for name in NAME.findall(one["expr"])}
+    with serving(-1) as port, urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    there = set(kinds) | {f"{name}_{part}" for name, kind in kinds.items() if kind == "histogram" for part in PARTS}
+    assert len(asked) >= 14
+    assert asked <= there
