@@ -73,6 +73,8 @@ class Crowd:
         self.memory: dict[str, float] = {}
         self.before = 0
         self.began = self.stepping = self.stepped = 0.0
+        self.processor = 0.0
+        """CPU seconds of the client while all episodes were stepping and graded."""
 
     async def play(self) -> dict[str, Any]:
         """Play them, and return what was measured."""
@@ -95,6 +97,7 @@ class Crowd:
                     )
                     tasks.create_task(self._episode(episode, number))
             seconds = time.monotonic() - self.began
+            self.processor += time.process_time()
             return self._result(seconds)
         finally:
             await lease.release()
@@ -109,7 +112,8 @@ class Crowd:
                 if await self.live.wait() == 0:
                     self.memory = await asyncio.to_thread(self._memory, episode.sandbox.id)
                 await self.live.wait()
-                self.stepping = self.stepping or time.monotonic()
+                if not self.stepping:
+                    self.stepping, self.processor = time.monotonic(), -time.process_time()
                 for completion in self._completions(episode.problem, episode, number):
                     await asyncio.sleep(rng.expovariate(1 / self.think) if self.think else 0)
                     begun = time.perf_counter()
@@ -146,6 +150,8 @@ class Crowd:
         waited = {kind: queues[f"{kind}/seconds"] / max(1.0, queues[f"{kind}/granted"]) for kind in kinds}
         return {
             "size": self.size,
+            "turns": self.turns,
+            "client CPU ms a step": 1e3 * self.processor / max(1, len(self.steps)),
             "failures": self.size - self.passed,
             "faults": self.faults[:3],
             "seconds": seconds,
@@ -166,6 +172,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "live at once": lambda row: f"{row['memory']['live']:.0f}",
         "failures": lambda row: str(row["failures"]),
+        "client CPU, ms a step": lambda row: f"{row['client CPU ms a step']:.2f}",
         "steps/s": lambda row: f"{row['steps/s']:.1f}",
         "episodes/min": lambda row: f"{row['episodes/min']:.1f}",
         "step p50 / p95, ms": lambda row: f"{row['step p50']:.2f} / {row['step p95']:.2f}",

@@ -1,10 +1,11 @@
-"""``rtl-agent-gym image``: build, show, verify and prune the simulation image."""
+"""``rtl-agent-gym image``: build, show, verify, move and prune the simulation image."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..sandboxes import image
+from ..sandboxes import image, image_transfer
 from ..sandboxes.daemon import ensure_daemon
 from .options import JsonOption
 
@@ -65,6 +66,36 @@ def _print(facts: Mapping[str, object], shown: Mapping[str, object], as_json: bo
     for name, value in shown.items():
         table.add_row(name, str(value))
     Console().print(table)
+
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE")]
+RepositoryArgument = Annotated[
+    str, typer.Argument(metavar="REPOSITORY", help="In a registry, such as registry.example:5000/rtl; without a tag.")
+]
+
+
+@image_app.command("save")
+def save_command(file: FileArgument) -> None:
+    """Write the image to a file, for other machines. They get the same id, and so the same keys of cached gradings."""
+    typer.echo(f"{file}: {image_transfer.save_image(file)}")
+
+
+@image_app.command("load")
+def load_command(file: FileArgument) -> None:
+    """Read the image from a file."""
+    typer.echo(f"{image.image_tag()}: {image_transfer.load_image(file)}")
+
+
+@image_app.command("push")
+def push_command(repository: RepositoryArgument) -> None:
+    """Push the image to a registry."""
+    typer.echo(image_transfer.push_image(repository))
+
+
+@image_app.command("pull")
+def pull_command(repository: RepositoryArgument) -> None:
+    """Pull the image of this version from a registry."""
+    typer.echo(f"{image.image_tag()}: {image_transfer.pull_image(repository)}")
 
 
 @image_app.command("prune")

@@ -120,6 +120,6 @@ The first part makes copying emerge, on tables of one family, in some two minute
 many times as long. The others teach the rest at a falling rate. Muon must train the embeddings too: with Adam, a model
 copies what it has written before, but does not find names by their role in the specification.
 
-Another kind of processor rounds differently, and gives models whose students end up to three percent lower or higher.
-The student's last part began with weights that had been rounded to bfloat16.
+Another kind of processor rounds differently, and makes models that slip somewhat more or less often. The student's last
+part began with weights that had been rounded to bfloat16.
 """

@@ -28,6 +28,7 @@ from ..renderers import Renderer
 from ..renderers.transcript import TokenTranscript
 from ..sandboxes import Sandbox, SandboxProvider
 from ..scoring.score import Score
+from .disk import room_on_disk
 from .prompt import episode_renderer, open_prompt
 from .recording import Recording
 from .rules import FOLDERS, EpisodeConfig, Grader
@@ -137,6 +138,8 @@ class Episode:
         if self._opening is not None or self.over:
             raise UsageError("this episode has been started already; make another Episode")
         opening = await asyncio.to_thread(open_prompt, self.problem, self.config, self.renderer)
+        if self.config.transcript_dir is not None:
+            await room_on_disk(Path(self.config.transcript_dir))
         self._begun = time.monotonic()
         await self._workspace.open()
         self._opening = opening

@@ -24,6 +24,7 @@ from ..episodes.prompt import episode_renderer
 from ..episodes.rewards import FunctionGrader, read_reward
 from ..episodes.runtime import WAITING, Runtime, acquire
 from ..errors import SandboxError, ServiceDown, UsageError, cannot_write
+from ..logs import logging_as
 from ..policies import Closable, Policy, make_policy
 from ..problems import Problem, load_problems
 from ..renderers import Renderer, get_renderer
@@ -86,7 +87,8 @@ async def evaluate(
         SandboxError: The machine fails repeatedly. Finished results are on disk.
     """
     observer = observer or Observer()
-    set_limits(config.sandbox_limits)
+    if config.sandbox_limits:
+        set_limits(config.sandbox_limits)
     problems = _scorable_problems(config, observer)
     async with AsyncExitStack() as owned:
         player = policy
@@ -207,7 +209,8 @@ class _Run:
     async def _work(self, todo: Iterator[tuple[Problem, int]]) -> None:
         """Play episodes until none is left. All workers share the iterator, so each episode is taken once."""
         for problem, sample in todo:
-            result = await self._episode(problem, sample)
+            with logging_as(f"{problem.id}/{sample}"):
+                result = await self._episode(problem, sample)
             if self.file is not None:
                 self.file.append(result)
             self.done[result.problem_id, result.sample] = result

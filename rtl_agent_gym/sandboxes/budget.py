@@ -29,6 +29,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from .breaker import Breaker
 from .limits import VARIABLE, Limits, read_limits
 from .protocol import SandboxSpec
 
@@ -201,6 +202,7 @@ class Budget:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.breaker = Breaker()
         waiting = limits.memory / 8
         scoring = min(limits.memory / 4, limits.cpus * RESERVED["scoring"])  # for all simultaneous gradings
         self.tokens: dict[Kind, Tokens] = {

@@ -66,7 +66,7 @@ class DockerClient:
                 info = client.api.info()
                 self._client, self._uid_range = client, uid_range(info)
                 self._budget = budget_of(daemon_host(), info)
-                _sweep(client.api)
+                sweep(client.api)
         return self._client
 
     async def budget(self) -> Budget:
@@ -110,7 +110,7 @@ class DockerClient:
         self._enders.shutdown(wait=False)
 
 
-def _sweep(api: Any) -> None:
+def sweep(api: Any) -> None:
     """Remove containers of clients that were killed between creating and starting them. Only then does a container
     outlive its owner.
     """

@@ -69,7 +69,7 @@ def inspect() -> dict[str, Any]:
     Raises:
         ImageError: It has not been built.
     """
-    with _connected() as client:
+    with connected() as client:
         image = _image(client)
     return {"tag": image_tag(), "id": image.id, "created": image.attrs["Created"], "size": image.attrs["Size"]}
 
@@ -94,7 +94,7 @@ def ensure_image(progress: Progress = silent, *, rebuild: bool = False) -> str:
         DaemonError: No daemon answers.
         ImageError: The build failed; the message ends with its last lines.
     """
-    with _connected() as client:
+    with connected() as client:
         if not rebuild and (found := image_id(client, image_tag())):
             return found
         with exclusive("image", progress):
@@ -185,7 +185,7 @@ def verify() -> dict[str, str]:
         ImageError: The image is missing, or a tool in it is missing or has another version than the context names.
     """
     pins = pinned_versions()
-    with _connected() as client:
+    with connected() as client:
         output = _run_once(client, find_image(client), _version_script(pins))
     versions = dict(line.split("\t", 1) for line in output.splitlines() if "\t" in line)
     wrong = [
@@ -247,7 +247,7 @@ def prune() -> list[str]:
     The current image, the base, and images that a container uses stay.
     """
     removed = []
-    with _connected() as client:
+    with connected() as client:
         tags = [tag for image in client.api.images(name=REPOSITORY) for tag in image.get("RepoTags") or []]
         leftovers = client.api.images(quiet=True, filters={"dangling": True, "label": IMAGE_LABEL})
         for name in [*tags, *leftovers]:
@@ -263,6 +263,7 @@ def prune() -> list[str]:
 
 
 @contextmanager
-def _connected() -> Iterator[docker.DockerClient]:
+def connected() -> Iterator[docker.DockerClient]:
+    """A client of the daemon; Docker's exceptions become this package's."""
     with docker_errors(), closing(connect()) as client:
         yield client

@@ -8,17 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import hashlib
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from ..errors import SandboxError, SandboxLost
+from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
 from ..metrics import STARTS
 from .budget import Budget, Tokens
-from .client import DockerClient
+from .client import DockerClient, sweep
 from .container import DockerSandbox
 from .image import build_from, find_image
 from .protocol import SandboxProvider, SandboxSpec
 
+BUILDS = 3
+"""Failed builds of an image after which it is not built again for `BUILD_PAUSE` seconds."""
+BUILD_PAUSE = 600.0
+TIDY = 600.0
+"""Seconds between two searches for containers without an owner."""
 CLOSED = "this provider is closed; make another DockerSandboxes"
 
 
@@ -40,10 +47,14 @@ class DockerSandboxes(SandboxProvider):
         self._sandboxes: dict[DockerSandbox, Callable[[], None]] = {}
         """With what returns its part of the budget."""
         self._building = asyncio.Lock()
+        self._unbuildable: dict[str, tuple[int, float, str]] = {}
+        """By content: how often a build failed, when, and why."""
         self._closed = False
+        self._tidied = time.monotonic()  # a client does so when it connects
 
     async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
         spec, budget = spec or SandboxSpec(), await self.budget()
+        await self._tidy()
         await budget.tokens[spec.role].take(budget.memory(spec))
         return await self._open(spec, budget, budget.tokens[spec.role])
 
@@ -52,6 +63,12 @@ class DockerSandboxes(SandboxProvider):
         if not budget.tokens["waiting"].try_take(budget.memory(spec)):
             raise SandboxError("there is no room for another sandbox that is started in advance")
         return await self._open(spec, budget, budget.tokens["waiting"])
+
+    async def _tidy(self) -> None:
+        """Remove containers without an owner, now and then."""
+        if time.monotonic() - self._tidied > TIDY:
+            self._tidied = time.monotonic()
+            await self._client.call(lambda: sweep(self._client.docker().api))
 
     async def budget(self) -> Budget:
         """The budget of the daemon's machine. Raises `DaemonError`, and `SandboxLost` if this provider is closed."""
@@ -67,11 +84,15 @@ class DockerSandboxes(SandboxProvider):
             async with budget.tokens["start"].held(1):
                 if self._closed:
                     raise SandboxLost(CLOSED)
+                await budget.breaker.ready()
                 await sandbox.open()
                 STARTS.labels(spec.role).inc()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, DaemonError):
+                budget.breaker.failed()
             await asyncio.shield(sandbox.close())
             raise
+        budget.breaker.worked()
         return sandbox
 
     def _ended(self, sandbox: DockerSandbox) -> None:
@@ -87,8 +108,18 @@ class DockerSandboxes(SandboxProvider):
         return self._image if self._image else await self._client.call(lambda: find_image(self._client.docker()))
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
+        key = hashlib.sha256(repr((dockerfile, sorted(files.items()))).encode()).hexdigest()
         async with self._building:
-            return await self._client.call(lambda: build_from(self._client.docker(), files, dockerfile))
+            failures, when, why = self._unbuildable.get(key, (0, 0.0, ""))
+            if failures >= BUILDS and time.monotonic() - when < BUILD_PAUSE:
+                raise ImageError(f"not tried again, since {failures} builds failed, the last one with: {why}")
+            try:
+                image = await self._client.call(lambda: build_from(self._client.docker(), files, dockerfile))
+            except ImageError as error:
+                self._unbuildable[key] = (failures + 1, time.monotonic(), str(error))
+                raise
+            self._unbuildable.pop(key, None)
+            return image
 
     async def close(self) -> None:
         """Close every sandbox that is still open. Idempotent."""

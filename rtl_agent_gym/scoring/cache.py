@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,15 +35,23 @@ def default_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "scores"
 
 
+LARGEST = 1 << 30
+"""Bytes that a cache may take; some 250,000 gradings."""
+PUTS = 1000
+"""Gradings between two looks at the size of a cache."""
+
+
 class ScoreCache:
-    """Gradings in a folder that only its owner can read or write.
+    """Gradings in a folder that only its owner can read or write. Those that were not read for longest make room.
 
     Args:
         folder: Created if missing; None for `default_cache_dir`.
+        largest: Bytes that it may take on the disk.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None, *, largest: int = LARGEST) -> None:
         self.folder = Path(folder) if folder is not None else default_cache_dir()
+        self._largest, self._puts = largest, 0
 
     @staticmethod
     def key(parts: Mapping[str, object]) -> str:
@@ -52,8 +61,12 @@ class ScoreCache:
 
     def get(self, key: str) -> Grading | None:
         """The grading with this key, or None."""
+        path = self._path(key)
         try:
-            return Grading.model_validate_json(self._path(key).read_bytes())
+            grading = Grading.model_validate_json(path.read_bytes())
+            with contextlib.suppress(OSError):  # a folder that cannot be written is still read
+                os.utime(path)
+            return grading
         except (OSError, ValidationError):
             return None
 
@@ -71,6 +84,29 @@ class ScoreCache:
                 with contextlib.suppress(OSError):
                     os.unlink(name)
                 raise
+
+        self._puts += 1
+        if self._puts % PUTS == 1:
+            threading.Thread(target=self.evict, name="rtl-gym-cache", daemon=True).start()
+
+    def evict(self) -> int:
+        """Delete the gradings that were not read for longest, if all take more than allowed. Returns their number."""
+        found = []
+        for path in self.folder.glob("??/*"):
+            with contextlib.suppress(OSError):
+                state = path.stat()
+                found.append((state.st_mtime, 512 * state.st_blocks, path))
+        total, deleted = sum(size for _, size, _ in found), 0
+        if total <= self._largest:
+            return 0
+        for _, size, path in sorted(found):
+            if total <= 0.9 * self._largest:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                deleted += 1
+            total -= size
+        return deleted
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"

@@ -154,7 +154,8 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         logger.warning("%s", warning)
     if plan.engine == "tinker":
         progress.print(describe_cost(plan))
-    set_limits(plan.options.sandbox_limits)
+    if plan.options.sandbox_limits:
+        set_limits(plan.options.sandbox_limits)
     lease = acquire()  # one Docker client for all steps, not one per step
     engine: Engine | None = None
     status: Status = "errored"

@@ -31,6 +31,7 @@ from ..engines.guarded import context_length
 from ..engines.protocol import Sampler
 from ..envs.tinker_data import CVDPDataset
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown
+from ..logs import logging_as
 from ..problems import Problem
 from ..sandboxes.budget import queueing_as
 from .options import TrainOptions
@@ -262,6 +263,10 @@ class RolloutProducer:
             name = rollout_name(step, number, member)
             if (kept := self.store.get(name)) is not None:
                 return kept, env
+            with logging_as(name):
+                return await attempts(name, member, env)
+
+        async def attempts(name: str, member: int, env: Env) -> tuple[Trajectory, Env] | None:
             for attempt in range(o.rollout_retries + 1):
                 try:
                     if attempt:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..logs import FORMAT, EpisodeFilter
 from .options import LogDirBehavior, TrainOptions
 
 CONFIG, METRICS, CHECKPOINTS, LOGS, DIFF = "config.json", "metrics.jsonl", "checkpoints.jsonl", "logs.log", "code.diff"
@@ -72,7 +73,8 @@ class RunFolder:
         if not (self.path / DIFF).exists():
             write_atomically(self.path / DIFF, code_state())
         handler = logging.FileHandler(self.path / LOGS, encoding="utf-8")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(logging.Formatter(FORMAT))
+        handler.addFilter(EpisodeFilter())
         self._owned.callback(handler.close)
         for one in (logger, logging.getLogger("tinker")):  # the SDK's messages belong in the file, not on the screen
             one.addHandler(handler)

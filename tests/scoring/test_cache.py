@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -105,3 +106,20 @@ def test_a_writer_killed_at_any_moment_leaves_whole_gradings_or_none(tmp_path: P
             assert grading is not None
             assert len(grading.reason) == 200_000
     assert ScoreCache(tmp_path).get(f"{0:064x}") is not None
+
+
+def test_the_gradings_that_were_not_read_for_longest_make_room(tmp_path: Path) -> None:
+    cache = ScoreCache(tmp_path, largest=40 * 4096)
+    keys = [ScoreCache.key({"number": number}) for number in range(60)]
+    for age, key in enumerate(keys):
+        cache.put(key, Grading(reason="x" * 100))
+        when = time.time() - 10_000 + age
+        os.utime(cache._path(key), (when, when))
+    assert cache.get(keys[0]) is not None  # has just been read
+    taken = sum(512 * path.stat().st_blocks for path in tmp_path.glob("??/*"))
+    assert cache.evict() > 0
+    left = [key for key in keys if cache._path(key).exists()]
+    assert sum(512 * path.stat().st_blocks for path in tmp_path.glob("??/*")) <= min(taken, 0.9 * 40 * 4096)
+    assert keys[0] in left
+    assert left[1:] == keys[-len(left) + 1 :]
+    assert cache.evict() == 0

@@ -1,0 +1,44 @@
+"""Pauses before more work is given to a daemon that keeps failing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+FAILURES = 5
+"""Failures in a row before the first pause."""
+LONGEST = 30.0
+"""Seconds of a pause at most; the first one lasts one second, each later one twice as long as the one before."""
+
+
+class Breaker:
+    """Counts a daemon's failures in a row. One success ends the pauses. Used from several threads and event loops."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._until = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def failures(self) -> int:
+        """Failures since the last success."""
+        return self._failures
+
+    async def ready(self) -> None:
+        """Wait until the present pause is over."""
+        while (left := self._until - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
+    def failed(self) -> None:
+        """Note a failure, which may begin a pause."""
+        with self._lock:
+            self._failures += 1
+            if self._failures >= FAILURES:
+                pause = min(LONGEST, 2.0 ** (self._failures - FAILURES))
+                self._until = max(self._until, time.monotonic() + pause)
+
+    def worked(self) -> None:
+        """Note a success."""
+        with self._lock:
+            self._failures, self._until = 0, 0.0

@@ -1,0 +1,148 @@
+"""What keeps a machine usable for a month: pauses, tidying, images that do not build, room on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.episodes import disk
+from rtl_agent_gym.errors import DaemonError, ImageError
+from rtl_agent_gym.logs import FORMAT, EpisodeFilter, logging_as
+from rtl_agent_gym.sandboxes import DockerSandboxes, breaker, provider
+from rtl_agent_gym.sandboxes import budget as budget_module
+from rtl_agent_gym.sandboxes.breaker import Breaker
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL
+from rtl_agent_gym.sandboxes.daemon import daemon_host
+from rtl_agent_gym.sandboxes.image import image_tag
+
+
+async def test_a_daemon_that_keeps_failing_gets_longer_and_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "FAILURES", 2)
+    now, slept = 100.0, list[float]()
+    monkeypatch.setattr(breaker.time, "monotonic", lambda: now)
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    monkeypatch.setattr(breaker.asyncio, "sleep", sleep)
+    tried = Breaker()
+    for _ in range(8):
+        await tried.ready()
+        tried.failed()
+    await tried.ready()
+    assert slept == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    tried.worked()
+    tried.failed()
+    await tried.ready()
+    assert len(slept) == 7
+
+
+@pytest.mark.docker
+async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with DockerSandboxes() as made:
+        budget = await made.budget()
+        failures = budget.breaker.failures
+
+        def fails(self: Any) -> None:
+            raise DaemonError("it does not answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("rtl_agent_gym.sandboxes.container.DockerSandbox._start", fails)
+            for _ in range(2):
+                with pytest.raises(DaemonError):
+                    await made.create()
+        assert budget.breaker.failures == failures + 2
+        await (await made.create()).close()
+        assert budget.breaker.failures == 0
+    assert budget_module.budget_of(daemon_host(), {}) is budget
+
+
+@pytest.mark.docker
+async def test_containers_without_an_owner_are_removed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with DockerSandboxes() as made:
+        await (await made.create()).close()
+        child = subprocess.Popen(["true"])
+        child.wait()
+        owner = f"{OWNER_LABEL}={subprocess.check_output(['hostname'], text=True).strip()}:{child.pid}"
+        left = subprocess.check_output(["docker", "create", "--label", owner, image_tag(), "true"], text=True).strip()
+        await (await made.create()).close()
+        there = ["docker", "inspect", "--format", "{{.Id}}", left]
+        assert subprocess.run(there, capture_output=True).returncode == 0
+        monkeypatch.setattr(provider, "TIDY", 0.0)
+        await (await made.create()).close()
+        assert subprocess.run(there, capture_output=True).returncode != 0
+
+
+@pytest.mark.docker
+async def test_an_image_that_does_not_build_is_not_built_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+
+    def build(client: Any, files: Any, dockerfile: str) -> str:
+        built.append(dockerfile)
+        raise ImageError("step 2 failed")
+
+    monkeypatch.setattr(provider, "build_from", build)
+    async with DockerSandboxes() as made:
+        for _ in range(5):
+            with pytest.raises(ImageError, match="step 2 failed"):
+                await made.build_image({"Dockerfile": b"FROM x"})
+        assert len(built) == 3
+        with pytest.raises(ImageError, match="step 2 failed"):
+            await made.build_image({"Dockerfile": b"FROM another"})
+        assert len(built) == 4
+        monkeypatch.setattr(provider, "BUILD_PAUSE", 0.0)
+        with pytest.raises(ImageError, match="step 2 failed"):
+            await made.build_image({"Dockerfile": b"FROM x"})
+        assert len(built) == 5
+
+
+async def test_no_episode_begins_while_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = 100 << 20
+    monkeypatch.setattr(disk, "PAUSE", 0.01)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: type("Usage", (), {"free": free}))
+    waiting = asyncio.ensure_future(disk.room_on_disk(tmp_path / "not" / "yet"))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    free = 1 << 30
+    await asyncio.wait_for(waiting, 5)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "has only 100 MiB free" in said[0]
+    assert str(tmp_path) in said[0]
+    begun = time.monotonic()
+    await disk.room_on_disk(tmp_path)
+    assert time.monotonic() - begun < 1
+
+
+async def test_every_line_names_its_episode(caplog: pytest.LogCaptureFixture) -> None:
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.addFilter(EpisodeFilter())
+    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.emit = lambda record: lines.append(handler.format(record))  # type: ignore[method-assign]
+    log = logging.getLogger("rtl_agent_gym.test")
+    log.addHandler(handler)
+
+    async def episode(key: str) -> None:
+        with logging_as(key):
+            await asyncio.sleep(0)
+            await asyncio.to_thread(log.warning, "from %s", key)
+
+    try:
+        await asyncio.gather(*(episode(f"a/{number}") for number in range(3)))
+        log.warning("from nobody")
+    finally:
+        log.removeHandler(handler)
+    assert sorted(line.split("episode=")[1] for line in lines[:3]) == [f"a/{n}: from a/{n}" for n in range(3)]
+    assert lines[3].endswith("episode=-: from nobody")
