@@ -174,13 +174,15 @@ class Cluster:
         self._on_event(f"machine {name} is used, with {machine.slots} slots")
 
     async def _watch(self) -> None:
+        from ray.exceptions import RayError
+
         while True:
             await asyncio.sleep(REFRESH)
             try:
                 await self.refresh()
                 await self._check()
-            except Exception:
-                logger.exception("looking at the cluster's nodes failed")
+            except (SandboxError, RayError) as error:
+                logger.warning("looking at the cluster's nodes failed: %s", error)
 
     async def _check(self) -> None:
         """Quarantine the machines that get a canary wrong."""
@@ -248,6 +250,7 @@ def connect(address: str) -> None:
 
 def _kill(actor: Any) -> None:
     import ray
+    from ray.exceptions import RayError
 
-    with contextlib.suppress(Exception):  # it may be gone already
+    with contextlib.suppress(RayError, ValueError):  # it may be gone already
         ray.kill(actor)
