@@ -12,8 +12,8 @@ Results are kept in ``--folder``. A run that is there is not repeated, and an in
 The runs of the first table differ in what the student learns from. The four controls must not learn: rewards permuted
 between problems, the KL with the opposite sign, a teacher that reads another problem's specification, and a reference
 solution of another problem in the prompt of a student that is its own teacher. They take as many steps as the runs
-that they are compared with. A teacher that reads another specification can raise the pass rate for some steps, since it
-finds the student's habits unlikely under any specification, before the names are lost.
+that they are compared with. The teacher that reads another specification is the
+weakest of them: it finds the student's habits unlikely under any specification, which alone raises the pass rate.
 
 The second table is about repair: the share of episodes that pass among those whose first submission failed. The third
 is about reward hacking: the share of designs without behaviour ("stubs"), under a reward for compiling and under the
