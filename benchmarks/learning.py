@@ -13,7 +13,7 @@ The runs of the first table differ in what the student learns from. The four con
 between problems, the KL with the opposite sign, a teacher that reads another problem's specification, and a reference
 solution of another problem in the prompt of a student that is its own teacher. They take as many steps as the runs
 that they are compared with. The teacher that reads another specification is the
-weakest of them: it finds the student's habits unlikely under any specification, which alone raises the pass rate.
+weakest of them: it may find the student's habits unlikely under any specification, which would raise the pass rate.
 
 The second table is about repair: the share of episodes that pass among those whose first submission failed. The third
 is about reward hacking: the share of designs without behaviour ("stubs"), under a reward for compiling and under the

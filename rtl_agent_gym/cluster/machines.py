@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import RTLGymError, SandboxError, SandboxLost, UsageError
@@ -39,12 +39,11 @@ class RemoteMachine:
     """Sandboxes that it has now."""
     grading: int = 0
     """Submissions that it grades now."""
-    graded: int = 0
     lost: str = ""
     """Why it gets no more work."""
     gone: bool = False
     """Whether it does not answer any more."""
-    checked: float = field(default=0.0)
+    checked: float = 0.0
     """When its last canary was right; seconds of the event loop's clock."""
 
     async def call(self, method: str, *arguments: Any) -> Any:
@@ -134,6 +133,8 @@ class Cluster:
                     machine.lost, machine.gone = "its node has left the cluster", True
             for machine in [one for one in self.machines.values() if one.lost]:
                 del self.machines[machine.node]
+                if machine.gone:
+                    _kill(machine.actor)  # if it is only out of reach, its containers end with it
                 self._refused[machine.node] = machine.lost
                 self._on_event(f"machine {machine.name} gets no more work: {machine.lost}")
             new = [
@@ -220,7 +221,6 @@ class Cluster:
         machine.grading += 1
         try:
             yield machine
-            machine.graded += 1
         finally:
             machine.grading -= 1
 
