@@ -1,0 +1,118 @@
+"""The three players that need no other framework: the session of all adapters, Gymnasium, tinker-cookbook."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium as gym
+from tinker_cookbook.rl.rollouts import do_single_rollout
+
+import rtl_agent_gym  # noqa: F401 - registers the environments
+from rtl_agent_gym.envs import CVDPAgenticEnv
+from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, load_renderer
+from rtl_agent_gym.envs.tinker_env import CVDPEnv
+from rtl_agent_gym.episodes.runtime import acquire
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.integrations.session import ToolSession
+from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
+from tests.envs.scripted_tinker import END, LOGPROB, encode
+from tests.integrations.conformance import Played, Script, gray, in_short, kill
+
+QWEN = get_renderer("qwen3")
+
+
+def written(turn: tuple[ToolCall, ...] | str) -> str:
+    """A turn in Qwen's dialect."""
+    return turn if isinstance(turn, str) else QWEN.turn_text(ModelTurn(calls=turn))
+
+
+class SessionPlayer:
+    name = "ToolSession"
+
+    async def play(self, script: Script, folder: Path) -> Played:
+        session = ToolSession(gray(), script.config.with_options(transcript_dir=folder))
+        observations = []
+        try:
+            await session.start()
+            for number, said in enumerate(script.turns, 1):
+                if number == script.fault_in:
+                    kill(session.episode.sandbox.id)
+                turn = await session.act(said)
+                if not isinstance(said, str):
+                    observations.append(in_short(turn.replies()[0]))
+            result = await session.finish("max_turns")
+        except SandboxError:
+            return Played(None, None, tuple(observations))
+        finally:
+            await session.close()
+        return Played(result.reward, result.score.passed, tuple(observations))
+
+
+class GymnasiumPlayer:
+    name = "Gymnasium"
+
+    async def play(self, script: Script, folder: Path) -> Played:
+        return await asyncio.to_thread(self._play, script, folder)
+
+    def _play(self, script: Script, folder: Path) -> Played:
+        env = gym.make("CVDPAgentic-v0", problems=[gray()], config=script.config, transcript_dir=folder)
+        face = cast("CVDPAgenticEnv", env.unwrapped)
+        observations, total = [], 0.0
+        info: dict[str, Any] = {}
+        try:
+            env.reset(seed=0)
+            for number, said in enumerate(script.turns, 1):
+                if number == script.fault_in:
+                    assert face.episode is not None
+                    kill(face.episode.sandbox.id)
+                observation, reward, terminated, truncated, info = env.step(written(said))
+                total += float(reward)
+                if not isinstance(said, str):
+                    observations.append(in_short("\n".join(QWEN.read_observation(observation, len(said)))))
+            assert terminated or truncated
+        except SandboxError:
+            return Played(None, None, tuple(observations))
+        finally:
+            env.close()
+        return Played(total, info["score"]["passed"], tuple(observations))
+
+
+class CookbookPlayer:
+    """With tokens: each prompt must be the one before, the sampled ids, and what was appended to them."""
+
+    name = "tinker-cookbook"
+
+    async def play(self, script: Script, folder: Path) -> Played:
+        config = TinkerEnvConfig(episode=script.config.with_options(transcript_dir=folder))
+        lease = acquire()
+        runtime = lease.runtime
+        env = CVDPEnv(
+            gray(), config, renderer=load_renderer(config), provider=runtime.agents, grader=runtime.scorer(None)
+        )
+        turns, sampled, prompts = iter(enumerate(script.turns, 1)), list[list[int]](), list[list[int]]()
+
+        async def policy(prompt: Any, stop: Any, *, max_tokens: int | None = None) -> Any:
+            from tinker_cookbook.completers import TokensWithLogprobs
+
+            number, said = next(turns)
+            if number == script.fault_in:
+                kill(env.episode.sandbox.id)
+            prompts.append(prompt.to_ints())
+            sampled.append(encode(written(said) + END))
+            return TokensWithLogprobs(sampled[-1], [LOGPROB] * len(sampled[-1]), stop_reason="stop")
+
+        try:
+            trajectory = await do_single_rollout(policy, env)  # type: ignore[arg-type]
+        except SandboxError:
+            return Played(None, None)
+        finally:
+            await env.close()
+            await lease.release()
+        for before, ids, after in zip(prompts, sampled, prompts[1:], strict=False):
+            assert after[: len(before) + len(ids)] == before + ids
+        last = trajectory.transitions[-1].metrics
+        reward = sum(transition.reward for transition in trajectory.transitions)
+        assert last["reward"] == reward
+        return Played(reward, bool(last["tests_passed"]))

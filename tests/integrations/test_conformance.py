@@ -1,0 +1,69 @@
+"""Every framework gives the same scripted episodes the same verdicts, rewards and observations."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL
+from rtl_agent_gym.sandboxes.daemon import connect
+from rtl_agent_gym.transcripts import read_transcript
+from tests.integrations.conformance import EXPECTED, Played, Player, scripts
+
+pytest.importorskip("tinker_cookbook")
+from tests.integrations.players import CookbookPlayer, GymnasiumPlayer, SessionPlayer
+
+PLAYERS: Sequence[Player] = (SessionPlayer(), GymnasiumPlayer(), CookbookPlayer())
+
+
+QUICK = {"solved", "malformed", "machine fault"}
+
+
+async def play_all(player: Player, folder: Path, names: Collection[str]) -> dict[str, Played]:
+    """What a framework makes of scripts, which it plays at the same time."""
+    todo = [script for script in scripts() if script.name in names]
+    for script in todo:
+        (folder / player.name / script.name).mkdir(parents=True)
+    played = await asyncio.gather(*(player.play(script, folder / player.name / script.name) for script in todo))
+    return {script.name: each for script, each in zip(todo, played, strict=True)}
+
+
+def containers() -> set[str | None]:
+    """Containers of this process."""
+    client = connect()
+    try:
+        mine = f"{OWNER_LABEL}={socket.gethostname()}:{os.getpid()}"
+        return {container.id for container in client.containers.list(all=True, filters={"label": mine})}
+    finally:
+        client.close()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    "names", [QUICK, pytest.param(EXPECTED.keys() - QUICK, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
+)
+async def test_all_players_agree(tmp_path: Path, names: Collection[str]) -> None:
+    before = containers()
+    direct, *others = [await play_all(player, tmp_path, names) for player in PLAYERS]
+    assert {name: played.passed for name, played in direct.items()} == {name: EXPECTED[name] for name in names}
+    for name, played in direct.items():
+        assert (played.reward is None) == (name == "machine fault")
+        assert name == "machine fault" or (played.reward == 1.4) == played.passed
+    for player, played_there in zip(PLAYERS[1:], others, strict=True):
+        for name, expected in direct.items():
+            played = played_there[name]
+            assert (name, played.reward, played.passed) == (name, expected.reward, expected.passed), player.name
+            if played.observations is not None:
+                assert (name, played.observations) == (name, expected.observations), player.name
+    for player in PLAYERS:
+        for name in names:
+            (path,) = (tmp_path / player.name / name).iterdir()
+            end = read_transcript(path).end
+            assert end is not None
+            assert (end.stop_reason == "error") == (name == "machine fault")
+    assert containers() <= before
