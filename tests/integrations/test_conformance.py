@@ -52,8 +52,11 @@ async def test_all_players_agree(tmp_path: Path, names: Collection[str]) -> None
     direct, *others = [await play_all(player, tmp_path, names) for player in PLAYERS]
     assert {name: played.passed for name, played in direct.items()} == {name: EXPECTED[name] for name in names}
     for name, played in direct.items():
-        assert (played.reward is None) == (name == "machine fault")
-        assert name == "machine fault" or (played.reward == 1.4) == played.passed
+        if name == "machine fault":
+            assert played.reward is None
+        else:
+            assert played.reward is not None
+            assert (played.reward >= 1.4) == played.passed
     for player, played_there in zip(PLAYERS[1:], others, strict=True):
         for name, expected in direct.items():
             played = played_there[name]
