@@ -18,7 +18,7 @@ from rtl_agent_gym.policies.chat_errors import read_failure
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import Action, ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.renderers.actions import native_action
-from tests.policies.chat_server import ChatServer, call
+from tests.policies.stub_server import ChatServer, call
 
 MakePolicy = Callable[..., ChatPolicy]
 
