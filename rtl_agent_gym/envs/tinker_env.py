@@ -17,7 +17,6 @@ import tinker
 from tinker_cookbook.completers import StopCondition
 from tinker_cookbook.rl.rollout_limits import RolloutLimits
 from tinker_cookbook.rl.types import (
-    STOP_METRIC_PREFIX,
     Action,
     ActionExtra,
     Env,
@@ -30,12 +29,14 @@ from tinker_cookbook.rl.types import (
 
 from ..episodes.episode import Episode, Grader, Turn
 from ..episodes.prompt import PromptTooLong
+from ..episodes.results import STOP, result_numbers
 from ..episodes.runtime import Lease, acquire
 from ..errors import SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem, category_name
 from ..renderers import Renderer
 from ..sandboxes import SandboxProvider
+from ..scoring.score import Score
 from .tinker_config import TinkerEnvConfig, load_renderer
 
 logger = logging.getLogger(__name__)
@@ -138,7 +139,7 @@ class CVDPEnv(Env):
             logger.warning("%s", error)
             return InitialObservationOverflow(
                 reward=self.config.overflow_reward,
-                metrics={"prompt_overflow": 1.0, f"{STOP_METRIC_PREFIX}max_tokens": 1.0},
+                metrics={"prompt_overflow": 1.0, f"{STOP}max_tokens": 1.0},
                 logs={"problem_id": self.problem.id, "initial_observation_overflow": str(error)},
             )
         if opening.cut:
@@ -158,9 +159,17 @@ class CVDPEnv(Env):
             episode_done=episode.over,
             next_observation=episode.tokens.model_input(),
             next_stop_condition=episode.renderer.stop,
-            metrics=final_metrics(episode) if episode.over else {},
+            metrics=self._metrics(turn.score),
             logs=self._logs(turn),
         )
+
+    def _metrics(self, score: Score | None) -> Metrics:
+        """All on the last transition, so that each episode counts once. Those of submissions only if there are any."""
+        if score is None:
+            return {}
+        numbers = result_numbers(score, self.episode.stop_reason, self.episode.turns)
+        unused = set() if self.config.episode.harness_feedback else {"submissions", "progress_reward"}
+        return {name: number for name, number in numbers.items() if name not in unused}
 
     def _logs(self, turn: Turn) -> Logs:
         logs: Logs = {
@@ -177,34 +186,6 @@ class CVDPEnv(Env):
             logs |= {"stop_reason": str(turn.stop_reason), "score_reason": turn.score.reason}
             logs["tests"] = f"{turn.score.tests_passed}/{turn.score.tests_total}"
         return logs
-
-
-def final_metrics(episode: Episode) -> Metrics:
-    """Metrics that a trainer averages; all are on the last transition, so that each episode counts once.
-
-    ``format_valid``, ``syntax_valid`` and ``tests_passed`` are 0 or 1: some target file has code, every target file is
-    free of syntax errors, the official verdict.
-    """
-    turns, score = episode.turns, episode.turns[-1].score
-    assert score is not None
-    metrics: Metrics = {
-        "format_valid": float(score.format > 0),
-        "syntax_valid": float(score.syntax >= 1.0),
-        "tests_passed": float(score.passed),
-        "tests_share": score.tests_passed / score.tests_total if score.tests_total else 0.0,
-        "interface": score.interface,
-        "compile": score.compile,
-        "violations": len(score.violations),
-        "commands": sum(len(turn.results) for turn in turns),
-        "commands_timed_out": sum(result.timed_out for turn in turns for result in turn.results),
-        "malformed_turns": sum(turn.action.kind == "malformed" for turn in turns),
-        "score_seconds": score.seconds,
-        f"{STOP_METRIC_PREFIX}{turns[-1].stop_reason}": 1.0,
-    }
-    if episode.config.harness_feedback:
-        metrics["submissions"] = sum(len(turn.submissions) for turn in turns)
-        metrics["progress_reward"] = sum(turn.progress_reward for turn in turns)
-    return metrics
 
 
 class CVDPEnvGroupBuilder(EnvGroupBuilder):

@@ -16,15 +16,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from ..errors import SandboxError, UsageError
 from ..metrics import EPISODES, FAULTS
 from ..policies.protocol import Completion
 from ..problems import Problem
-from ..renderers import Renderer
+from ..renderers import ModelTurn, Renderer, ToolCall
 from ..renderers.transcript import TokenTranscript
 from ..sandboxes import Sandbox, SandboxProvider
 from ..scoring.score import Score
@@ -93,7 +94,12 @@ class Episode:
         self._tokens: TokenTranscript | None = None
         self._begun = time.monotonic()
         self._malformed = 0
+        self._finishing = asyncio.Lock()
+        self._score: Score | None = None
+        self._fault: SandboxError | None = None
         self.turns: list[Turn] = []
+        self.stop_reason: StopReason | None = None
+        """Why the episode ended; None while it runs, and after an error."""
         self.over = False
 
     @property
@@ -176,6 +182,22 @@ class Episode:
             self._end(stop)
         return turn
 
+    async def act(self, action: Sequence[ToolCall] | str, *, cut_off: bool = False) -> Turn:
+        """Play a turn that is parsed already: tool calls to run in order, or the text of a final answer.
+
+        For frameworks that declare the tool natively. `Turn.replies` is what the model reads.
+
+        Args:
+            action: The calls; or the answer, in which nothing is searched for calls.
+            cut_off: Whether the token limit ended the turn.
+
+        Raises:
+            SandboxError: The machine failed; the episode is over, without a score.
+            UsageError: The episode has not begun or is over.
+        """
+        turn = ModelTurn(text=action) if isinstance(action, str) else ModelTurn(calls=tuple(action))
+        return await self.step(Completion(turn.text, native=turn, cut_off=cut_off))
+
     def _stop_reason(self, turn: Turn, completion: Completion) -> StopReason | None:
         """Why the episode ends with this turn, or None. Appends the turn to the tokens of policies that have them."""
         ids = completion.token_ids
@@ -200,16 +222,29 @@ class Episode:
                 return "max_tokens"
         return None
 
-    async def finish(self, reason: StopReason) -> Score:
-        """End the episode early, for example because the model's context is full, and grade the files."""
-        self._require_running("finish")
-        try:
-            score = await self._grade()
-        except BaseException as error:
-            self._end("error", error)
-            raise
-        self._end(reason)
-        return score
+    async def finish(self, reason: StopReason = "completed") -> Score:
+        """The score of the episode: end it now if it is running, and grade the files that are there. Idempotent.
+
+        Args:
+            reason: Why it ends, if it is running.
+
+        Raises:
+            SandboxError: The machine failed, now or in an earlier turn.
+            UsageError: The episode has not begun, or was closed before its end.
+        """
+        async with self._finishing:
+            if self._fault is not None:
+                raise self._fault
+            if self._score is not None:
+                return self._score
+            self._require_running("finish")
+            try:
+                score = await self._grade()
+            except BaseException as error:
+                self._end("error", error)
+                raise
+            self._end(reason)
+            return score
 
     def abandon(self, error: BaseException) -> None:
         """End the episode without a score; the transcript records the error."""
@@ -231,18 +266,21 @@ class Episode:
             score = await self._submissions.grade(files, notes)
         finally:
             await closing
+        self._score = score
         self._recording.score(score, files)
         EPISODES.labels("passed" if score.passed else "failed").inc()
         return score
 
-    def _end(self, stop_reason: str, error: BaseException | None = None) -> None:
+    def _end(self, reason: StopReason | Literal["error"], error: BaseException | None = None) -> None:
         self.over = True
+        self.stop_reason = None if reason == "error" else reason
         if isinstance(error, SandboxError):
+            self._fault = error
             FAULTS.labels("episode", type(error).__name__).inc()
         if error is not None:
             EPISODES.labels("fault" if isinstance(error, SandboxError) else "aborted").inc()
         turns = len(self.turns) + (error is not None)
-        self._recording.end(stop_reason, turns, time.monotonic() - self._begun, error)
+        self._recording.end(reason, turns, time.monotonic() - self._begun, error)
 
     async def close(self) -> None:
         """Close the workspace and the transcript. Idempotent; may be called at any time."""

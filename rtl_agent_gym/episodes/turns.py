@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..renderers import Action
-from ..renderers.protocol import Message
+from ..renderers.protocol import Message, reply_texts
 from ..sandboxes import CommandResult
 from ..scoring.score import Score
 from .answers import Answer
@@ -51,6 +51,10 @@ class Turn:
     score: Score | None = None
     answer: Answer | None = None
     """The files found in the completion; only with the workspace ``"answer"``."""
+
+    def replies(self, calls: int = 1) -> list[str]:
+        """What a model with declared tools reads of this turn: one text for each of its `calls`, at least one."""
+        return reply_texts(self.action, self.outputs, calls)
 
     @property
     def submissions(self) -> tuple[Submission, ...]:

@@ -15,8 +15,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 
 from ..errors import ModelError, UsageError
 from ..problems import Problem
-from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall, with_notes
-from ..renderers.protocol import TOOL
+from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall
+from ..renderers.protocol import TOOL, reply_texts
 from .chat_errors import Failure, read_failure
 from .model_options import ModelOptions
 from .protocol import Completion
@@ -238,11 +238,14 @@ class ChatPlayer:
         self._history.append({"role": "user", "content": user})
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
-        replies = list(outputs) if action.kind == "command" else with_notes([action.correction or ""], action.notes)
+        replies = reply_texts(action, outputs, len(self._calls))
         if self._calls:
-            self._history += _tool_messages(self._calls, replies)
+            self._history += [
+                {"role": "tool", "tool_call_id": call.id, "content": text}
+                for call, text in zip(self._calls, replies, strict=True)
+            ]
         else:
-            self._history.append({"role": "user", "content": "\n".join(replies)})
+            self._history.append({"role": "user", "content": replies[0]})
 
     async def act(self, messages: Sequence[Message]) -> Completion | None:
         native = self._policy.options.tools
@@ -282,14 +285,6 @@ def _for_history(call: ToolCall) -> dict[str, Any]:
     except json.JSONDecodeError:
         arguments = "{}"
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
-
-
-def _tool_messages(calls: Sequence[ToolCall], outputs: Sequence[str]) -> list[dict[str, Any]]:
-    """One ``tool`` message per call, as services require: one output each, or all outputs in the first message."""
-    texts = list(outputs)
-    if len(texts) != len(calls):
-        texts = ["\n".join(outputs), *["[answered with the first call of this turn]"] * (len(calls) - 1)]
-    return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text in zip(calls, texts, strict=True)]
 
 
 def _wait(state: RetryCallState) -> float:

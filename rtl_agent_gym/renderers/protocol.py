@@ -99,3 +99,21 @@ def with_notes(outputs: Sequence[str], notes: Sequence[str]) -> list[str]:
     *others, last = outputs or [""]
     separator = "\n" if last and not last.endswith("\n") else ""
     return [*others, last + separator + "\n".join(f"[note] {note}" for note in notes)]
+
+
+ANSWERED = "[answered with the first call of this turn]"
+"""The reply to the other calls of a turn whose calls were answered together."""
+
+
+def reply_texts(action: Action, outputs: Sequence[str], calls: int) -> list[str]:
+    """What a model reads of its turn where calls are declared natively: one text for each of its calls, at least one.
+
+    Args:
+        action: What the turn requested.
+        outputs: The text for each command that ran.
+        calls: The number of calls in the turn. If another number of them ran, the first reply holds everything.
+    """
+    texts = list(outputs) if action.kind == "command" else with_notes([action.correction or ""], action.notes)
+    if len(texts) == max(calls, 1):
+        return texts
+    return ["\n".join(texts), *[ANSWERED] * (calls - 1)]

@@ -1,0 +1,159 @@
+"""An episode that a framework drives by calls of the declared tool; what all adapters share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..episodes.episode import Episode
+from ..episodes.results import result_numbers
+from ..episodes.rewards import FunctionGrader, Reward, read_reward
+from ..episodes.rules import EpisodeConfig
+from ..episodes.runtime import Lease, acquire
+from ..episodes.tools import ToolOpening, tool_opening
+from ..episodes.turns import StopReason, Turn
+from ..errors import UsageError
+from ..problems import Problem
+from ..renderers import ToolCall, get_renderer
+from ..scoring.score import Score
+
+OVER = "[the episode is over; nothing was run]"
+"""What the model reads if it calls the tool after the episode's end."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How an episode ended."""
+
+    score: Score
+    stop_reason: StopReason
+    numbers: dict[str, float]
+    """See `result_numbers`."""
+
+    @property
+    def reward(self) -> float:
+        """The reward of the whole episode, submissions included."""
+        return self.numbers["reward"]
+
+
+class ToolSession:
+    """One episode, from `start` to `close`, on the event loop that uses it.
+
+    It leases the loop's shared Docker client and scorers (`episodes.runtime`), and returns them with `close`. The
+    container ends with the grading.
+
+    Args:
+        problem: What to solve.
+        config: The rules; None for the defaults.
+        reward: How the score becomes a reward; see `read_reward`.
+        cache: Folder of cached gradings; None for no cache.
+        seed: Seed of the shell and of submissions; None draws one.
+
+    Example:
+        session = ToolSession(problem)
+        try:
+            opening = await session.start()
+            print(await session.run("cat docs/*.md"))
+            print((await session.finish()).reward)
+        finally:
+            await session.close()
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        config: EpisodeConfig | None = None,
+        *,
+        reward: Reward = None,
+        cache: Path | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.problem, self.config = problem, config or EpisodeConfig()
+        if self.config.workspace != "shell":
+            raise UsageError("a session of tool calls needs the workspace 'shell'")
+        self._weights, self._function = read_reward(reward)
+        self._cache, self._seed = cache, seed
+        self._lease: Lease | None = None
+        self._episode: Episode | None = None
+
+    @property
+    def episode(self) -> Episode:
+        """The episode. Raises `UsageError` before `start`."""
+        if self._episode is None:
+            raise UsageError("the session has not been started")
+        return self._episode
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended, with a score or by a fault."""
+        return self._episode is not None and self._episode.over
+
+    async def start(self) -> ToolOpening:
+        """Start the sandbox and return the prompt and the tools.
+
+        Raises:
+            SandboxError: No sandbox starts, after `EpisodeConfig.start_attempts`. The session is closed.
+            UsageError: The session has been started already, or the problem cannot be scored here.
+        """
+        if self._lease is not None:
+            raise UsageError("this session has been started already; make another ToolSession")
+        if self.problem.unscorable:
+            raise UsageError(f"{self.problem.id} cannot be scored here: {self.problem.unscorable}")
+        opening = tool_opening(self.problem, self.config)
+        self._lease = acquire()
+        try:
+            runtime = self._lease.runtime
+            scorer = runtime.scorer(self._weights, self._cache)
+            self._episode = Episode(
+                self.problem,
+                provider=runtime.agents,
+                grader=scorer if self._function is None else FunctionGrader(scorer, self._function),
+                renderer=get_renderer("qwen3"),
+                config=self.config.with_options(teach_dialect=False),
+                seed=self._seed,
+            )
+            await self._episode.start()
+        except BaseException:
+            await self.close()
+            raise
+        return opening
+
+    async def act(self, action: Sequence[ToolCall] | str, *, cut_off: bool = False) -> Turn:
+        """Play a turn of parsed calls, or of a final answer; see `Episode.act`."""
+        return await self.episode.act(action, cut_off=cut_off)
+
+    async def run(self, command: Any) -> str:
+        """Play a turn of one call, and return what the model reads. After the episode's end nothing is run.
+
+        Args:
+            command: The call's argument as the model wrote it. If it is no text, the model reads what is wrong.
+
+        Raises:
+            SandboxError: The machine failed; the episode is over, without a score.
+        """
+        if self.over:
+            return OVER
+        turn = await self.act([ToolCall.of(command)])
+        return turn.replies()[0]
+
+    async def finish(self, reason: StopReason = "completed") -> Result:
+        """Grade the files that are there, if that has not been done, and return the result. Idempotent.
+
+        Raises:
+            SandboxError: The machine failed, now or in an earlier turn.
+        """
+        score = await self.episode.finish(reason)
+        stop = self.episode.stop_reason or reason
+        return Result(score, stop, result_numbers(score, stop, self.episode.turns))
+
+    async def close(self) -> None:
+        """End the container, and return what was leased. Idempotent."""
+        episode, lease, self._lease = self._episode, self._lease, None
+        try:
+            if episode is not None:
+                await episode.close()
+        finally:
+            if lease is not None:
+                await lease.release()

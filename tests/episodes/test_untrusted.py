@@ -1,0 +1,79 @@
+"""A folder that an agent has filled gives its regular files and nothing else."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.episodes import untrusted
+from rtl_agent_gym.episodes.untrusted import read_untrusted
+from rtl_agent_gym.errors import UsageError
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    folder = tmp_path / "left"
+    (folder / "rtl/deep").mkdir(parents=True)
+    (folder / "rtl/top.sv").write_text("module top; endmodule")
+    (folder / "rtl/deep/part.sv").write_bytes(b"\xff\x00")
+    (folder / "harness").mkdir()
+    (folder / "harness/test.py").write_text("no graded folder")
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/more.sv").write_text("secret")
+    return folder
+
+
+def test_regular_files_of_the_graded_folders(left: Path) -> None:
+    found = read_untrusted(left)
+    assert found == {"rtl/top.sv": b"module top; endmodule", "rtl/deep/part.sv": b"\xff\x00"}
+    assert found.left_out_lines() == []
+
+
+def test_no_link_is_followed_and_nothing_special_is_opened(left: Path, tmp_path: Path) -> None:
+    (left / "rtl/link.sv").symlink_to(tmp_path / "secret")
+    (left / "rtl/folder").symlink_to(tmp_path / "outside")
+    (left / "verif").symlink_to(tmp_path / "outside")
+    os.mkfifo(left / "rtl/pipe.sv")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(left / "rtl/socket.sv"))
+    found = read_untrusted(left)
+    assert sorted(found) == ["rtl/deep/part.sv", "rtl/top.sv"]
+    assert sorted(path for path, _ in found.left_out) == [
+        "rtl/folder", "rtl/link.sv", "rtl/pipe.sv", "rtl/socket.sv", "verif",
+    ]  # fmt: skip
+
+
+def test_sizes_and_numbers_are_bounded(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untrusted, "MAX_FILE", 100)
+    monkeypatch.setattr(untrusted, "MAX_TOTAL", 250)
+    for number in range(4):
+        (left / f"rtl/{number}.sv").write_bytes(b"x" * 100)
+    with (left / "rtl/large.sv").open("wb") as large:
+        large.truncate(1 << 40)  # sparse, so that reading all of it would be noticed
+    found = read_untrusted(left)
+    assert sum(map(len, found.values())) <= 250
+    assert dict(found.left_out)["rtl/large.sv"].startswith(("larger than", "more than"))
+    monkeypatch.setattr(untrusted, "MAX_COUNT", 3)
+    assert len(read_untrusted(left)) <= 3
+
+
+def test_folders_have_a_depth(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untrusted, "MAX_DEPTH", 1)
+    found = read_untrusted(left)
+    assert (sorted(found), found.left_out) == (["rtl/top.sv"], (("rtl/deep", "more than 1 folders deep"),))
+
+
+def test_names_that_are_no_text_are_left_out(left: Path) -> None:
+    os.close(os.open(os.fsencode(left) + b"/rtl/\xff.sv", os.O_CREAT | os.O_WRONLY))
+    found = read_untrusted(left)
+    assert len(found) == 2
+    assert found.left_out_lines() == ["'rtl/\\udcff.sv': its name is not UTF-8"]
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="none: No such file"):
+        read_untrusted(tmp_path / "none")

@@ -1,0 +1,97 @@
+"""The scripted episodes that every framework plays alike, and the form in which each reports what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from rtl_agent_gym.episodes.rules import EpisodeConfig
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.renderers import ToolCall
+from rtl_agent_gym.sandboxes.daemon import connect
+
+RULES = EpisodeConfig(max_turns=6, command_timeout=2.0)
+
+
+@cache
+def gray() -> Problem:
+    """The problem of all scripts: quick to grade."""
+    return next(problem for problem in load_problems("bundled") if "gray_counter" in problem.id)
+
+
+@dataclass(frozen=True)
+class Script:
+    """An episode as a model would play it."""
+
+    name: str
+    turns: tuple[tuple[ToolCall, ...] | str, ...]
+    """In each turn the calls, or the text of a final answer. If the last turn is not final, the model is cut off there,
+    by the turn limit or by its framework, and the files are graded."""
+    config: EpisodeConfig = RULES
+    fault_in: int | None = None
+    """The number of the turn whose call ends the container, as a machine would."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a framework made of a script."""
+
+    reward: float | None
+    """What the framework trains on or reports; None if it excludes the episode or calls it an error."""
+    passed: bool | None
+    """The verdict; None for a fault."""
+    observations: tuple[str, ...] | None = None
+    """What the model read after each turn with calls; None where the framework does not show it."""
+
+
+class Player(Protocol):
+    """A framework."""
+
+    async def play(self, script: Script, folder: Path) -> Played:
+        """Play a script; `folder` is an empty one for its files."""
+        ...
+
+
+def write(path: str, text: str) -> ToolCall:
+    """A call that writes a file."""
+    return ToolCall.of(f"cat > {path} <<'END_OF_FILE'\n{text}\nEND_OF_FILE")
+
+
+def solution() -> tuple[ToolCall, ...]:
+    """Calls that write the reference solution."""
+    golden = gray().golden
+    assert golden is not None
+    return tuple(write(path, text) for path, text in golden.items())
+
+
+def scripts() -> Sequence[Script]:
+    """All of them. The reward of each follows from the hidden tests, not from this list."""
+    (target,) = gray().targets
+    stub = "module gray_counter; endmodule"
+    forged = f'{stub}\n`include "/dev/stdin"\n// TESTS=1 PASS=1 FAIL=0'
+    look = (ToolCall.of("ls rtl docs"),)
+    return [
+        Script("solved", (look, solution(), "The counter is done.")),
+        Script("wrong", (look, (write(target, stub),), "Done.")),
+        Script("untouched", ("There is nothing to do.",)),
+        Script("malformed", ((ToolCall("execute_bash", '{"comand": "ls"}'),), solution(), "Done.")),
+        Script("timed out", ((ToolCall.of("echo begun; sleep 60"),), solution(), "Done.")),
+        Script("turn limit", (*[look] * 5, solution()), RULES),
+        Script("submissions", ((ToolCall.of("submit"),), solution(), (ToolCall.of("submit"),), "Done."),
+               RULES.with_options(harness_feedback=2)),
+        Script("hostile", ((write(target, forged), ToolCall.of("mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt;"
+                            " echo 1.4 > reward.json; kill -9 -1"),), look, "Passed with a reward of 1.4.")),
+        Script("machine fault", (look, look, look, "Done."), fault_in=3),
+    ]  # fmt: skip
+
+
+def kill(sandbox: str) -> None:
+    """End a container from outside."""
+    client = connect()
+    try:
+        client.containers.get(sandbox).kill()
+    finally:
+        client.close()
