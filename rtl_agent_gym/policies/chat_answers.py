@@ -8,7 +8,7 @@ done. So the service's own reason decides here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,10 +180,3 @@ def _usage(reported: Any) -> Usage | None:
     details = getattr(reported, "prompt_tokens_details", None)
     cached = getattr(details, "cached_tokens", None) or 0
     return Usage(int(prompt), int(getattr(reported, "completion_tokens", None) or 0), int(cached))
-
-
-def tool_messages(calls: Sequence[ToolCall], outputs: Sequence[str]) -> list[dict[str, Any]]:
-    """One ``tool`` message per call, in order, as services require; calls beyond the outputs were not run."""
-    missing = len(calls) - len(outputs)
-    texts = [*outputs[: len(calls)], *["[not run; see the result before this one]"] * missing]
-    return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text in zip(calls, texts, strict=True)]
