@@ -161,7 +161,7 @@ class ChatPolicy:
 
         request = self._parameters(messages, seed, max_tokens)
         try:
-            # litellm's own limit is one on the silence of the connection: a server that trickles would hold it for ever.
+            # litellm limits only how long the connection is silent: a server that trickles would hold it for ever.
             async with asyncio.timeout(self.options.request_timeout):
                 # drop_params: litellm leaves out parameters that it knows a provider refuses (seed, top_p).
                 response = await self._library.acompletion(**request, drop_params=True)

@@ -75,7 +75,7 @@ def read_failure(library: Any, error: Exception) -> Failure:
         library: The module ``litellm``.
         error: The exception.
     """
-    words, wait = _words(error), requested_wait(_headers(error))
+    words, wait = _words(error), requested_wait(_headers(error), limited=_status(error) == 429)
     kind = _kind(library, error, words, waits=wait is not None)
     return Failure(kind, words, wait, _advice(_status(error), words))
 
@@ -87,10 +87,11 @@ def _status(error: Exception) -> int | None:
 
 def _kind(library: Any, error: Exception, words: str, *, waits: bool) -> Kind:
     status, page = _status(error), "<html" in str(error).lower()
-    by_filter = status in _FILTER_STATUSES and _FILTER.search(f"{words} {getattr(error, 'body', '')}")
+    told = f"{words} {_codes(error)}"
+    by_filter = status in _FILTER_STATUSES and _FILTER.search(told)
     if by_filter or isinstance(error, library.ContentPolicyViolationError):
         return "filtered"
-    overflowed = isinstance(error, library.ContextWindowExceededError) or says_overflow(words)
+    overflowed = isinstance(error, library.ContextWindowExceededError) or says_overflow(told)
     if overflowed and status not in _NEVER | {429}:
         return "overflow"
     if status == 403 and page:
@@ -102,6 +103,19 @@ def _kind(library: Any, error: Exception, words: str, *, waits: bool) -> Kind:
     if _TOO_LARGE_FOR_ACCOUNT.search(words):
         return "refused"
     return "busy" if status is None or status in _BUSY or status >= 500 else "refused"
+
+
+def _codes(error: Exception) -> str:
+    """The codes and types of an error, and the class that a litellm proxy puts before its message.
+
+    Not the whole body: some services repeat the conversation in it, which may hold any words.
+    """
+    found = [str(error)[:200]]
+    body = getattr(error, "body", None)
+    while isinstance(body, dict):
+        found += [str(body[name]) for name in ("code", "type") if isinstance(body.get(name), str)]
+        body = body.get("error") or body.get("innererror") or body.get("inner_error")
+    return " ".join(found)
 
 
 def _advice(status: int | None, words: str) -> str:

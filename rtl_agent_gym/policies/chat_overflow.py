@@ -82,8 +82,8 @@ WORDINGS = (
     ),
     Wording(
         r"maximum allowed (?:input )?length",
-        "Input length (131393 tokens) exceeds the maximum allowed length (131040 tokens). Use a shorter input or enable "
-        "--allow-auto-truncate.",
+        "Input length (131393 tokens) exceeds the maximum allowed length (131040 tokens). Use a shorter input or "
+        "enable --allow-auto-truncate.",
         "SGLang 0.5.23, srt/managers/utils.py",
     ),
     # OpenAI

@@ -20,22 +20,24 @@ MAX_SPREAD = 1.0
 """Maximum seconds added at random to a requested time."""
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
-_RESET = re.compile(r"(?:x-|anthropic-)?ratelimit-(?:reset(?:-(?P<openai>[\w-]+))?|(?P<anthropic>[\w-]+)-reset)")
+_RESET = re.compile(r"(?:x-|anthropic-)?ratelimit-(?:reset(?:-[\w-]+)?|[\w-]+-reset)")
 _LATER = 1e9
 """A number above this is a time since 1970, in seconds, or above its thousandfold in milliseconds."""
 
 
-def requested_wait(headers: Mapping[str, str], now: float | None = None) -> float | None:
+def requested_wait(headers: Mapping[str, str], *, limited: bool, now: float | None = None) -> float | None:
     """Seconds after which a service wants to be asked again; None if it does not say.
 
     In this order: ``retry-after-ms``; ``retry-after``, in seconds or as an HTTP date (RFC 9110, section 10.2.3); the
     resets of rate limits: ``x-ratelimit-reset-requests`` and ``-tokens`` of OpenAI, Groq and Azure (durations such as
     ``6m0s`` and ``12ms``), ``anthropic-ratelimit-*-reset`` (RFC 3339), ``x-ratelimit-reset`` of OpenRouter
     (milliseconds since 1970) and ``ratelimit-reset`` (seconds). Of several resets, the latest of those whose
-    ``remaining`` is 0 counts; if none is, the soonest.
+    ``remaining`` is 0 counts; if no ``remaining`` is given, the soonest.
 
     Args:
         headers: The headers of an answer, with names in lower case.
+        limited: Whether the answer is a 429. Other answers have the headers of rate limits too, where they say nothing
+            about when a broken service is back.
         now: Seconds since 1970; None for the clock's.
     """
     now = time.time() if now is None else now
@@ -44,15 +46,17 @@ def requested_wait(headers: Mapping[str, str], now: float | None = None) -> floa
         return milliseconds / 1000
     if "retry-after" in headers and (found := _seconds(headers["retry-after"], now)) is not None:
         return found
-    resets: dict[bool, list[float]] = {True: [], False: []}
-    for name, value in headers.items():
-        if (match := _RESET.fullmatch(name)) is None or (seconds := _seconds(value, now)) is None:
+    used_up: list[float] = []
+    unknown: list[float] = []
+    for name, value in headers.items() if limited else ():
+        if _RESET.fullmatch(name) is None or (seconds := _seconds(value, now)) is None:
             continue
         remaining = headers.get(name.replace("reset", "remaining"))
-        resets[_number(remaining or "") == 0].append(seconds)
-    if resets[True]:
-        return max(resets[True])
-    return min(resets[False], default=None)
+        if remaining is None:
+            unknown.append(seconds)
+        elif _number(remaining) == 0:
+            used_up.append(seconds)
+    return max(used_up) if used_up else min(unknown, default=None)
 
 
 def wait_before(attempt: int, requested: float | None) -> float:
