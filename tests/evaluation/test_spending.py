@@ -160,5 +160,9 @@ def test_an_unknown_price_is_said(tmp_path: Path) -> None:
         options = ["--policy", "chat:org/model", "--base-url", server.url, "--weights", "proxy", "--stream"]
         done = in_process.call("eval", "--out", str(tmp_path / "run"), "--problem", ARBITER, *options)
     assert done.returncode == 0, done.stderr
+    assert server.requests[0]["stream"] is True
     assert "in all: 100 tokens read (0 from a cache), 20 written; price unknown" in done.stdout
-    assert "not passed, by cause: refused 1" in done.stdout
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["causes"] == {"refused": 1}
+    page = in_process.call("report", str(tmp_path / "run"), "--out", str(tmp_path / "report"))
+    assert page.returncode == 0, page.stderr
+    assert "tokens from a cache" in (tmp_path / "report" / "report.md").read_text()
