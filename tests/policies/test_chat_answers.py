@@ -106,7 +106,8 @@ FILTERS: list[dict[str, Any]] = [
     {  # Azure OpenAI
         "status": 400,
         "error": {
-            "message": "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+            "message": "The response was filtered due to the prompt triggering Azure OpenAI's content management "
+            "policy. Please modify your prompt and retry.",
             "type": None,
             "param": "prompt",
             "code": "content_filter",

@@ -11,7 +11,7 @@ from rtl_agent_gym.policies.chat_overflow import WORDINGS, Wording, says_overflo
 from tests.policies.chatting import MakePolicy, opened, replied
 from tests.policies.stub_server import ChatServer, call, head
 
-PLACES = [(400, False), (400, True), (422, False), (500, False)]
+PLACES = [(400, False), (400, True), (413, False), (422, False), (500, False)]
 
 
 @pytest.mark.parametrize("wording", WORDINGS, ids=lambda wording: wording.source[:40])
