@@ -14,6 +14,7 @@
     │       └── ServiceError  a training service failed one request: that episode or step fails
     │           ├── RequestRefused  the service refuses the request, and would refuse it again
     │           └── ServiceDown     the service is unusable: the run ends, and can be resumed
+    ├── LimitReached          a limit of the caller's on money or tokens: data, not a machine fault
     ├── SandboxBroken         an agent's own commands broke its sandbox: data, not a machine fault
     └── TranscriptError       a recorded episode cannot be read              (also a ValueError)
 
@@ -104,6 +105,10 @@ class SandboxBroken(RTLGymError, RuntimeError):
 
     Not a machine fault: the episode ends and is graded, and nothing is retried.
     """
+
+
+class LimitReached(RTLGymError):
+    """A limit that the caller set on money or tokens is reached: no fault and no verdict, and nothing is retried."""
 
 
 class HarnessError(SandboxError):

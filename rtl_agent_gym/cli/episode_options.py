@@ -71,6 +71,17 @@ _MODEL = {
     "tools": Annotated[
         bool, typer.Option(help="Declare the shell as a tool, or have the model write its calls as text; chat only.")
     ],
+    "stream": Annotated[bool, typer.Option(help="Have each answer streamed; chat only.")],
+    "price_input": Annotated[
+        float | None,
+        typer.Option(metavar="USD", help="Price of a million tokens read, if litellm's list lacks it; chat only."),
+    ],
+    "price_output": Annotated[
+        float | None, typer.Option(metavar="USD", help="Price of a million tokens written; chat only.")
+    ],
+    "price_cached": Annotated[
+        float | None, typer.Option(metavar="USD", help="Price of a million tokens read from a cache; chat only.")
+    ],
 }
 
 

@@ -17,6 +17,7 @@ from ..episodes.runtime import using
 from ..evaluation import EvaluationConfig, evaluate
 from ..metrics import serving
 from ..scoring import RewardWeights
+from .ending import FAILED, MACHINE_FAILED
 from .episode_options import CacheOption, with_options
 from .eval_show import EvaluationProgress, episode_observer, print_summary
 from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption
@@ -32,6 +33,13 @@ from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemId
         typer.Option("--out", help="Folder for results and transcripts; by default one below runs/eval/."),
     ],
     concurrency=Annotated[int, typer.Option(min=1, help="Episodes to play at the same time.")],
+    max_cost=Annotated[
+        float | None,
+        typer.Option(metavar="USD", help="Stop when the model has cost this much, earlier runs included."),
+    ],
+    max_tokens_total=Annotated[
+        int | None, typer.Option(min=1, help="Stop when the model has read and written this many tokens.")
+    ],
     cache=CacheOption,
 )
 def eval_command(
@@ -53,7 +61,7 @@ def eval_command(
 
     Each result is saved when its episode ends. After a crash, Ctrl-C or kill -9 the same command continues where it
     stopped; with a larger -n it adds episodes to the saved ones. Exits 0 when every episode has a verdict, whatever it
-    is, and 3 when machine faults left some without one.
+    is, 3 when machine faults left some without one, and 1 when --max-cost or --max-tokens-total stopped it.
     """
     interactive = config.policy == "human"
     if interactive:
@@ -80,7 +88,16 @@ def eval_command(
     report = "report.json" if record.samples == 1 else "composite_report.json"
     note = f"results: {evaluation.folder}; for the official reporter: {evaluation.folder}/{report}"
     console.print(note, style="dim", soft_wrap=True, markup=False)
+    if evaluation.stopped:
+        console.print(
+            f"stopped: {evaluation.stopped}; {summary.finished} of {summary.episodes} episodes have a verdict; the "
+            "same command with a higher limit plays the others",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
     if json_:
         place = {"folder": str(evaluation.folder), "policy": record.policy, "problems": record.problems}
+        place["stopped"] = evaluation.stopped
         print(json.dumps(place | summary.as_json()))
-    raise typer.Exit(3 if summary.faults else 0)
+    raise typer.Exit(MACHINE_FAILED if summary.faults else FAILED if evaluation.stopped else 0)

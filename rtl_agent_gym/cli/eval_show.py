@@ -156,6 +156,14 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
             f"(of these {cost.acting_seconds:.1f} s waiting for the policy)",
             highlight=False,
         )
+    if (spent := summary.spent) is not None:
+        price = "price unknown" if spent.cost is None else f"${spent.cost:,.4f}"
+        console.print(
+            f"in all: {spent.prompt_tokens:,} tokens read ({spent.cached_tokens:,} from a cache), "
+            f"{spent.output_tokens:,} written; {price}",
+            highlight=False,
+            markup=False,
+        )
     if summary.retries or summary.faults:
         console.print(
             f"machine faults: {summary.retries} retried, {plural(summary.faults, 'episode')} left without a verdict",

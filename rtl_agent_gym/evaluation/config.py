@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -80,6 +81,11 @@ class EvaluationConfig:
     """Attempts at an episode while the machine fails, before it is left without a verdict."""
     longest_pause: float = 30.0
     """Upper bound on the seconds between two attempts."""
+    max_cost: float | None = None
+    """US dollars after which the evaluation stops: no further request is made, finished results are kept, and
+    unfinished episodes have none. What earlier runs in the folder spent counts too."""
+    max_tokens_total: int | None = None
+    """The same for tokens, read and written."""
     cache: bool = True
     """Whether gradings are cached on disk and reused for equal files."""
 
@@ -87,6 +93,9 @@ class EvaluationConfig:
         for name in ("samples", "concurrency", "attempts"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("max_cost", "max_tokens_total"):
+            if (limit := getattr(self, name)) is not None and not 0 < limit < math.inf:
+                raise UsageError(f"{name} must be above 0, got {limit:g}")
 
 
 class EvaluationRecord(BaseModel):

@@ -23,7 +23,7 @@ from ..episodes.episode import Episode, EpisodeConfig, Grader
 from ..episodes.prompt import episode_renderer
 from ..episodes.rewards import FunctionGrader, read_reward
 from ..episodes.runtime import WAITING, Runtime, acquire
-from ..errors import SandboxError, ServiceDown, UsageError, cannot_write
+from ..errors import LimitReached, SandboxError, ServiceDown, UsageError, cannot_write
 from ..logs import logging_as
 from ..policies import Closable, Policy, make_policy
 from ..problems import Problem, load_problems
@@ -37,7 +37,8 @@ from .config import EvaluationConfig, EvaluationRecord, default_folder, make_rec
 from .official import write_official
 from .outcome import EpisodeResult, Summary, episode_seed, summarise
 from .play import Observer, play, rules_for
-from .results import ResultsFile
+from .results import ResultsFile, read_spending
+from .spending import STOPPED, Ledger, Spent, Tally
 
 FAULTS_IN_A_ROW = 8
 """Consecutive episodes with a machine fault after which an evaluation gives up."""
@@ -53,11 +54,15 @@ class Evaluation:
     """One for each episode."""
     folder: Path | None
     """The folder of the results; None if they were not saved."""
+    spent: Spent | None = None
+    """What was spent on the model in all, earlier runs in the folder included."""
+    stopped: str = ""
+    """Which limit stopped it before every episode had a verdict; empty if none did."""
 
     @cached_property
     def summary(self) -> Summary:
         """The results summed up."""
-        return summarise(self.results, episodes=self.record.samples * len(self.record.digests))
+        return summarise(self.results, episodes=self.record.samples * len(self.record.digests), spent=self.spent)
 
 
 async def evaluate(
@@ -100,6 +105,11 @@ async def evaluate(
         renderer = config.renderer
         if isinstance(renderer, str):
             renderer = get_renderer(renderer, getattr(player, "tokenizer", None))
+        if config.max_cost is not None and getattr(player, "prices", None) is None:
+            raise UsageError(
+                f"--max-cost: the price of {player.name} is unknown; give --price-input and --price-output, in US "
+                "dollars per million tokens"
+            )
         record = make_record(config, problems, player, renderer, named=policy is None)
         rules = rules_for(player, config.episode)
         file: ResultsFile | None = None
@@ -119,6 +129,7 @@ async def evaluate(
         if grader is None:
             grader = await _make_grader(config, provider, runtime, len(problems), owned)
         run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
+        run.ledger = Ledger(config.max_cost, config.max_tokens_total, read_spending(file.folder) if file else Spent())
         with queueing_as(f"evaluation {id(run)}"):
             await run.play()
         return _conclude(run, record)
@@ -156,9 +167,9 @@ async def _make_grader(
 def _conclude(run: _Run, record: EvaluationRecord) -> Evaluation:
     """The evaluation with all results; writes its summary and the official files."""
     if (file := run.file) is None:
-        return Evaluation(record, list(run.done.values()), None)
+        return Evaluation(record, list(run.done.values()), None, run.ledger.total, run.stopped)
     found = [result for result in run.done.values() if result.problem_id in file.record.digests]
-    evaluation = Evaluation(file.record, found, file.folder)
+    evaluation = Evaluation(file.record, found, file.folder, run.ledger.total, run.stopped)
     try:
         summary = json.dumps(evaluation.summary.as_json(), indent=2) + "\n"
         (file.folder / "summary.json").write_text(summary, encoding="utf-8")
@@ -184,6 +195,9 @@ class _Run:
     done: dict[tuple[str, int], EpisodeResult] = field(default_factory=dict)
     """The results so far, by problem and sample."""
     faults_in_a_row: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+    stopped: str = ""
+    """Which limit is reached; then no further request is made."""
 
     def __post_init__(self) -> None:
         if self.file is not None:
@@ -210,13 +224,29 @@ class _Run:
         """Play episodes until none is left. All workers share the iterator, so each episode is taken once."""
         for problem, sample in todo:
             with logging_as(f"{problem.id}/{sample}"):
-                result = await self._episode(problem, sample)
+                result = await self._unless_stopped(problem, sample)
+            if result is None:
+                return
             if self.file is not None:
                 self.file.append(result)
             self.done[result.problem_id, result.sample] = result
             self.observer.finished(result)
 
-    async def _episode(self, problem: Problem, sample: int) -> EpisodeResult:
+    async def _unless_stopped(self, problem: Problem, sample: int) -> EpisodeResult | None:
+        """The result of an episode; None if a limit stops it. What it used by then is saved."""
+        tally = Tally(self.ledger)
+        try:
+            self.ledger.check()
+            return await self._episode(problem, sample, tally)
+        except LimitReached as error:
+            self.stopped = str(error)
+            if self.file is not None and tally.spent.known:
+                seed = episode_seed(self.config.seed, problem.id, sample)
+                line = EpisodeResult.of(problem, seed, sample=sample, stop_reason=STOPPED, spent=tally.spent)
+                self.file.append(line)
+            return None
+
+    async def _episode(self, problem: Problem, sample: int, tally: Tally) -> EpisodeResult:
         seed = episode_seed(self.config.seed, problem.id, sample)
         self.observer.begun(problem, sample)
         for attempt in range(self.config.attempts):
@@ -230,7 +260,7 @@ class _Run:
                 on_output=self.observer.output,
             )
             try:
-                result = await play(episode, self.policy, self.observer, seed=seed)
+                result = await play(episode, self.policy, self.observer, seed=seed, tally=tally)
             except ServiceDown:
                 raise  # no other episode would get an answer either
             except SandboxError as error:
@@ -246,7 +276,8 @@ class _Run:
                 return result.model_copy(update={"sample": sample, "retries": attempt, "transcript": path})
         self._count_fault(fault)
         reason = f"{type(fault).__name__}: {fault}"
-        return EpisodeResult.of(problem, seed, sample=sample, retries=attempt, fault=reason)
+        spent = tally.spent if tally.spent.known else None
+        return EpisodeResult.of(problem, seed, sample=sample, retries=attempt, fault=reason, spent=spent)
 
     def _count_fault(self, error: SandboxError) -> None:
         self.faults_in_a_row += 1

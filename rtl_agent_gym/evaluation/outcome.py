@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from ..problems import DIFFICULTIES, Problem
 from ..scoring.score import Score
 from ..transcripts import Transcript
+from .spending import Spent
 from .statistics import Estimate, pass_curve
 
 STAGES = ("format", "syntax", "interface", "compile")
@@ -21,6 +22,7 @@ STAGES = ("format", "syntax", "interface", "compile")
 
 Cause = Literal[
     "machine",
+    "refused",
     "malformed",
     "out of turns or tokens",
     "broken sandbox",
@@ -34,7 +36,8 @@ Cause = Literal[
 ]
 """Why an episode did not pass; the first of these that is true:
 
-``machine``: no verdict, since the machine or the model's service failed. ``malformed``: too many malformed turns.
+``machine``: no verdict, since the machine or the model's service failed. ``refused``: the model refused, or a content
+filter of its service did. ``malformed``: too many malformed turns.
 ``out of turns or tokens``: the limit on turns or tokens, or the model's context, was reached. ``broken sandbox``: the
 agent's own commands ended its sandbox. ``violation``: an attempt on the grader. ``missing``: a target file is missing.
 ``syntax``, ``interface``, ``compile``, ``tests``: the first stage that did not fully succeed. ``untested``: no stage
@@ -67,6 +70,10 @@ class EpisodeResult(BaseModel):
     """Tokens that the model read, summed over the turns; None if unknown."""
     output_tokens: int | None = None
     """Tokens that the model wrote; None if unknown."""
+    refused: bool = False
+    """Whether the model refused to go on, or a content filter of its service withheld its last turn."""
+    spent: Spent | None = None
+    """What all attempts at the episode used, those included that a fault ended; None if unknown."""
     seconds: float = 0.0
     """Wall time from the start of the sandbox to the score."""
     acting_seconds: float = 0.0
@@ -117,6 +124,8 @@ class EpisodeResult(BaseModel):
             return "machine"
         if score.passed:
             return None
+        if self.refused:
+            return "refused"
         if self.stop_reason == "parse_error":
             return "malformed"
         if self.stop_reason in ("max_turns", "max_tokens"):
@@ -194,22 +203,28 @@ class Summary:
     causes: dict[str, int]
     """Why episodes did not pass; see `outcome.Cause`."""
     cost: Cost | None
+    spent: Spent | None = None
+    """Tokens and money in all, with those of attempts that were lost; None if unknown."""
 
     def as_json(self) -> dict[str, Any]:
         """The summary as data for JSON."""
         plain = asdict(self)
+        plain["spent"] = self.spent.model_dump() if self.spent is not None else None
         plain["pass_at"] = {str(k): value for k, value in plain["pass_at"].items()}
         return plain
 
 
-def summarise(results: Sequence[EpisodeResult], *, episodes: int | None = None) -> Summary:
+def summarise(results: Sequence[EpisodeResult], *, episodes: int | None = None, spent: Spent | None = None) -> Summary:
     """Sum up results.
 
     Args:
         results: One for each episode.
         episodes: The number of requested episodes; None for the number of results.
+        spent: What was spent in all; None for the sum over `results`.
     """
     scored = sorted((result for result in results if result.score is not None), key=lambda result: result.key)
+    if spent is None:
+        spent = sum((result.spent for result in results if result.spent is not None), Spent())
     causes = Counter(result.cause for result in results if result.cause is not None)
     return Summary(
         episodes=len(results) if episodes is None else episodes,
@@ -223,6 +238,7 @@ def summarise(results: Sequence[EpisodeResult], *, episodes: int | None = None) 
         by_difficulty=_by(scored, lambda result: result.difficulty, DIFFICULTIES),
         causes={str(cause): count for cause, count in causes.most_common()},
         cost=_cost(scored) if scored else None,
+        spent=spent if spent.known else None,
     )
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..episodes.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
-from ..errors import SandboxError, UsageError
+from ..errors import LimitReached, SandboxError, UsageError
 from ..policies import Completion, Listener, Policy
 from ..problems import Problem
 from ..renderers.protocol import Message
 from ..scoring.score import Score
 from .outcome import EpisodeResult
+from .spending import Tally
 
 
 def _ignore(*_: object) -> None:
@@ -50,7 +51,12 @@ def rules_for(policy: Policy, rules: EpisodeConfig) -> EpisodeConfig:
 
 
 async def play(
-    episode: Episode, policy: Policy, observer: Observer | None = None, *, seed: int | None = None
+    episode: Episode,
+    policy: Policy,
+    observer: Observer | None = None,
+    *,
+    seed: int | None = None,
+    tally: Tally | None = None,
 ) -> EpisodeResult:
     """Play an episode to its end and close it.
 
@@ -59,15 +65,18 @@ async def play(
         policy: Plays the episode.
         observer: Its functions for the opening and the turns are called.
         seed: Random seed of the player.
+        tally: Counts the turns, and may stop the episode between two of them.
 
     Raises:
+        LimitReached: A limit of `tally` is reached; the episode has no score.
         SandboxError: The machine failed, or the service behind the policy; the episode has no score.
         UsageError: The policy cannot play this problem.
     """
-    observer = observer or Observer()
+    observer, tally = observer or Observer(), tally or Tally()
     begun, acting = time.monotonic(), 0.0
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    refused = False
     player = policy.player(episode.problem, episode.renderer, seed)
     async with episode:
         opening = await episode.start()
@@ -80,13 +89,16 @@ async def play(
         while stop_reason is None:
             waiting_since = time.monotonic()
             try:
+                tally.ledger.check()
                 completion = await player.act(messages)
-            except (SandboxError, UsageError) as error:
+            except (SandboxError, UsageError, LimitReached) as error:
                 episode.abandon(error)
                 raise
             if completion is None:
                 stop_reason, score = "max_tokens", await episode.finish("max_tokens")
                 break
+            tally.add(completion)
+            refused = completion.refused
             acting += time.monotonic() - waiting_since
             prompt_tokens = _add(prompt_tokens, completion.prompt_tokens)
             ids = completion.token_ids
@@ -111,6 +123,8 @@ async def play(
             malformed=sum(turn.action.kind == "malformed" for turn in episode.turns),
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
+            refused=refused,
+            spent=tally.spent if tally.spent.known else None,
             seconds=time.monotonic() - begun,
             acting_seconds=acting,
             transcript=str(path) if path is not None else None,

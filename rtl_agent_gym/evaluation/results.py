@@ -16,28 +16,43 @@ from pydantic import ValidationError
 from ..errors import TranscriptError, UsageError, cannot_write
 from .config import EvaluationRecord
 from .outcome import EpisodeResult
+from .spending import STOPPED, Spent
 
 
 def read_results(folder: Path) -> list[EpisodeResult]:
     """The results of a run, one for each episode: the latest, if an episode was repeated after a fault.
 
+    An episode that a limit on money or tokens stopped has none.
+
     Raises:
         TranscriptError: The file cannot be read, or a complete line is not a result.
     """
+    return list({line.key: line for line in _lines(folder) if line.stop_reason != STOPPED}.values())
+
+
+def read_spending(folder: Path) -> Spent:
+    """What a run has spent: the sum over all lines, since a repeated episode was paid for more than once.
+
+    Raises:
+        TranscriptError: As `read_results`.
+    """
+    return sum((line.spent for line in _lines(folder) if line.spent is not None), Spent())
+
+
+def _lines(folder: Path) -> list[EpisodeResult]:
     path = folder / "results.jsonl"
     try:
         data = path.read_bytes()
     except OSError as error:
         raise TranscriptError(f"{path}: cannot be read: {error.strerror}") from error
-    found: dict[tuple[str, int], EpisodeResult] = {}
+    found = []
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            result = EpisodeResult.model_validate_json(line)
+            found.append(EpisodeResult.model_validate_json(line))
         except ValidationError as error:
             reason = " ".join(str(error).split())
             raise TranscriptError(f"{path}:{number}: not a result of an evaluation: {reason[:200]}") from error
-        found[result.key] = result
-    return list(found.values())
+    return found
 
 
 def read_config(folder: Path) -> EvaluationRecord:
@@ -159,7 +174,8 @@ class ResultsFile:
             self._file.flush()
         except OSError as error:
             raise cannot_write("--out", self.folder / "results.jsonl", error) from error
-        self.done[result.key] = result
+        if result.stop_reason != STOPPED:
+            self.done[result.key] = result
 
     def close(self) -> None:
         """Close the file, which releases the lock. Idempotent."""

@@ -1,7 +1,12 @@
-"""A model behind an OpenAI-style chat service: hosted, or your own vLLM or SGLang server. Needs the extra ``chat``."""
+"""A model behind an OpenAI-style chat service: hosted, or your own vLLM or SGLang server. Needs the extra ``chat``.
+
+Calls that the service reports go into the episode as they are, and each one's output goes back as a ``tool`` message
+with its id: no dialect is written or read. `chat_answers` reads answers, `chat_errors` classifies errors.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import logging
@@ -9,31 +14,31 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
 from ..errors import ModelError, UsageError
 from ..problems import Problem
-from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall
+from ..renderers import Action, Message, Renderer, ToolCall
 from ..renderers.protocol import TOOL, reply_texts
+from .chat_answers import Answer, IncompleteAnswer, collect, read_answer, refusal
 from .chat_errors import Failure, read_failure
+from .chat_prices import price_list
+from .chat_waits import wait_before
 from .model_options import ModelOptions
 from .protocol import Completion
 
-MAX_WAIT = 60.0
-"""Maximum seconds between two attempts of a request, unless the service requests more."""
-MAX_REQUESTED_WAIT = 300.0
-"""Maximum seconds to wait when the service requests a time."""
 PROBE_TOKENS = 16
 """``max_tokens`` of a request that tests whether a prompt fits at all; some services refuse fewer."""
 QUIET = 5.0
 """Minimum seconds between two warnings about retries."""
 
-_OPTIONAL = ("seed", "top_p")  # parameters that a request can do without
+_OPTIONAL = ("seed", "top_p", "stream_options")  # parameters that a request can do without
+_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 
 _log = logging.getLogger(__name__)
-_backoff = wait_random_exponential(multiplier=0.5, max=MAX_WAIT)
 
 
 class _Failed(Exception):
@@ -48,16 +53,25 @@ def _is_busy(error: BaseException) -> bool:
     return isinstance(error, _Failed) and error.failure.kind == "busy"
 
 
+def _wait(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome is not None else None
+    requested = error.failure.retry_after if isinstance(error, _Failed) else None
+    return wait_before(state.attempt_number, requested)
+
+
 def _litellm() -> Any:
     """litellm, imported on first use, which takes seconds. By default it would also download a price list."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     try:
         import litellm
+        from litellm.litellm_core_utils import core_helpers
     except ImportError as error:
         raise UsageError('chat policies need litellm: pip install "rtl-agent-gym[chat]"') from error
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     litellm.disable_aiohttp_transport = True
+    # litellm would report a turn that Anthropic cut off at the end of the context as complete.
+    core_helpers._FINISH_REASON_MAP.setdefault("model_context_window_exceeded", "length")
     return litellm
 
 
@@ -75,8 +89,11 @@ class ChatPolicy:
         self.name = f"chat:{model}"
         self._library = _litellm()
         self.model = self._full_name(model)
+        self.prices = price_list(self._library, self.model, self.options)
+        """What tokens cost; None if that is unknown."""
         self._has_answered = False
         self._left_out: set[str] = set()  # parameters that the service does not accept
+        self._limit = _LIMIT  # what the service calls the limit on the tokens of an answer
         self._last_warning, self._unreported = -QUIET, 0
 
     @property
@@ -108,10 +125,11 @@ class ChatPolicy:
         await self._library.close_litellm_async_clients()
         self._library.in_memory_llm_clients_cache.flush_cache()  # otherwise the closed ones are reused
 
-    async def request(self, messages: Sequence[dict[str, Any]], seed: int | None) -> Any | None:
+    async def request(self, messages: Sequence[dict[str, Any]], seed: int | None) -> Answer | None:
         """Send one request, with retries while the service is busy or unreachable; None if the context is full.
 
-        Retries are logged as warnings, at most one per `QUIET` seconds for all conversations together.
+        A content filter's refusal is an answer. Retries are logged as warnings, at most one per `QUIET` seconds for all
+        conversations together.
 
         Raises:
             ModelError: The service stays busy or unreachable, or refuses this conversation.
@@ -126,42 +144,58 @@ class ChatPolicy:
             reraise=True,
         )
         try:
-            response: Any = await retrying(self._send, messages, seed, max_tokens)
+            answer: Answer = await retrying(self._send, messages, seed, max_tokens)
         except _Failed as error:
+            if error.failure.kind == "filtered":
+                return refusal(error.failure.words)
             if error.failure.kind != "overflow":
                 raise self._translated(error.failure, attempts) from error
             if not self._has_answered:
                 await self._check_max_tokens(messages, seed, error.failure.words)
             return None
         self._has_answered = True
-        return response
+        return answer
 
-    async def _send(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> Any:
+    async def _send(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> Answer:
         import openai  # installed with litellm, whose exceptions are subclasses of openai's
 
         request = self._parameters(messages, seed, max_tokens)
         try:
-            # drop_params: litellm leaves out parameters that it knows a provider refuses (seed, top_p).
-            response = await self._library.acompletion(**request, drop_params=True)
+            # litellm limits only how long the connection is silent: a server that trickles would hold it for ever.
+            async with asyncio.timeout(self.options.request_timeout):
+                # drop_params: litellm leaves out parameters that it knows a provider refuses (seed, top_p).
+                response = await self._library.acompletion(**request, drop_params=True)
+                return await collect(response) if request.get("stream") else read_answer(response)
+        except IncompleteAnswer as error:
+            raise _Failed(Failure("busy", str(error))) from error
+        except TimeoutError as error:
+            raise _Failed(Failure("busy", "no answer in time")) from error
         except openai.OpenAIError as error:
             failure = read_failure(self._library, error)
-            named = {name for name in _OPTIONAL if name in request and re.search(rf"\b{name}\b", failure.words)}
-            if failure.kind == "refused" and named:
-                _log.warning(
-                    "%s: sending requests without %s: %s", self.name, " and ".join(sorted(named)), failure.words
-                )
-                self._left_out |= named
+            if failure.kind == "refused" and self._adapt(request, failure.words):
                 return await self._send(messages, seed, max_tokens)
             raise _Failed(failure) from error
-        if not getattr(response, "choices", None):
-            raise _Failed(Failure("busy", "the response has no choices"))
-        return response
+
+    def _adapt(self, request: dict[str, Any], words: str) -> bool:
+        """Change how later requests are sent, if a refusal names a parameter that they can do without or rename."""
+        if _LIMIT in request and _NEW_LIMIT in words and "instead" in words:
+            if self._limit != _NEW_LIMIT:
+                _log.warning("%s: sending %s for %s: %s", self.name, _NEW_LIMIT, _LIMIT, words)
+            self._limit = _NEW_LIMIT
+            return True
+        named = {name for name in _OPTIONAL if name in request and re.search(rf"\b{name}\b", words)}
+        if new := named - self._left_out:
+            _log.warning("%s: sending requests without %s: %s", self.name, " and ".join(sorted(new)), words)
+        self._left_out |= named
+        return bool(named)
 
     def _translated(self, failure: Failure, attempts: int) -> ModelError | UsageError:
         if failure.kind == "busy":
             tries = f" in {attempts} tries" if attempts > 1 else ""
             return ModelError(f"{self.name} did not answer{tries}: {failure.words}", retries=attempts - 1)
         message = f"{self.name} refused the request: {failure.words}"
+        if failure.advice:
+            message += f"; {failure.advice}"
         # If nothing was answered before, the request itself is wrong; later, only this conversation.
         wrong = failure.kind == "never" or (failure.kind == "refused" and not self._has_answered)
         return UsageError(message) if wrong else ModelError(message)
@@ -202,7 +236,7 @@ class ChatPolicy:
             "model": self.model,
             "messages": list(messages),
             "temperature": options.temperature,
-            "max_tokens": max_tokens,
+            self._limit: max_tokens,
             "timeout": options.request_timeout,
             "num_retries": 0,
             "max_retries": 0,  # `request` retries
@@ -211,6 +245,8 @@ class ChatPolicy:
             request["top_p"] = options.top_p
         if seed is not None:
             request["seed"] = seed
+        if options.stream:
+            request |= {"stream": True, "stream_options": {"include_usage": True}}
         for name in self._left_out:
             request.pop(name, None)
         if options.tools:
@@ -232,6 +268,7 @@ class ChatPlayer:
         self._policy, self._renderer, self._seed = policy, renderer, seed
         self._history: list[dict[str, Any]] = []
         self._calls: tuple[ToolCall, ...] = ()
+        self._ids: set[str] = set()
 
     def opened(self, system: str, user: str) -> None:
         self._history = [{"role": "system", "content": system}] if system else []
@@ -249,47 +286,44 @@ class ChatPlayer:
 
     async def act(self, messages: Sequence[Message]) -> Completion | None:
         native = self._policy.options.tools
-        response = await self._policy.request(self._history if native else messages, self._seed)
-        if response is None:
+        answer = await self._policy.request(self._history if native else messages, self._seed)
+        if answer is None:
             return None
-        choice = response.choices[0]
-        turn = _turn_of(choice.message)
+        turn = replace(answer.turn, calls=tuple(map(self._with_id, answer.turn.calls)))
         self._calls = turn.calls
         message: dict[str, Any] = {"role": "assistant", "content": turn.text}
         if turn.calls:
             message["tool_calls"] = [_for_history(call) for call in turn.calls]
         self._history.append(message)
-        usage = getattr(response, "usage", None)
+        is_turn = native or answer.refused  # in a refusal, nothing is searched for calls
+        usage, prices = answer.usage, self._policy.prices
         return Completion(
-            turn.text if native else self._renderer.turn_text(turn),
-            native=turn if native else None,
-            cut_off=choice.finish_reason == "length",
-            prompt_tokens=getattr(usage, "prompt_tokens", None),
-            output_tokens=getattr(usage, "completion_tokens", None),
+            turn.text if is_turn else self._renderer.turn_text(turn),
+            native=turn if is_turn else None,
+            cut_off=answer.cut_off,
+            refused=answer.refused,
+            prompt_tokens=usage.prompt_tokens if usage else None,
+            cached_tokens=usage.cached_tokens if usage else None,
+            output_tokens=usage.output_tokens if usage else None,
+            cost=prices.cost(usage, answer.reported) if usage and prices else None,
         )
 
+    def _with_id(self, call: ToolCall) -> ToolCall:
+        """The call with an id that no other call of the conversation has, as services require.
 
-def _turn_of(message: Any) -> ModelTurn:
-    """The turn that a service reported."""
-    calls = tuple(
-        ToolCall(call.function.name or "", call.function.arguments or "", call.id or f"call_{number}")
-        for number, call in enumerate(message.tool_calls or [])
-    )
-    return ModelTurn(getattr(message, "reasoning_content", None) or "", message.content or "", calls)
+        Made-up ids have nine letters and digits, the only form that Mistral accepts.
+        """
+        number = len(self._ids)
+        if not call.id or call.id in self._ids:
+            call = replace(call, id=f"call{number:05d}")
+        self._ids.add(call.id)
+        return call
 
 
 def _for_history(call: ToolCall) -> dict[str, Any]:
     """A call in the history of later requests. Services refuse broken JSON there, so it is replaced by ``{}``."""
     try:
         arguments = call.arguments if isinstance(json.loads(call.arguments), dict) else "{}"
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         arguments = "{}"
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
-
-
-def _wait(state: RetryCallState) -> float:
-    """Seconds to wait: what the service requests, otherwise exponential backoff."""
-    error = state.outcome.exception() if state.outcome is not None else None
-    if isinstance(error, _Failed) and error.failure.retry_after is not None:
-        return min(error.failure.retry_after, MAX_REQUESTED_WAIT)
-    return _backoff(state)

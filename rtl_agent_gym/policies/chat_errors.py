@@ -5,52 +5,45 @@ litellm's exception classes are unreliable, since it often chooses them by words
 either. So errors are classified here by status and message:
 
 - ``busy``: a retry may work (408, 409, 425, 429, 5xx, no connection, timeout);
-- ``overflow``: the conversation does not fit into the model's context;
-- ``never``: no request with these options will be answered (wrong key, no such model, no credit);
-- ``refused``: the service refuses this request;
-- ``conversation``: the service refuses the content of the conversation (a content filter).
+- ``overflow``: the conversation does not fit into the model's context (`chat_overflow`);
+- ``filtered``: a content filter of the service withheld the answer, which is then its refusal;
+- ``never``: no request with these options will be answered (wrong key or no right to use it, no such model, no credit);
+- ``refused``: the service refuses this request.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from ..visible import visible
+from .chat_overflow import says_overflow
+from .chat_waits import requested_wait
 
-Kind = Literal["busy", "overflow", "never", "refused", "conversation"]
+Kind = Literal["busy", "overflow", "filtered", "never", "refused"]
 
 MAX_WORDS = 400
 """Maximum characters of a service's message in ours."""
 
 _BUSY = {408, 409, 425, 429}
-_NEVER = {401, 402, 404}
+_NEVER = {401, 402, 403, 404}
 
-_OVERFLOW = re.compile(
-    "|".join(
-        (
-            r"maximum context length",  # OpenAI, vLLM, SGLang, Mistral, DeepSeek, Fireworks
-            r"model'?s context (?:length|window|limit)",  # SGLang, vLLM, Together
-            r"context_length_exceeded|context_window_exceeded|exceed_context_size",
-            r"exceeds? (?:the |this )?(?:model'?s? )?(?:available )?context (?:length|limit|size|window)",
-            r"maximum model length|maximum input length|maximum allowed (?:input )?length",  # vLLM, SGLang
-            r"should not exceed max_(?:num_tokens|seq_len)",  # TensorRT-LLM
-            r"prompt\b.{0,40}\bis too long|input is too long for",  # Anthropic, old vLLM, Bedrock
-            r"input token count.{0,60}exceeds|maximum number of tokens allowed",  # Gemini
-            r"prompt token count of \d+ exceeds|maximum prompt length is",  # Copilot, xAI
-            r"input tokens exceed the configured limit|exceeded model token limit",  # OpenAI, Moonshot
-            r"`inputs` tokens \+ `max_new_tokens` must be",  # TGI
-            r"reduce the length of the (?:messages|input)",  # Groq, vLLM
-            r"range of input length should be|prompt exceeds max length",  # DashScope, Z.ai
-            r"max_(?:completion_)?tokens must be at least 1, got -",  # old vLLM: nothing is left for an answer
-        )
-    ),
-    re.IGNORECASE,
+FILTERS = (
+    # Azure OpenAI: 400 with code content_filter and innererror.code ResponsibleAIPolicyViolation
+    # (github.com/openai/openai-agents-python/issues/806)
+    r"content_filter|ResponsibleAIPolicyViolation|content management policy",
+    r"content_policy_violation",  # OpenAI and OpenRouter, as a code
+    r"flagged as potentially violating our usage policy",  # OpenAI, 400 with code invalid_prompt
+    r"blocked by content filtering policy",  # Anthropic, 400 (github.com/anthropics/claude-code/issues/58367)
+    r"requires moderation|input was flagged|flagged_input",  # OpenRouter, 403 (openrouter.ai/docs/errors)
+    r"data_?inspection_?failed",  # DashScope, 400
 )
+"""How services word that a content filter withheld the answer, each with its source."""
+
+_FILTER = re.compile("|".join(FILTERS), re.I)
+_FILTER_STATUSES = {400, 403, 422, 451}
 _NO_KEY = re.compile(r"missing credentials|missing [\w ]{0,30}api key|llm provider not provided|pip install", re.I)
 _NO_CREDIT = re.compile(
     r"insufficient[_ ](?:quota|balance|credits?|funds)|credit balance is too low|payment required", re.I
@@ -71,6 +64,8 @@ class Failure:
     """The service's message, on one line and safe to print."""
     retry_after: float | None = None
     """Seconds after which to retry, if the service requests a time."""
+    advice: str = ""
+    """What the caller can do about it."""
 
 
 def read_failure(library: Any, error: Exception) -> Failure:
@@ -80,42 +75,66 @@ def read_failure(library: Any, error: Exception) -> Failure:
         library: The module ``litellm``.
         error: The exception.
     """
-    words = _words(error)
-    return Failure(_kind(library, error, words), words, _retry_after(error))
+    words, wait = _words(error), requested_wait(_headers(error), limited=_status(error) == 429)
+    kind = _kind(library, error, words, waits=wait is not None)
+    return Failure(kind, words, wait, _advice(_status(error), words))
 
 
-def _kind(library: Any, error: Exception, words: str) -> Kind:
+def _status(error: Exception) -> int | None:
     status = getattr(error, "status_code", None)
-    status = status if isinstance(status, int) else None
-    if isinstance(error, library.ContentPolicyViolationError):
-        return "conversation"
-    overflowed = isinstance(error, library.ContextWindowExceededError) or _OVERFLOW.search(words)
-    if overflowed and status not in _NEVER | {403, 429}:
+    return status if isinstance(status, int) else None
+
+
+def _kind(library: Any, error: Exception, words: str, *, waits: bool) -> Kind:
+    status, page = _status(error), "<html" in str(error).lower()
+    told = f"{words} {_codes(error)}"
+    by_filter = status in _FILTER_STATUSES and _FILTER.search(told)
+    if by_filter or isinstance(error, library.ContentPolicyViolationError):
+        return "filtered"
+    overflowed = isinstance(error, library.ContextWindowExceededError) or says_overflow(told)
+    if overflowed and status not in _NEVER | {429}:
         return "overflow"
+    if status == 403 and page:
+        return "refused"  # a firewall in front of the service, which may dislike one conversation only
     if status in _NEVER or _NO_KEY.search(words) or _NO_CREDIT.search(words):
         return "never"
-    if _QUOTA.search(words) and _retry_after(error) is None and "retry" not in words.lower():
+    if _QUOTA.search(words) and not waits and "retry" not in words.lower():
         return "never"  # limits per minute have the same words, but also a time to retry
     if _TOO_LARGE_FOR_ACCOUNT.search(words):
         return "refused"
     return "busy" if status is None or status in _BUSY or status >= 500 else "refused"
 
 
-def _retry_after(error: Exception) -> float | None:
-    """Seconds from the header ``retry-after-ms``, or ``retry-after``, which holds seconds or a date."""
+def _codes(error: Exception) -> str:
+    """The codes and types of an error, and the class that a litellm proxy puts before its message.
+
+    Not the whole body: some services repeat the conversation in it, which may hold any words.
+    """
+    found = [str(error)[:200]]
+    body = getattr(error, "body", None)
+    while isinstance(body, dict):
+        found += [str(body[name]) for name in ("code", "type") if isinstance(body.get(name), str)]
+        body = body.get("error") or body.get("innererror") or body.get("inner_error")
+    return " ".join(found)
+
+
+def _advice(status: int | None, words: str) -> str:
+    if "enable-auto-tool-choice" in words:
+        return "start the server with these options, or use --no-tools"
+    return {
+        401: "check --api-key, or the provider's environment variable",
+        403: "the key has no right to use this model",
+        404: "check the model's name and --base-url",
+    }.get(status or 0, "")
+
+
+def _headers(error: Exception) -> dict[str, str]:
+    """The headers of the answer, with names in lower case."""
     headers: dict[str, str] = {}
     response = getattr(error, "response", None)
     for found in (getattr(response, "headers", None), getattr(error, "litellm_response_headers", None)):
         headers |= {str(name).lower(): str(value) for name, value in dict(found or {}).items()}
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            return max(0.0, float(headers[name]) * unit)
-        except (KeyError, ValueError):
-            continue
-    try:
-        return max(0.0, parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time())
-    except (KeyError, ValueError):
-        return None
+    return headers
 
 
 def _words(error: Exception) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ..errors import UsageError
+from .usage import Prices
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,31 @@ class ModelOptions:
     """None for the value of the environment variable that the provider documents."""
     tools: bool = True
     """For chat: declare the shell as a tool. If False, the model writes its calls in the renderer's dialect."""
+    stream: bool = False
+    """For chat: have each answer streamed. Some proxies end a connection that is silent for a minute."""
+    price_input: float | None = None
+    """US dollars per million tokens read; None for litellm's price list. `price_output`: of tokens written."""
+    price_output: float | None = None
+    price_cached: float | None = None
+    """US dollars per million tokens read from the service's prompt cache; None for `price_input`."""
     attempts: int = 8
     """Maximum attempts of a request while the service is busy or unreachable."""
     request_timeout: float = 600.0
     """Maximum seconds of one request."""
+
+    @property
+    def prices(self) -> Prices | None:
+        """The prices that are set; None if they are not."""
+        if self.price_input is None or self.price_output is None:
+            return None
+        return Prices(self.price_input, self.price_output, self.price_cached)
+
+    def _check_prices(self) -> None:
+        given = [self.price_input, self.price_output, self.price_cached]
+        if any(price is not None and not 0 <= price < math.inf for price in given):
+            raise UsageError("prices are US dollars per million tokens, 0 or more")
+        if (self.price_input is None) != (self.price_output is None) or (self.prices is None and given[2] is not None):
+            raise UsageError("prices need both price_input and price_output (--price-input and --price-output)")
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf or not 0 < self.top_p <= 1:
@@ -43,6 +65,7 @@ class ModelOptions:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.request_timeout < math.inf:
             raise UsageError(f"request_timeout must be a number of seconds above 0, got {self.request_timeout:g}")
+        self._check_prices()
         if self.base_url is not None:
             _check_address(self.base_url)
 

@@ -26,6 +26,12 @@ class Completion:
     """Tokens of the prompt, if known."""
     output_tokens: int | None = None
     """Tokens of the completion, if known; with `token_ids`, their number is used instead."""
+    cached_tokens: int | None = None
+    """The part of `prompt_tokens` that a service read from its prompt cache, if known."""
+    cost: float | None = None
+    """What the turn cost, in US dollars, if known."""
+    refused: bool = False
+    """Whether the model refused, or a content filter of its service withheld the turn."""
     native: ModelTurn | None = None
     """The turn as reported by a service with native tool calls. It is then used instead of `text`, which holds only
     the service's text."""

@@ -101,8 +101,8 @@ def with_notes(outputs: Sequence[str], notes: Sequence[str]) -> list[str]:
     return [*others, last + separator + "\n".join(f"[note] {note}" for note in notes)]
 
 
-ANSWERED = "[answered with the first call of this turn]"
-"""The reply to the other calls of a turn whose calls were answered together."""
+ANSWERED = "[not run; see the results above]"
+"""The reply to calls of a turn that were not run."""
 
 
 def reply_texts(action: Action, outputs: Sequence[str], calls: int) -> list[str]:
@@ -111,9 +111,9 @@ def reply_texts(action: Action, outputs: Sequence[str], calls: int) -> list[str]
     Args:
         action: What the turn requested.
         outputs: The text for each command that ran.
-        calls: The number of calls in the turn. If another number of them ran, the first reply holds everything.
+        calls: The number of calls in the turn. If fewer of them ran, the last ones get `ANSWERED`.
     """
     texts = list(outputs) if action.kind == "command" else with_notes([action.correction or ""], action.notes)
-    if len(texts) == max(calls, 1):
-        return texts
-    return ["\n".join(texts), *[ANSWERED] * (calls - 1)]
+    if len(texts) > max(calls, 1):
+        texts = ["\n".join(texts)]
+    return [*texts, *[ANSWERED] * (calls - len(texts))]

@@ -29,7 +29,7 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli import in_process
-from tests.policies.chat_server import ChatServer, call
+from tests.policies.stub_server import ChatServer, call
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 COUNTER = "cvdp_agentic_rtlgym_gray_counter_0001"

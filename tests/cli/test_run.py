@@ -11,7 +11,7 @@ from rtl_agent_gym.evaluation.outcome import episode_seed
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli.in_process import call as run
-from tests.policies.chat_server import ChatServer, call
+from tests.policies.stub_server import ChatServer, call
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")]
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"

@@ -22,7 +22,7 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
 from rtl_agent_gym.transcripts import read_transcript
-from tests.policies.chat_server import ChatServer, call
+from tests.policies.stub_server import ChatServer, call
 from tests.sandboxes.providers import ProviderAround
 
 pytestmark = pytest.mark.docker

@@ -23,7 +23,7 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.transcripts import read_transcript
-from tests.policies.chat_server import ChatServer, call
+from tests.policies.stub_server import ChatServer, call
 
 pytestmark = pytest.mark.docker
 

@@ -5,52 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import openai
 import pytest
 
 from rtl_agent_gym.errors import ModelError, UsageError
-from rtl_agent_gym.policies import Completion, ModelOptions
-from rtl_agent_gym.policies.chat import ChatPlayer, ChatPolicy
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.chat_errors import read_failure
-from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.renderers import Action, ModelTurn, ToolCall, get_renderer
-from rtl_agent_gym.renderers.actions import native_action
-from tests.policies.chat_server import ChatServer, call
-
-MakePolicy = Callable[..., ChatPolicy]
-
-
-@pytest.fixture
-async def policies() -> AsyncIterator[MakePolicy]:
-    made: list[ChatPolicy] = []
-
-    def make(server: ChatServer, **options: Any) -> ChatPolicy:
-        made.append(ChatPolicy("org/some-model", ModelOptions(base_url=server.url, **options)))
-        return made[-1]
-
-    yield make
-    for policy in made:
-        await policy.close()
-
-
-def opened(policy: ChatPolicy, renderer: str = "qwen3", seed: int | None = 7) -> ChatPlayer:
-    player = policy.player(load_problems("bundled")[0], get_renderer(renderer), seed)
-    player.opened("be an engineer", "design it")
-    return player
-
-
-def native(completion: Completion) -> Action:
-    assert completion.native is not None
-    return native_action(completion.native, truncated=completion.cut_off)
-
-
-async def said(player: ChatPlayer) -> Completion:
-    completion = await player.act([])
-    assert completion is not None
-    return completion
+from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
+from tests.policies.chatting import MakePolicy, native, opened, said
+from tests.policies.stub_server import ChatServer, call
 
 
 async def test_tool_calls_are_acted_on_and_their_results_go_back(policies: MakePolicy) -> None:
@@ -171,47 +138,6 @@ async def test_many_conversations_that_wait_say_so_once(policies: MakePolicy, ca
             await said(opened(policy, seed=seed))
     assert len([record for record in caplog.records if "does not answer" in record.getMessage()]) == 1
     assert policy._unreported == 8
-
-
-OVERFLOWS = [
-    # OpenAI, and older vLLM
-    "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (904 in the messages, 4096 "
-    "in the completion). Please reduce the length of the messages or completion.",
-    # vLLM since 0.9, since 0.11, since 0.15
-    "The decoder prompt (length 40970) is longer than the maximum model length of 40960. Make sure that "
-    "`max_model_len` is no smaller than the number of text tokens.",
-    "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context length is 40960 tokens "
-    "and your request has 39000 input tokens (4096 > 40960 - 39000).",
-    "You passed 40970 input tokens and requested 4096 output tokens. However, the model's context length is only 40960 "
-    "tokens, resulting in a maximum input length of 36864 tokens. Please reduce the length of the input prompt. "
-    "(parameter=input_tokens, value=40970)",
-    # SGLang
-    "The input (40970 tokens) is longer than the model's context length (40960 tokens).",
-    "Requested token count exceeds the model's maximum context length of 40960 tokens. You requested a total of 45066 "
-    "tokens: 40970 tokens from the input messages and 4096 tokens for the completion.",
-    "Input length (131393 tokens) exceeds the maximum allowed length (131040 tokens).",
-    # Anthropic
-    "prompt is too long: 210000 tokens > 200000 maximum",
-    "input length and `max_tokens` exceed context limit: 198000 + 8192 > 200000, decrease input length or `max_tokens`",
-    # llama.cpp, Gemini, Groq, OpenAI's later ones
-    "the request exceeds the available context size, try increasing it",
-    "The input token count (1048580) exceeds the maximum number of tokens allowed (1048576).",
-    "Please reduce the length of the messages or completion.",
-    "Your input exceeds the context window of this model. Please adjust your input and try again.",
-]
-
-
-@pytest.mark.parametrize(
-    ("message", "status"),
-    [*((message, 400) for message in OVERFLOWS), (OVERFLOWS[0], 422), (OVERFLOWS[4], 500)],
-    ids=lambda value: str(value)[:30],
-)
-async def test_a_full_context_ends_the_episode(policies: MakePolicy, message: str, status: int) -> None:
-    refusal = {"status": status, "error": {"message": message, "type": "BadRequestError", "code": status}}
-    with ChatServer([call("ls"), refusal]) as server:
-        player = opened(policies(server, attempts=1))
-        player.answered(native(await said(player)), ["x"])
-        assert await player.act([]) is None
 
 
 NO_OVERFLOWS = [

@@ -258,7 +258,7 @@ class Part:
 
     name: str
     value: float
-    unit: Literal["s", ""] = ""
+    unit: Literal["s", "$", ""] = ""
     share: float | None = None
     """Share of the run's time."""
 
@@ -304,6 +304,10 @@ def _evaluation_parts(run: Run) -> list[Part]:
         counts = [getattr(result, field) for result in scored]
         if any(count is not None for count in counts):
             found.append(Part(name, sum(count or 0 for count in counts)))
+    if (spent := run.summary.spent) is not None:
+        found.append(Part("tokens from a cache, of all read", spent.cached_tokens))
+        if spent.cost is not None:
+            found.append(Part("cost in US dollars, lost attempts included", spent.cost, "$"))
     found.append(Part("episodes", len(run.results)))
     if faults := len(run.results) - len(scored):
         found.append(Part("machine faults", faults))

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeGuard
 from ... import strict_json
 from ...errors import UsageError
 from ..outcome import EpisodeResult, Summary, summarise
-from ..results import read_results
+from ..results import read_results, read_spending
 from ..viewer.model import each_readable, transcript_files
 
 
@@ -100,7 +100,9 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
     (config,) = _json_objects(folder / "config.json", lambda text: [text]) or [{}]
     checkpoints = _json_objects(folder / "checkpoints.jsonl", lambda text: text.split("\n"))
     best = next((one for one in reversed(checkpoints) if one.get("best")), None)
-    return Run(folder, folder.resolve().name, config, metrics, results, summarise(results), unreadable, best)
+    spent = read_spending(folder) if episodes and (folder / "results.jsonl").exists() else None
+    summary = summarise(results, spent=spent)
+    return Run(folder, folder.resolve().name, config, metrics, results, summary, unreadable, best)
 
 
 def _json_objects(path: Path, texts: Callable[[str], list[str]]) -> list[dict[str, Any]]:

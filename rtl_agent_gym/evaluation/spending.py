@@ -1,0 +1,117 @@
+"""What an evaluation spends on its model, and the limits on it.
+
+Every answer counts when it arrives, also those of episodes that a machine fault ends. Each line of ``results.jsonl``
+holds what its attempts used, so a run that continues later knows what was spent before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from ..errors import LimitReached, UsageError
+from ..policies import Completion
+
+STOPPED = "limit"
+"""`EpisodeResult.stop_reason` of the line that records what an episode used before a limit stopped it."""
+
+
+class Spent(BaseModel):
+    """Turns, tokens and money, summed over answers."""
+
+    model_config = ConfigDict(frozen=True)
+
+    answers: int = 0
+    prompt_tokens: int | None = 0
+    """Tokens read, those from a cache included; None if an answer did not report them. `output_tokens` likewise."""
+    cached_tokens: int = 0
+    """The part of `prompt_tokens` that is known to come from the service's prompt cache."""
+    output_tokens: int | None = 0
+    cost: float | None = 0.0
+    """US dollars; None if the price is unknown."""
+
+    @classmethod
+    def of(cls, completion: Completion) -> Spent:
+        """What one answer used."""
+        ids = completion.token_ids
+        return cls(
+            answers=1,
+            prompt_tokens=completion.prompt_tokens,
+            cached_tokens=completion.cached_tokens or 0,
+            output_tokens=completion.output_tokens if ids is None else len(ids),
+            cost=completion.cost,
+        )
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            answers=self.answers + other.answers,
+            prompt_tokens=_sum(self.prompt_tokens, other.prompt_tokens),
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            output_tokens=_sum(self.output_tokens, other.output_tokens),
+            cost=_sum(self.cost, other.cost),
+        )
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens read and written; None if unknown."""
+        return _sum(self.prompt_tokens, self.output_tokens)
+
+    @property
+    def known(self) -> bool:
+        """Whether any of it is known, which it is not for policies without a model."""
+        return self.answers > 0 and self.tokens is not None
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _sum(one: Number | None, other: Number | None) -> Number | None:
+    return None if one is None or other is None else one + other
+
+
+@dataclass
+class Ledger:
+    """Counts what an evaluation spends, and says when a limit is reached."""
+
+    max_cost: float | None = None
+    """US dollars."""
+    max_tokens: int | None = None
+    """Tokens read and written."""
+    total: Spent = field(default_factory=Spent)
+
+    def check(self) -> None:
+        """Called before each request.
+
+        Raises:
+            LimitReached: A limit is reached.
+            UsageError: There is a limit, and the service does not report what it counts.
+        """
+        for limit, spent, option in (
+            (self.max_cost, self.total.cost, "--max-cost"),
+            (self.max_tokens, self.total.tokens, "--max-tokens-total"),
+        ):
+            if limit is None:
+                continue
+            if spent is None:
+                raise UsageError(f"the service does not report the tokens of its answers, so {option} cannot be kept")
+            if spent >= limit:
+                shown = (
+                    f"${spent:,.4f} of ${limit:,.4g}" if option == "--max-cost" else f"{spent:,} of {limit:,} tokens"
+                )
+                raise LimitReached(f"{option} is reached: {shown} used")
+
+
+@dataclass
+class Tally:
+    """What one episode spends, over all its attempts."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    spent: Spent = field(default_factory=Spent)
+
+    def add(self, completion: Completion) -> None:
+        """Count an answer, here and in the ledger."""
+        used = Spent.of(completion)
+        self.spent += used
+        self.ledger.total += used

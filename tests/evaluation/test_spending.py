@@ -1,0 +1,168 @@
+"""Limits on money and tokens: what is counted, what stops, and how a run goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.errors import LimitReached, UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.evaluation.outcome import EpisodeResult, summarise
+from rtl_agent_gym.evaluation.results import read_results, read_spending
+from rtl_agent_gym.evaluation.spending import Ledger, Spent, Tally
+from rtl_agent_gym.policies import Completion
+from rtl_agent_gym.transcripts import read_transcript
+from tests.cli import in_process
+from tests.policies.stub_server import ChatServer, call
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+TURN = Completion("x", prompt_tokens=100, cached_tokens=40, output_tokens=20, cost=0.5)
+
+
+def evaluated(folder: Path, server: ChatServer, *more: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """An evaluation whose model is the server; one episode at a time, priced at $1 an answer."""
+    options = ["--policy", "chat:org/model", "--base-url", server.url, "--weights", "proxy", "--concurrency", "1"]
+    priced = ["--price-input", "8000", "--price-output", "10000"]  # 100 tokens read, 20 written
+    done = in_process.call(
+        "eval", "--out", str(folder / "run"), "--problem", ARBITER, *options, *priced, "--json", *more,
+        XDG_CACHE_HOME=str(folder / "cache"),
+    )  # fmt: skip
+    return done, json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
+
+
+def test_answers_add_up() -> None:
+    tally = Tally()
+    tally.add(TURN)
+    tally.add(TURN)
+    assert tally.spent == Spent(answers=2, prompt_tokens=200, cached_tokens=80, output_tokens=40, cost=1.0)
+    assert tally.spent == tally.ledger.total
+    assert tally.spent.tokens == 240
+
+
+def test_what_one_answer_does_not_say_is_unknown_in_all() -> None:
+    tally = Tally()
+    tally.add(TURN)
+    tally.add(Completion("x", prompt_tokens=5, output_tokens=5))
+    assert (tally.spent.cost, tally.spent.tokens) == (None, 130)
+    tally.add(Completion("x"))
+    assert tally.spent.tokens is None
+    assert not tally.spent.known
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"max_cost": 1.0}, r"--max-cost is reached: \$1\.0000 of \$1 used"),
+        ({"max_tokens": 240}, "--max-tokens-total is reached: 240 of 240 tokens used"),
+    ],
+)
+def test_a_limit_is_reached_and_not_passed(limits: dict[str, Any], words: str) -> None:
+    ledger = Ledger(**limits)
+    tally = Tally(ledger)
+    for _ in range(2):
+        ledger.check()
+        tally.add(TURN)
+    with pytest.raises(LimitReached, match=words):
+        ledger.check()
+
+
+def test_a_limit_on_what_nobody_counts_is_wrong_usage() -> None:
+    tally = Tally(Ledger(max_tokens=100))
+    tally.add(Completion("x"))
+    with pytest.raises(UsageError, match="does not report the tokens"):
+        tally.ledger.check()
+
+
+@pytest.mark.parametrize("options", [{"max_cost": 0.0}, {"max_cost": float("nan")}, {"max_tokens_total": 0}])
+def test_a_limit_that_is_none_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="must be above 0"):
+        EvaluationConfig(**options)
+
+
+def test_the_summary_has_what_lost_attempts_cost() -> None:
+    plain: dict[str, Any] = {"problem_id": "a", "category": 3, "difficulty": "easy", "seed": 1}
+    used = Spent(answers=3, prompt_tokens=30, output_tokens=3, cost=0.3)
+    found = summarise([EpisodeResult(fault="gone", spent=used, **plain), EpisodeResult(sample=1, spent=used, **plain)])
+    assert found.spent == used + used
+    assert summarise([EpisodeResult(**plain)]).spent is None
+    assert found.as_json()["spent"]["prompt_tokens"] == 60
+
+
+def test_a_refusal_is_a_cause_of_its_own() -> None:
+    plain: dict[str, Any] = {"problem_id": "a", "category": 3, "difficulty": "easy", "seed": 1}
+    from rtl_agent_gym.scoring import Score
+
+    assert EpisodeResult(refused=True, score=Score(passed=False), **plain).cause == "refused"
+    assert EpisodeResult(refused=True, score=Score(passed=True), **plain).cause is None
+
+
+def test_an_unknown_price_cannot_be_limited(tmp_path: Path) -> None:
+    with ChatServer([{"content": "No."}]) as server:
+        options = ["--policy", "chat:org/model", "--base-url", server.url, "--max-cost", "1"]
+        done = in_process.call("eval", "--out", str(tmp_path / "run"), "--problem", ARBITER, *options)
+    assert done.returncode == 2
+    assert "the price of chat:org/model is unknown; give --price-input" in done.stderr
+    assert not server.requests
+
+
+@pytest.mark.docker
+def test_a_limit_stops_the_evaluation_and_a_higher_one_continues(tmp_path: Path) -> None:
+    with ChatServer([call("ls"), {"content": "No."}]) as server:  # two answers, so $2 an episode
+        done, found = evaluated(tmp_path, server, "-n", "3", "--max-cost", "3")
+        assert done.returncode == 1, done.stderr
+        assert (found["finished"], found["episodes"], found["faults"]) == (1, 3, 0)
+        assert found["spent"]["cost"] == pytest.approx(3.0)
+        assert found["spent"]["answers"] == len(server.requests) == 3  # no request after the limit
+        assert "stopped: --max-cost is reached: $3.0000 of $3 used; 1 of 3 episodes have a verdict" in done.stderr
+        assert found["stopped"].startswith("--max-cost is reached")
+        folder = tmp_path / "run"
+        assert [result.sample for result in read_results(folder)] == [0]
+        stopped = [read_transcript(path).end for path in (folder / "transcripts").iterdir()]
+        assert sorted(end.stop_reason for end in stopped if end is not None) == ["completed", "error"]
+
+        same, found = evaluated(tmp_path, server, "-n", "3", "--max-cost", "3")  # what was spent before counts
+        assert (same.returncode, len(server.requests)) == (1, 3)
+
+        more, found = evaluated(tmp_path, server, "-n", "3", "--max-cost", "100")
+        assert more.returncode == 0, more.stderr
+        assert (found["finished"], found["stopped"]) == (3, "")
+        assert found["spent"]["cost"] == pytest.approx(7.0)  # the stopped episode was paid for twice, in part
+        assert read_spending(folder).cost == pytest.approx(7.0)
+        assert "in all: 700 tokens read (0 from a cache), 140 written; $7.0000" in more.stderr
+
+
+@pytest.mark.docker
+def test_a_limit_on_tokens(tmp_path: Path) -> None:
+    with ChatServer([call("ls"), {"content": "No."}]) as server:
+        done, found = evaluated(tmp_path, server, "-n", "2", "--max-tokens-total", "240")
+    assert done.returncode == 1
+    assert (found["finished"], len(server.requests)) == (1, 2)
+    assert "240 of 240 tokens used" in done.stderr
+
+
+@pytest.mark.docker
+def test_what_a_fault_has_cost_counts(tmp_path: Path) -> None:
+    broken = {"status": 400, "error": {"message": "this text offends", "type": "invalid_request_error"}}
+    with ChatServer([call("ls"), broken]) as server:
+        done, found = evaluated(tmp_path, server)
+    assert done.returncode == 3
+    assert (found["faults"], found["finished"]) == (1, 0)
+    assert found["spent"]["cost"] == pytest.approx(3.0)  # three attempts, one answer each
+
+
+@pytest.mark.docker
+def test_an_unknown_price_is_said(tmp_path: Path) -> None:
+    with ChatServer([{"content": None, "refusal": "I will not."}]) as server:
+        options = ["--policy", "chat:org/model", "--base-url", server.url, "--weights", "proxy", "--stream"]
+        done = in_process.call("eval", "--out", str(tmp_path / "run"), "--problem", ARBITER, *options)
+    assert done.returncode == 0, done.stderr
+    assert server.requests[0]["stream"] is True
+    assert "in all: 100 tokens read (0 from a cache), 20 written; price unknown" in done.stdout
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["causes"] == {"refused": 1}
+    page = in_process.call("report", str(tmp_path / "run"), "--out", str(tmp_path / "report"))
+    assert page.returncode == 0, page.stderr
+    assert "tokens from a cache" in (tmp_path / "report" / "report.md").read_text()

@@ -1,0 +1,316 @@
+"""What services answer, streamed and not: parallel calls, refusals, reasons to stop, tokens and prices."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.errors import ModelError, UsageError
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.policies.chat import ChatPolicy
+from rtl_agent_gym.policies.chat_answers import WITHHELD
+from tests.policies.chatting import MakePolicy, native, opened, replied, said
+from tests.policies.stub_server import USAGE, ChatServer, call
+
+both = pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
+
+
+@both
+async def test_each_of_several_calls_gets_its_tool_message(policies: MakePolicy, stream: bool) -> None:
+    script = [{**call("pwd", "ls -la", "cat a"), "content": "Look."}, {"content": "Done."}]
+    with ChatServer(script) as server:
+        player = opened(policies(server, stream=stream))
+        first = await said(player)
+        assert native(first).commands == ("pwd", "ls -la", "cat a")
+        assert native(first).text == "Look."
+        player.answered(native(first), ["1", "2", "3"])
+        assert native(await said(player)).text == "Done."
+    assert [bool(request.get("stream")) for request in server.requests] == [stream, stream]
+    assistant, *tools = server.requests[1]["messages"][2:]
+    assert [one["function"]["arguments"] for one in assistant["tool_calls"]] == [
+        json.dumps({"command": text}) for text in ("pwd", "ls -la", "cat a")
+    ]
+    assert [(one["role"], one["tool_call_id"], one["content"]) for one in tools] == [
+        ("tool", "call_0", "1"), ("tool", "call_1", "2"), ("tool", "call_2", "3"),
+    ]  # fmt: skip
+
+
+@both
+async def test_no_id_is_used_twice(policies: MakePolicy, stream: bool) -> None:
+    same = {"calls": [("execute_bash", '{"command": "ls"}', given) for given in ("a", "a", "")]}
+    with ChatServer([same, same, {"content": "Done."}]) as server:
+        player = opened(policies(server, stream=stream))
+        await replied(player, "1", "2", "3")
+        await replied(player, "4", "5", "6")
+        await said(player)
+    history = server.requests[2]["messages"]
+    calls = [one["id"] for message in history for one in message.get("tool_calls", [])]
+    assert len(set(calls)) == 6
+    assert calls[0] == "a"
+    assert [message["tool_call_id"] for message in history if message["role"] == "tool"] == calls
+    assert all(len(one) == 9 and one.isalnum() for one in calls[1:])  # the form that Mistral requires
+
+
+async def test_calls_over_the_limit_are_answered_too(policies: MakePolicy) -> None:
+    with ChatServer([call(*(f"echo {number}" for number in range(10))), {"content": "Done."}]) as server:
+        player = opened(policies(server))
+        action = native(await said(player))
+        assert len(action.commands) == 8
+        player.answered(action, [str(number) for number in range(8)])
+        await said(player)
+    tools = [message for message in server.requests[1]["messages"] if message["role"] == "tool"]
+    assert [message["content"] for message in tools[:8]] == [str(number) for number in range(8)]
+    assert [message["content"] for message in tools[8:]] == ["[not run; see the results above]"] * 2
+
+
+async def test_calls_that_all_have_the_index_0_are_told_apart_by_their_ids(policies: MakePolicy) -> None:
+    from tests.policies.stub_server import events, head
+
+    pieces = [
+        event.replace(b'"index": 1, "id"', b'"index": 0, "id"') for event in events("m", call("ls"), usage=True)[:-3]
+    ]
+    second = events("m", {"calls": [("execute_bash", '{"command": "pwd"}', "other")]}, usage=True)[1:]
+    with ChatServer([{"raw": [head(content_type="text/event-stream"), *pieces, *second]}]) as server:
+        action = native(await said(opened(policies(server, stream=True))))
+    assert action.commands == ("ls", "pwd")
+
+
+@both
+async def test_a_refusal_is_the_models_answer(policies: MakePolicy, stream: bool) -> None:
+    with ChatServer([{"content": None, "refusal": "I cannot help with that."}]) as server:
+        completion = await said(opened(policies(server, stream=stream)))
+    assert completion.refused
+    assert (native(completion).kind, native(completion).text) == ("final", "I cannot help with that.")
+
+
+@both
+@pytest.mark.parametrize("finish", ["content_filter", "refusal", "sensitive"])
+async def test_a_filtered_answer_runs_nothing(policies: MakePolicy, stream: bool, finish: str) -> None:
+    with ChatServer([{**call("rm -rf /"), "finish": finish}]) as server:
+        completion = await said(opened(policies(server, stream=stream)))
+    assert completion.refused
+    assert (native(completion).kind, native(completion).text) == ("final", WITHHELD)
+
+
+async def test_nothing_in_a_refusal_is_read_as_a_call(policies: MakePolicy) -> None:
+    text = 'No.\n<tool_call>\n{"name": "execute_bash", "arguments": {"command": "ls"}}\n</tool_call>'
+    with ChatServer([{"content": text, "finish": "content_filter"}]) as server:
+        completion = await said(opened(policies(server, tools=False)))
+    assert native(completion).commands == ()
+
+
+FILTERS: list[dict[str, Any]] = [
+    {  # Azure OpenAI
+        "status": 400,
+        "error": {
+            "message": "The response was filtered due to the prompt triggering Azure OpenAI's content management "
+            "policy. Please modify your prompt and retry.",
+            "type": None,
+            "param": "prompt",
+            "code": "content_filter",
+            "status": 400,
+            "innererror": {"code": "ResponsibleAIPolicyViolation", "content_filter_result": {}},
+        },
+    },
+    {"status": 400, "error": {"message": "Bad request", "innererror": {"code": "ResponsibleAIPolicyViolation"}}},
+    {"status": 400, "error": {"message": "Your request was rejected.", "code": "content_policy_violation"}},
+    {
+        "status": 400,
+        "error": {
+            "message": "Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
+            "code": "invalid_prompt",
+        },
+    },
+    {
+        "status": 400,
+        "error": {"message": "Output blocked by content filtering policy", "type": "invalid_request_error"},
+    },
+    {
+        "status": 403,
+        "error": {"message": "Your chosen model requires moderation and your input was flagged", "code": 403},
+    },
+]
+
+
+@both
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("filtered", FILTERS, ids=lambda one: str(one["error"]["message"])[:30])
+async def test_a_content_filters_error_is_a_refusal(
+    policies: MakePolicy, filtered: dict[str, Any], first: bool, stream: bool
+) -> None:
+    with ChatServer([filtered] if first else [call("ls"), filtered]) as server:
+        player = opened(policies(server, stream=stream))
+        if not first:
+            await replied(player, "x")
+        completion = await said(player)
+        assert len(server.requests) == 2 - first  # it is not asked again
+    assert completion.refused
+    assert native(completion).kind == "final"
+    assert filtered["error"]["message"] in native(completion).text
+
+
+@both
+@pytest.mark.parametrize("finish", ["length", "max_tokens", "model_context_window_exceeded", "model_length"])
+async def test_a_turn_at_a_limit_is_cut_off(policies: MakePolicy, stream: bool, finish: str) -> None:
+    with ChatServer([{"content": "I will", "finish": finish}]) as server:
+        completion = await said(opened(policies(server, stream=stream)))
+    assert completion.cut_off
+    assert native(completion).kind == "malformed"
+
+
+async def test_a_turn_that_anthropic_cut_off_at_the_end_of_the_context_is_no_final_answer() -> None:
+    body = {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
+        "content": [{"type": "text", "text": "I will"}], "stop_reason": "model_context_window_exceeded",
+        "usage": {"input_tokens": 40, "cache_read_input_tokens": 60, "output_tokens": 20},
+    }  # fmt: skip
+    with ChatServer([{"status": 200, "body": body}], path="/v1/messages") as server:
+        options = ModelOptions(base_url=server.url.removesuffix("/v1"), api_key="k", price_input=1, price_output=2)
+        policy = ChatPolicy("anthropic/claude-sonnet-4-5", options)
+        completion = await said(opened(policy))
+        await policy.close()
+    assert completion.cut_off
+    assert (completion.prompt_tokens, completion.cached_tokens, completion.output_tokens) == (100, 60, 20)
+
+
+@both
+@pytest.mark.parametrize("finish", ["error", "network_error", "abort"])
+async def test_a_turn_in_which_the_service_failed_is_asked_for_again(
+    policies: MakePolicy, stream: bool, finish: str
+) -> None:
+    broken = {"content": "I am do", "finish": finish}
+    with ChatServer([{"content": "Done."}], faults=[broken]) as server:
+        assert native(await said(opened(policies(server, stream=stream, attempts=2)))).text == "Done."
+    with ChatServer([broken]) as server, pytest.raises(ModelError, match=f"finish_reason:? {finish}"):
+        await said(opened(policies(server, stream=stream, attempts=1)))
+
+
+# ---- tokens and prices
+
+
+@both
+async def test_tokens_and_their_cost(policies: MakePolicy, stream: bool) -> None:
+    usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": 60}}
+    with ChatServer([{"content": "hi", "usage": usage}]) as server:
+        policy = policies(server, stream=stream, price_input=10.0, price_output=100.0, price_cached=1.0)
+        completion = await said(opened(policy))
+    assert (completion.prompt_tokens, completion.cached_tokens, completion.output_tokens) == (100, 60, 20)
+    assert completion.cost == pytest.approx((40 * 10 + 60 * 1 + 20 * 100) / 1e6)
+
+
+@both
+async def test_what_is_not_reported_is_unknown_and_not_0(policies: MakePolicy, stream: bool) -> None:
+    with ChatServer([{"content": "hi there, this is a text", "usage": None}]) as server:
+        completion = await said(opened(policies(server, stream=stream, price_input=1.0, price_output=1.0)))
+    assert completion.prompt_tokens is completion.output_tokens is completion.cached_tokens is completion.cost is None
+
+
+async def test_a_server_without_stream_options_is_asked_without_them(policies: MakePolicy) -> None:
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        unknown = {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "not permitted"}]}
+        return {"status": 422, "body": unknown} if "stream_options" in body else {"content": "hi"}
+
+    with ChatServer(reply, whole=True) as server:
+        completion = await said(opened(policies(server, stream=True)))
+    assert (completion.text, completion.prompt_tokens) == ("hi", None)
+
+
+def test_prices_of_litellms_list() -> None:
+    policy = ChatPolicy("openai/gpt-4o", ModelOptions(api_key="k"))
+    from rtl_agent_gym.policies.usage import Usage
+
+    assert policy.prices is not None
+    listed = policy._library.model_cost["gpt-4o"]
+    wanted = 1000 * listed["input_cost_per_token"] + 50 * listed["output_cost_per_token"]
+    assert policy.prices.cost(Usage(1000, 50)) == pytest.approx(wanted)
+    assert wanted > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("openai/a-model-that-no-list-has", {"api_key": "k"}),
+        ("gpt-4o", {"base_url": "http://127.0.0.1:1/v1"}),  # a server of one's own may use any name
+    ],
+)
+def test_an_unknown_price_is_none(model: str, options: dict[str, Any]) -> None:
+    assert ChatPolicy(model, ModelOptions(**options)).prices is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"price_input": 1.0}, {"price_cached": 1.0}, {"price_input": -1.0, "price_output": 1.0}]
+)
+def test_prices_that_are_none_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="prices"):
+        ModelOptions(**options)  # type: ignore[arg-type]
+
+
+# ---- parameters that a service does not know
+
+
+@both
+async def test_the_limit_on_an_answer_is_renamed_once(
+    policies: MakePolicy, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    message = (
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    )
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        error = {"message": message, "type": "invalid_request_error", "param": "max_tokens"}
+        return {"status": 400, "error": error} if "max_tokens" in body else {"content": "hi"}
+
+    with ChatServer(reply, whole=True) as server:
+        policy = policies(server, stream=stream, max_tokens=77)
+        for _ in range(2):
+            assert (await said(opened(policy))).text == "hi"
+    assert [request.get("max_tokens") for request in server.requests] == [77, None, None]
+    assert [request.get("max_completion_tokens") for request in server.requests] == [None, 77, 77]
+    assert sum("max_completion_tokens" in record.getMessage() for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("status", "message", "advice"),
+    [
+        (401, "Incorrect API key provided", "check --api-key"),
+        (403, "You do not have access to this model", "no right to use this model"),
+        (404, "The model `m` does not exist", "check the model's name and --base-url"),
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "--no-tools"),
+        (400, "Unsupported value: 'temperature' does not support 0.5 with this model.", "'temperature'"),
+        (422, "Field required", ""),
+    ],
+)
+async def test_a_request_that_nothing_will_change_ends_with_one_line(
+    policies: MakePolicy, status: int, message: str, advice: str, stream: bool
+) -> None:
+    error = {"message": message, "type": "invalid_request_error"}
+    with ChatServer([{"status": status, "error": error}]) as server:
+        with pytest.raises(UsageError) as raised:
+            await said(opened(policies(server, stream=stream)))
+        assert len(server.requests) == 1
+    assert f"refused the request: {message}" in str(raised.value)
+    assert advice in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_key_that_is_revoked_later_ends_the_run_too(policies: MakePolicy, status: int) -> None:
+    with ChatServer([call("ls"), {"status": status, "error": {"message": "no longer"}}]) as server:
+        player = opened(policies(server))
+        await replied(player, "x")
+        with pytest.raises(UsageError, match="no longer"):
+            await said(player)
+
+
+async def test_a_firewall_that_dislikes_one_conversation_does_not_end_the_run(policies: MakePolicy) -> None:
+    page = {"status": 403, "body": "<html><h1>403 Forbidden</h1>request blocked</html>"}
+    with ChatServer([call("cat /etc/passwd"), page]) as server:
+        player = opened(policies(server))
+        await replied(player, "root:x")
+        with pytest.raises(ModelError, match="request blocked"):
+            await said(player)

@@ -1,0 +1,168 @@
+"""Connections that end, stall or answer nonsense; waits that services ask for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.errors import ModelError
+from rtl_agent_gym.policies.chat_waits import MAX_REQUESTED_WAIT, MAX_WAIT, requested_wait, wait_before
+from tests.policies.chatting import MakePolicy, native, opened, said
+from tests.policies.stub_server import ChatServer, Step, body_of, call, events, head
+
+ANSWER = body_of({"content": "I am do"})
+EVENTS = events("m", {"content": "I am done with it"}, usage=True)
+SSE = head(content_type="text/event-stream")
+DIED = b'data: {"error": {"message": "engine died", "type": "InternalServerError", "code": 500}}\n\n'
+SLOW = [piece for byte in ANSWER[:60] for piece in (bytes([byte]), 0.1)]
+
+BROKEN: dict[str, tuple[bool, Sequence[Step]]] = {
+    "closed before the answer": (False, []),
+    "reset before the answer": (False, ["rst"]),
+    "closed in the head": (False, [b"HTTP/1.1 200 OK\r\ncontent-ty"]),
+    "closed in the body": (False, [head(content_length=len(ANSWER)), ANSWER[:40]]),
+    "reset in the body": (False, [head(content_length=len(ANSWER)), ANSWER[:40], 0.1, "rst"]),
+    "another protocol": (False, [b"SSH-2.0-OpenSSH_9.2\r\n"]),
+    "silent": (False, [4.0]),
+    "trickling": (False, [head(content_length=len(ANSWER)), *SLOW]),
+    "stream without an event": (True, [SSE]),
+    "stream closed in the middle": (True, [SSE, *EVENTS[:3]]),
+    "stream closed in an event": (True, [SSE, *EVENTS[:3], EVENTS[3][:20]]),
+    "stream reset in the middle": (True, [SSE, *EVENTS[:3], 0.1, "rst"]),
+    "stream closed in the chunked encoding": (
+        True,
+        [
+            head(content_type="text/event-stream", transfer_encoding="chunked"),
+            b"%x\r\n%s\r\n" % (len(EVENTS[0]), EVENTS[0]),
+        ],
+    ),
+    "stream that falls silent": (True, [SSE, *EVENTS[:3], 4.0]),
+    "stream that trickles comments": (True, [SSE, *[part for _ in range(40) for part in (b": ping\n\n", 0.1)]]),
+    "stream with an error": (True, [SSE, *EVENTS[:3], DIED]),
+}
+
+
+@pytest.fixture(autouse=True)
+async def imported(policies: MakePolicy) -> None:
+    """litellm imports most of itself during its first request, which takes longer than these tests let one take."""
+    for stream in () if _ready else (False, True):
+        with ChatServer([{"content": "hi"}]) as server:
+            await said(opened(policies(server, stream=stream)))
+    _ready.append(True)
+
+
+_ready: list[bool] = []
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_broken_answer_is_asked_for_again(policies: MakePolicy, name: str) -> None:
+    stream, steps = BROKEN[name]
+    with ChatServer([{"content": "Done."}], faults=[{"raw": steps}]) as server:
+        policy = policies(server, stream=stream, attempts=2, request_timeout=1.0)
+        assert native(await said(opened(policy))).text == "Done."
+        assert len(server.arrived) == 2
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_one_that_stays_broken_is_a_fault_and_no_answer(policies: MakePolicy, name: str) -> None:
+    stream, steps = BROKEN[name]
+    with ChatServer([{"raw": steps}]) as server:
+        policy = policies(server, stream=stream, attempts=1, request_timeout=1.0)
+        with pytest.raises(ModelError, match=r"did not answer: .") as raised:
+            await said(opened(policy))
+    assert "\n" not in str(raised.value)
+
+
+async def test_a_stream_that_ends_after_the_reason_to_stop_is_complete(policies: MakePolicy) -> None:
+    with ChatServer([{"raw": [SSE, *EVENTS[:-2], 0.1, "rst"]}]) as server:
+        completion = await said(opened(policies(server, stream=True, attempts=1)))
+    assert native(completion).text == "I am done with it"
+
+
+async def test_a_call_that_is_cut_in_a_stream_is_not_run(policies: MakePolicy) -> None:
+    fault = {**call("rm a", "rm b"), "cut": 5}
+    with ChatServer([call("ls")], faults=[fault]) as server:
+        assert native(await said(opened(policies(server, stream=True, attempts=2)))).commands == ("ls",)
+
+
+# ---- waits
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after": formatdate(NOW + 30, usegmt=True)}, 30.0),
+        ({"retry-after": formatdate(NOW - 30, usegmt=True)}, 0.0),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "-5"}, None),
+        ({"x-ratelimit-reset-requests": "6m0s"}, 360.0),
+        ({"x-ratelimit-reset-tokens": "12ms"}, 0.012),
+        ({"x-ratelimit-reset-tokens": "1h2m3.5s"}, 3723.5),
+        ({"x-ratelimit-reset": str(int(NOW + 12))}, 12.0),
+        ({"x-ratelimit-reset": str(int(1000 * (NOW + 12)))}, 12.0),
+        ({"ratelimit-reset": "40"}, 40.0),
+        ({"anthropic-ratelimit-tokens-reset": "2027-01-15T08:00:20Z"}, 20.0),
+        # the limit that is used up decides
+        (
+            {
+                "x-ratelimit-remaining-requests": "99",
+                "x-ratelimit-reset-requests": "1s",
+                "x-ratelimit-remaining-tokens": "0",
+                "x-ratelimit-reset-tokens": "20s",
+            },
+            20.0,
+        ),
+        ({"x-ratelimit-remaining-requests": "99", "x-ratelimit-reset-requests": "1s"}, None),
+        ({"x-ratelimit-reset-requests": "9s", "x-ratelimit-reset-tokens": "4s"}, 4.0),
+        ({"retry-after": "3", "x-ratelimit-reset-tokens": "4s"}, 3.0),
+        ({"x-ratelimit-reset-requests": ""}, None),
+        ({}, None),
+    ],
+)
+def test_what_a_service_asks_for(headers: dict[str, str], seconds: float | None) -> None:
+    found = requested_wait(headers, limited=True, now=NOW)
+    assert found == (None if seconds is None else pytest.approx(seconds, abs=0.01))
+
+
+def test_a_reset_says_nothing_about_a_broken_service() -> None:
+    assert requested_wait({"x-ratelimit-reset-requests": "12ms"}, limited=False) is None
+
+
+def test_waits_are_bounded_and_spread() -> None:
+    backoffs = {attempt: [wait_before(attempt, None) for _ in range(300)] for attempt in (1, 4, 50)}
+    assert max(backoffs[1]) <= 1.0 < max(backoffs[4]) <= 8.0 < max(backoffs[50]) <= MAX_WAIT
+    asked = [wait_before(1, 20.0) for _ in range(100)]
+    assert 20.0 <= min(asked) < max(asked) <= 21.0
+    assert all(MAX_REQUESTED_WAIT <= wait_before(1, 1e9) <= MAX_REQUESTED_WAIT + 1 for _ in range(20))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"retry-after-ms": "600"},
+        {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "600ms"},
+        {"retry-after": "DATE"},
+    ],
+    ids=lambda headers: next(iter(headers)),
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_policy_waits_as_long_as_it_is_asked_to(
+    policies: MakePolicy, headers: dict[str, Any], stream: bool
+) -> None:
+    if headers.get("retry-after") == "DATE":
+        headers = {"retry-after": formatdate(time.time() + 2, usegmt=True)}  # in whole seconds: between 1 and 2
+    busy = {"status": 429, "error": {"message": "slow down"}, "headers": headers}
+    with ChatServer([{"content": "hi"}], faults=[busy]) as server:
+        await said(opened(policies(server, stream=stream, attempts=2)))
+        first, second = server.arrived
+    assert 0.6 <= second - first < 4.0
