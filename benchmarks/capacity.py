@@ -35,7 +35,11 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--remote-ms", type=float, default=2.0, help="processor time of the driver for a remote step")
     options = parser.parse_args()
-    measured = max(map(json.loads, options.measured.read_text().splitlines()), key=lambda one: one["size"])
+    rows = [json.loads(line) for line in options.measured.read_text().splitlines()]
+    whole = [one for one in rows if not one.get("steps only")]
+    if not whole:
+        parser.error(f"{options.measured}: no row has whole episodes; run scale.py without --steps-only")
+    measured = max(whole, key=lambda one: one["size"])
     print("| machines | live at once | episodes/min | steps/s | driver | time |", "|---|---|---|---|---|---|", sep="\n")
     for nodes in (1, 10, 100):
         print(row(measured, nodes, options.problems * options.samples, options.remote_ms if nodes > 1 else 0.0))

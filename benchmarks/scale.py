@@ -2,6 +2,11 @@
 """How many episodes one machine plays at once: 20 turns each, all live at the same time, each graded at its end.
 
     .venv/bin/python benchmarks/scale.py [--sizes 8 32 128 256] [--turns 20] [--think 2] [--folder FOLDER] [--json]
+    .venv/bin/python benchmarks/scale.py --steps-only [...]
+
+With ``--steps-only`` nothing is started, graded or ended while steps are measured: every episode takes its steps, waits
+for all others, and ends without a grading. Step latency that grows with the number of episodes does so because of
+steps alone; what it grows by without the option is also due to gradings and ends of episodes.
 
 Every size is a process of its own. Its episodes start together, wait for each other, pause before each turn as long as
 a model would think (``--think``, seconds, exponentially distributed), run a command that does nothing, and write the
@@ -60,9 +65,11 @@ class Crowd:
         turns: Of each, the last one included.
         think: Mean pause before a turn, in seconds.
         folder: For their transcripts.
+        steps_only: Whether they end ungraded, all at once.
     """
 
-    def __init__(self, size: int, turns: int, think: float, folder: Path) -> None:
+    def __init__(self, size: int, turns: int, think: float, folder: Path, *, steps_only: bool = False) -> None:
+        self.steps_only = steps_only
         self.size, self.turns, self.think = size, turns, think
         self.config = EpisodeConfig(transcript_dir=folder, max_turns=turns)
         self.resets: list[float] = []
@@ -97,7 +104,8 @@ class Crowd:
                     )
                     tasks.create_task(self._episode(episode, number))
             seconds = time.monotonic() - self.began
-            self.processor += time.process_time()
+            if not self.steps_only:
+                self.processor += time.process_time()
             return self._result(seconds)
         finally:
             await lease.release()
@@ -120,8 +128,14 @@ class Crowd:
                     await episode.step(completion)
                     self.steps.append(1e3 * (time.perf_counter() - begun))
                 self.stepped = time.monotonic()
-                score = await episode.finish("completed")
-                self.passed += score.passed
+                if self.steps_only:
+                    if await self.live.wait() == 0:
+                        self.processor += time.process_time()
+                    await self.live.wait()
+                    episode.abandon(asyncio.CancelledError("enough was measured"))
+                    self.passed += 1
+                else:
+                    self.passed += (await episode.finish("completed")).passed
             except SandboxError as error:
                 self.faults.append(f"{type(error).__name__}: {error}")
                 await self.live.abort()
@@ -155,7 +169,8 @@ class Crowd:
             "failures": self.size - self.passed,
             "faults": self.faults[:3],
             "seconds": seconds,
-            "episodes/min": 60 * self.size / seconds,
+            "steps only": self.steps_only,
+            "episodes/min": 0.0 if self.steps_only else 60 * self.size / seconds,
             "steps/s": len(self.steps) / max(1e-9, self.stepped - self.stepping),
             "starts/s": self.size / max(1e-9, self.stepping - self.began),
             "step p50": statistics.median(self.steps),
@@ -174,7 +189,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         "failures": lambda row: str(row["failures"]),
         "client CPU, ms a step": lambda row: f"{row['client CPU ms a step']:.2f}",
         "steps/s": lambda row: f"{row['steps/s']:.1f}",
-        "episodes/min": lambda row: f"{row['episodes/min']:.1f}",
+        "episodes/min": lambda row: "" if row["steps only"] else f"{row['episodes/min']:.1f}",
         "step p50 / p95, ms": lambda row: f"{row['step p50']:.2f} / {row['step p95']:.2f}",
         "reset p50 / p95, ms": lambda row: f"{row['reset p50']:.0f} / {row['reset p95']:.0f}",
         "starts/s": lambda row: f"{row['starts/s']:.1f}",
@@ -196,16 +211,19 @@ def main() -> int:
     parser.add_argument("--think", type=float, default=2.0, help="mean pause before a turn, in seconds")
     parser.add_argument("--folder", type=Path, help="for the transcripts; by default one that is removed")
     parser.add_argument("--json", action="store_true", help="print one JSON line for each size")
+    parser.add_argument("--steps-only", action="store_true", help="measure while nothing is started or graded")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         with tempfile.TemporaryDirectory() as made:
-            crowd = Crowd(options.sizes[0], options.turns, options.think, options.folder or Path(made))
+            folder = options.folder or Path(made)
+            crowd = Crowd(options.sizes[0], options.turns, options.think, folder, steps_only=options.steps_only)
             print(json.dumps(asyncio.run(crowd.play())))
         return 0
     rows = []
     for size in options.sizes:
         again = [sys.executable, __file__, "--one", "--sizes", str(size), "--turns", str(options.turns)]
+        again += ["--steps-only"] * options.steps_only
         again += ["--think", str(options.think), *(["--folder", str(options.folder)] if options.folder else [])]
         done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:

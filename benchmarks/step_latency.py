@@ -1,11 +1,18 @@
 #!/usr/bin/env python3
-"""How long one ``echo hi`` takes by each way into a container, and how fast output is read. All in one run.
+"""How long a step and a reset take, of which parts a step consists, and how fast output is read. All in one run.
 
-    .venv/bin/python benchmarks/step_latency.py [--runs 200] [--json]
+    .venv/bin/python benchmarks/step_latency.py [--runs 200] [--resets 20] [--json]
 
-Ways: ``env.step`` (parsing, the shell, the transcript's line and the observation), the bare shell of the sandbox,
-``docker exec`` per command, docker-py's ``exec_run``, and pexpect over ``docker exec -it``. Times are wall
-milliseconds; ratios are of medians in the same run, as machines are noisy.
+The parts of a step are measured in turn, one of each per round, so that what else the machine does concerns all of them
+alike. Each contains the one above it: a hop between two threads; a ping (the socket, Docker's daemon and its shim, the
+warden); a command that does nothing (bash, twice across a socket to it); `Episode.step` (parsing, counting, the
+observation); `env.step` from another thread; the same with a transcript, which reads the files after each command.
+``bare bash`` is an ``echo`` in a bash without a warden on the same kind of socket. Below are the requests and the
+replies' frames of a step, and the processor time of a step in this process, the warden and bash.
+
+Resets are measured with ``--ready`` sandboxes waiting before each. Other ways to a command, for comparison: ``docker
+exec``, docker-py's ``exec_run``, and pexpect over ``docker exec -it``. Times are wall milliseconds; ratios are of
+medians in the same run, as machines are noisy.
 """
 
 from __future__ import annotations
@@ -16,7 +23,10 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -24,11 +34,25 @@ import gymnasium as gym
 import pexpect
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
-from rtl_agent_gym.episodes.runtime import run_sync
+from rtl_agent_gym.episodes.runtime import acquire, background_loop, run_sync
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import channel
+from rtl_agent_gym.sandboxes.budget import set_limits
+from rtl_agent_gym.sandboxes.channel import Channel
+from rtl_agent_gym.sandboxes.daemon import attach
 
 MEGABYTES = 20
+WARM_UP = 20
+PARTS = (
+    "hop between threads",
+    "bare bash",
+    "ping",
+    "Sandbox.run",
+    "Episode.step",
+    "env.step",
+    "env.step with transcript",
+)
 
 
 def timed(work: Callable[[], object], runs: int) -> list[float]:
@@ -41,36 +65,141 @@ def timed(work: Callable[[], object], runs: int) -> list[float]:
     return times
 
 
-def measure_env(runs: int) -> tuple[dict[str, list[float]], float]:
-    """env.step, the bare shell under it, and MB/s of reading output through it."""
-    with tempfile.TemporaryDirectory() as folder:
-        env = gym.make("CVDPAgentic-v0", max_turns=10 * runs + 100, transcript_dir=folder)
-        env.reset(seed=0)
-        say = write_turn(get_renderer("qwen3"), "", ["echo hi"])
-        step = lambda: env.step(say)  # noqa: E731
-        timed(step, 20)
-        found = {"env.step": timed(step, runs)}
-        sandbox = env.unwrapped.episode.sandbox  # type: ignore[attr-defined]
-        bare = lambda: run_sync(sandbox.run("echo hi"))  # noqa: E731
-        found["shell (from a thread)"] = timed(bare, runs)
+async def nothing() -> None:
+    """Comes back at once."""
 
-        async def awaited() -> list[float]:
-            times = []
-            for _ in range(runs):
-                begun = time.perf_counter()
-                await sandbox.run("echo hi")
-                times.append(1e3 * (time.perf_counter() - begun))
-            return times
 
-        found["shell (awaited)"] = run_sync(awaited())
-        size = MEGABYTES * 1_000_000
-        run_sync(sandbox.run(f"head -c {size} /dev/urandom | base64 -w 76 | head -c {size} > /tmp/big"))
-        begun = time.perf_counter()
-        result = run_sync(sandbox.run("cat /tmp/big", timeout=60))
-        speed = MEGABYTES / (time.perf_counter() - begun)
-        assert result.output_chars == size, result.output_chars
-        env.close()
-    return found, speed
+async def awaited(work: Callable[[], Coroutine[Any, Any, object]]) -> float:
+    """Milliseconds of one call, without the way to the event loop."""
+    begun = time.perf_counter()
+    await work()
+    return 1e3 * (time.perf_counter() - begun)
+
+
+@contextmanager
+def bare_bash() -> Iterator[Callable[[], None]]:
+    """Ask a bash in a container, whose stdin and stdout are one attached socket, for a line."""
+    from rtl_agent_gym.sandboxes.image import inspect
+
+    client: Any = docker.from_env()
+    container = client.containers.create(inspect()["id"], ["bash"], network_mode="none", stdin_open=True)
+    try:
+        stream = attach(client, container.id)
+        container.start()
+
+        def ask() -> None:
+            stream.sendall(b"echo hi\n")
+            assert stream.recv(100).endswith(b"hi\n")
+
+        yield ask
+        stream.close()
+    finally:
+        container.remove(force=True)
+        client.close()
+
+
+def processor_ms(pids: list[str]) -> list[float] | None:
+    """Processor time of processes so far; None where they cannot be seen, as on another machine."""
+    try:
+        return [int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6 for pid in pids]
+    except (OSError, ValueError):
+        return None
+
+
+def container_pids(name: str) -> list[str]:
+    """The warden's and its bash's process ids on the daemon's machine."""
+    client: Any = docker.from_env()
+    try:
+        return [row[1] for row in client.api.top(name)["Processes"]]
+    finally:
+        client.close()
+
+
+def measure_parts(runs: int) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """The parts of a step, and what one costs in messages and processor time."""
+    found: dict[str, list[float]] = {name: [] for name in PARTS}
+    renderer = get_renderer("qwen3")
+    say, limit = write_turn(renderer, "", ["true"]), 10 * runs + 100
+    with tempfile.TemporaryDirectory() as folder, bare_bash() as ask:
+        plain = gym.make("CVDPAgentic-v0", max_turns=limit)
+        recorded = gym.make("CVDPAgentic-v0", max_turns=limit, transcript_dir=folder)
+        plain.reset(seed=0)
+        recorded.reset(seed=0)
+        episode: Any = plain.unwrapped.episode  # type: ignore[attr-defined]
+        sandbox = episode.sandbox
+        for _ in range(WARM_UP + runs):
+            found["hop between threads"] += timed(lambda: run_sync(nothing()), 1)
+            found["bare bash"] += timed(ask, 1)
+            found["ping"].append(run_sync(awaited(sandbox.ping)))
+            found["Sandbox.run"].append(run_sync(awaited(lambda: sandbox.run("true"))))
+            found["Episode.step"].append(run_sync(awaited(lambda: episode.step(say))))
+            found["env.step"] += timed(lambda: plain.step(say), 1)
+            found["env.step with transcript"] += timed(lambda: recorded.step(say), 1)
+        costs = measure_costs(lambda: recorded.step(say), recorded.unwrapped.episode.sandbox.id, runs)  # type: ignore[attr-defined]
+        recorded.close()
+        plain.close()
+    return {name: times[WARM_UP:] for name, times in found.items()}, costs
+
+
+def measure_costs(step: Callable[[], object], name: str, runs: int) -> dict[str, float]:
+    """Requests, frames of replies, and milliseconds of processor time for each step."""
+    counts: Counter[str] = Counter()
+    pack: Any = vars(channel)["pack"]
+    take = Channel._take
+
+    def packed(*arguments: Any) -> Any:
+        counts["requests"] += 1
+        return pack(*arguments)
+
+    def taken(self: Channel, *arguments: Any) -> None:
+        counts["frames"] += 1
+        take(self, *arguments)
+
+    setattr(channel, "pack", packed)  # noqa: B010 - the module does not export it
+    setattr(Channel, "_take", taken)  # noqa: B010
+    pids = container_pids(name)
+    before, client = processor_ms(pids), time.process_time()
+    try:
+        for _ in range(runs):
+            step()
+    finally:
+        setattr(channel, "pack", pack)  # noqa: B010
+        setattr(Channel, "_take", take)  # noqa: B010
+    client, after = 1e3 * (time.process_time() - client), processor_ms(pids)
+    found = {kind: counts[kind] / runs for kind in ("requests", "frames")} | {"client CPU ms": client / runs}
+    if before and after and len(pids) == 2:
+        spent = [(last - first) / runs for first, last in zip(before, after, strict=True)]
+        found |= dict(zip(("warden CPU ms", "bash CPU ms"), spent, strict=True))
+    return found
+
+
+def measure_resets(resets: int) -> list[float]:
+    """Resets while sandboxes wait, which are those that the limit ``ready`` keeps."""
+    lease = acquire(background_loop())
+    env = gym.make("CVDPAgentic-v0")
+    spec = env.unwrapped.config.sandbox  # type: ignore[attr-defined]
+    times = []
+    for _ in range(resets + 1):
+        run_sync(lease.runtime.agents.prepare(spec))
+        times += timed(lambda: env.reset(seed=0), 1)
+    env.close()
+    run_sync(lease.release())
+    return times[1:]
+
+
+def measure_speed() -> float:
+    """MB/s of reading output through `env.step`'s sandbox."""
+    env = gym.make("CVDPAgentic-v0")
+    env.reset(seed=0)
+    sandbox = env.unwrapped.episode.sandbox  # type: ignore[attr-defined]
+    size = MEGABYTES * 1_000_000
+    run_sync(sandbox.run(f"head -c {size} /dev/urandom | base64 -w 76 | head -c {size} > /tmp/big"))
+    begun = time.perf_counter()
+    result = run_sync(sandbox.run("cat /tmp/big", timeout=60))
+    speed = MEGABYTES / (time.perf_counter() - begun)
+    assert result.output_chars == size, result.output_chars
+    env.close()
+    return speed
 
 
 def measure_others(runs: int) -> dict[str, list[float]]:
@@ -104,27 +233,38 @@ def measure_others(runs: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
+    """Measure, and print a table or a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--resets", type=int, default=20)
+    parser.add_argument("--ready", type=int, default=2, help="sandboxes that wait before each reset")
+    parser.add_argument("--steps-only", action="store_true", help="no other ways to a command, and no resets")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found, speed = measure_env(options.runs)
-    found |= measure_others(options.runs)
+    found, costs = measure_parts(options.runs)
+    speed = measure_speed()
+    if not options.steps_only:
+        set_limits(f"ready={options.ready}")
+        found["env.reset"] = measure_resets(options.resets)
+        found |= measure_others(options.runs)
     base = statistics.median(found["env.step"])
     rows = {
         name: {
             "median_ms": round(statistics.median(times), 3),
+            "p10_ms": round(statistics.quantiles(times, n=10)[0], 3),
             "p95_ms": round(statistics.quantiles(times, n=20)[-1], 3),
             "ratio_to_env_step": round(statistics.median(times) / base, 2),
         }
         for name, times in found.items()
     }
     if options.json:
-        print(json.dumps({"latency": rows, "read_mb_per_s": round(speed, 1)}))
+        print(json.dumps({"latency": rows, "costs": costs, "read_mb_per_s": round(speed, 1)}))
         return
-    print(f"{'way':28}{'median ms':>12}{'p95 ms':>10}{'ratio':>9}")
+    print(f"{'way':28}{'median ms':>12}{'p10 ms':>10}{'p95 ms':>10}{'ratio':>9}")
     for name, row in rows.items():
-        print(f"{name:28}{row['median_ms']:12.3f}{row['p95_ms']:10.3f}{row['ratio_to_env_step']:9.2f}")
+        median, low, high, ratio = row.values()
+        print(f"{name:28}{median:12.3f}{low:10.3f}{high:10.3f}{ratio:9.2f}")
+    print("a step with transcript:", ", ".join(f"{value:.2f} {name}" for name, value in costs.items()))
     print(f"{MEGABYTES} MB of output read at {speed:.0f} MB/s")
 
 

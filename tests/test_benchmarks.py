@@ -30,9 +30,18 @@ def figures(name: str, *options: str) -> Any:
 
 
 def test_the_latency_of_a_step() -> None:
-    found = figures("step_latency", "--runs", "20")
+    found = figures("step_latency", "--runs", "20", "--resets", "2")
     assert all(row["median_ms"] > 0 for row in found["latency"].values())
-    assert "env.step" in found["latency"]
+    parts = ("hop between threads", "bare bash", "ping", "Sandbox.run", "Episode.step", "env.step")
+    assert {*parts, "env.step with transcript", "env.reset", "docker exec"} <= set(found["latency"])
+    assert (found["costs"]["requests"], found["costs"]["frames"]) == (1.0, 1.0)
+
+
+def test_steps_of_many_episodes_without_gradings() -> None:
+    row = figures("scale", "--sizes", "2", "--turns", "3", "--think", "0", "--steps-only")
+    assert (row["size"], row["failures"], row["steps only"], row["episodes/min"]) == (2, 0, True, 0.0)
+    assert row["step p95"] >= row["step p50"] > 0
+    assert row["queue"]["grading"] == 0
 
 
 def test_the_rendering_of_a_long_episode() -> None:

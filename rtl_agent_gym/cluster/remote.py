@@ -13,7 +13,17 @@ from typing import Any
 from ..episodes.runtime import WAITING, Runtime
 from ..errors import SandboxError, SandboxLost, UsageError
 from ..problems import Problem
-from ..sandboxes import WORK_DIR, CommandResult, FoundFiles, OutputSink, Process, Sandbox, SandboxProvider, SandboxSpec
+from ..sandboxes import (
+    WORK_DIR,
+    CommandResult,
+    FoundFiles,
+    OutputSink,
+    Process,
+    Reading,
+    Sandbox,
+    SandboxProvider,
+    SandboxSpec,
+)
 from ..scoring import RewardWeights
 from ..scoring.score import Score
 from ..scoring.scorer import retrying
@@ -38,7 +48,13 @@ class RemoteSandbox(Sandbox):
         return f"{self._id} on {self._machine.name}"
 
     async def run(
-        self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
+        self,
+        command: str,
+        *,
+        timeout: float = 30.0,
+        max_output: int = 16_000,
+        on_output: OutputSink | None = None,
+        then_read: Reading | None = None,
     ) -> CommandResult:
         result: CommandResult = await self._machine.call("run", self._name, command, timeout, max_output)
         if on_output is not None:
@@ -57,9 +73,15 @@ class RemoteSandbox(Sandbox):
         return True
 
     async def write_files(
-        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False
+        self,
+        files: Mapping[str, str | bytes],
+        *,
+        root: str = WORK_DIR,
+        keeper: bool = False,
+        folders: Sequence[str] = (),
     ) -> None:
-        await self._machine.call("write_files", self._name, dict(files), {"root": root, "keeper": keeper})
+        options = {"root": root, "keeper": keeper, "folders": list(folders)}
+        await self._machine.call("write_files", self._name, dict(files), options)
 
     async def read_files(
         self,

@@ -169,9 +169,11 @@ class Episode:
         completion = Completion(completion) if isinstance(completion, str) else completion
         begun = time.monotonic()
         try:
-            turn = await self._workspace.act(completion, len(self.turns) + 1)
+            reading = self._recording.reading()
+            turn = await self._workspace.act(completion, len(self.turns) + 1, reading)
             stop = self._stop_reason(turn, completion)
-            await self._recording.turn(completion, turn, time.monotonic() - begun, self._workspace.sandbox)
+            seconds = time.monotonic() - begun
+            await self._recording.turn(completion, turn, seconds, self._workspace.sandbox, reading)
             score = await self._grade() if stop is not None else None
         except BaseException as error:
             self._end("error", error)

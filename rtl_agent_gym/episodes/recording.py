@@ -11,7 +11,7 @@ from .. import __version__
 from ..errors import SandboxBroken
 from ..policies.protocol import Completion
 from ..problems import Problem
-from ..sandboxes import CommandResult, FoundFiles, Sandbox
+from ..sandboxes import CommandResult, FoundFiles, Reading, Sandbox
 from ..scoring import RewardWeights, rules_digest
 from ..scoring.score import Score
 from ..transcripts import CommandRecord, End, Header, ScoreRecord, SubmissionRecord, TranscriptWriter, TurnRecord
@@ -67,11 +67,19 @@ class Recording:
             )
         )
 
-    async def turn(self, completion: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None) -> None:
-        """Write a turn and the changes that it made to the files."""
+    def reading(self) -> Reading | None:
+        """The files to read after each turn; None if their changes are not recorded."""
+        if self._writer is None or not self.config.record_files:
+            return None
+        return Reading(FOLDERS, self.problem.targets, MAX_RECORDED_FILE, MAX_RECORDED_TOTAL)
+
+    async def turn(
+        self, completion: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None, reading: Reading | None
+    ) -> None:
+        """Write a turn and the changes that it made to the files, which are read here if `reading` found none."""
         if self._writer is None:
             return
-        files, left_out = await self._changes(turn, sandbox)
+        files, left_out = await self._changes(turn, sandbox, reading)
         self._write(
             TurnRecord(
                 turn=turn.number,
@@ -91,14 +99,17 @@ class Recording:
             )
         )
 
-    async def _changes(self, turn: Turn, sandbox: Sandbox | None) -> tuple[dict[str, str | None], list[str]]:
+    async def _changes(
+        self, turn: Turn, sandbox: Sandbox | None, reading: Reading | None
+    ) -> tuple[dict[str, str | None], list[str]]:
         """The text files of the graded folders that the turn changed (None: removed), and the files left out."""
-        if not self.config.record_files or not turn.results or sandbox is None:
+        if reading is None or not turn.results or sandbox is None:
             return {}, []
         try:
-            found = await sandbox.read_files(
-                FOLDERS, first=self.problem.targets, max_file=MAX_RECORDED_FILE, max_total=MAX_RECORDED_TOTAL
-            )
+            found = reading.found
+            if found is None:
+                limits = {"max_file": reading.max_file, "max_total": reading.max_total}
+                found = await sandbox.read_files(reading.paths, first=reading.first, **limits)
         except SandboxBroken:  # the turn's result says so
             return {}, []
         before, self._files = self._files, {}

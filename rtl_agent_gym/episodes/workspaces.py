@@ -13,7 +13,7 @@ from ..policies.protocol import Completion
 from ..problems import Problem
 from ..renderers import Action, Renderer, with_notes
 from ..renderers.actions import native_action
-from ..sandboxes import CommandResult, FoundFiles, OutputSink, Sandbox, SandboxProvider
+from ..sandboxes import CommandResult, FoundFiles, OutputSink, Reading, Sandbox, SandboxProvider
 from .answers import Answer, read_answer
 from .rules import FOLDERS, EpisodeConfig
 from .submissions import MISPLACED, Submissions
@@ -69,13 +69,14 @@ class ShellWorkspace:
                 self.sandbox = sandbox
 
     async def _prepare(self, sandbox: Sandbox) -> None:
-        await sandbox.write_files(self.problem.context)
-        made = await sandbox.run(f"mkdir -p rtl verif docs rundir && RANDOM={self.seed & 0x7FFFFFFF}", timeout=30.0)
-        if made.exit_code != 0:
-            raise SandboxLost(f"sandbox {sandbox.id} cannot make folders: {made.output.strip()[-400:]}")
+        await sandbox.write_files(self.problem.context, folders=[*FOLDERS, "rundir"])
+        # Starts no process, which on a busy machine would take longer than everything else here.
+        seeded = await sandbox.run(f"RANDOM={self.seed & 0x7FFFFFFF}", timeout=30.0)
+        if seeded.exit_code != 0:
+            raise SandboxLost(f"sandbox {sandbox.id} has no working shell: {seeded.output.strip()[-400:]}")
 
-    async def act(self, completion: Completion, number: int) -> Turn:
-        """Run the commands of a completion, in order, as turn `number`.
+    async def act(self, completion: Completion, number: int, then_read: Reading | None = None) -> Turn:
+        """Run the commands of a completion, in order, as turn `number`, and read files after the last one.
 
         `Turn.stop_reason` is set if the completion itself ends the episode.
         """
@@ -86,8 +87,8 @@ class ShellWorkspace:
             return Turn(number, action, stop_reason="completed")
         results: list[CommandResult] = []
         outputs: list[str] = []
-        for command in action.commands:
-            result = await self._run(command)
+        for index, command in enumerate(action.commands, 1):
+            result = await self._run(command, then_read if index == len(action.commands) else None)
             notes = [MISPLACED] if self.submissions.misplaced(command, result) else []
             results.append(result)
             outputs += with_notes([describe(result, self.config.command_timeout)], notes)
@@ -96,7 +97,7 @@ class ShellWorkspace:
         stop: StopReason | None = "sandbox_broken" if self._broken else None
         return Turn(number, action, tuple(results), tuple(shown), observation, stop)
 
-    async def _run(self, command: str) -> CommandResult:
+    async def _run(self, command: str, then_read: Reading | None) -> CommandResult:
         if self._broken or self.sandbox is None:
             return BROKEN
         try:
@@ -110,6 +111,7 @@ class ShellWorkspace:
                 timeout=self.config.command_timeout,
                 max_output=self.config.max_output,
                 on_output=self.on_output,
+                then_read=then_read,
             )
             COMMANDS.observe(result.seconds)
             COMMAND_TIMEOUTS.inc(result.timed_out)
@@ -152,7 +154,7 @@ class AnswerWorkspace:
     async def open(self) -> None:
         """There is nothing to prepare."""
 
-    async def act(self, completion: Completion, number: int) -> Turn:
+    async def act(self, completion: Completion, number: int, then_read: Reading | None = None) -> Turn:
         """Find the files in the answer. Any answer ends the episode."""
         self._answer = read_answer(read_completion(completion, self._renderer).text, self._problem)
         action = Action("final" if self._answer.found else "malformed", text=completion.text)

@@ -14,12 +14,13 @@ teacher that may read one, and ``feedback.md`` is the text about an attempt for 
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 from collections.abc import Mapping
 from importlib import resources
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from ..errors import UsageError
 from ..problems.model import Problem
@@ -125,4 +126,10 @@ def _fence(*texts: str) -> str:
 
 def _fill(name: str, **values: object) -> str:
     """The prompt file with its placeholders filled in. The values are not treated as templates."""
-    return _templates.from_string(load_prompt(name)).render(**values).strip()
+    return _template(name).render(**values).strip()
+
+
+@functools.cache
+def _template(name: str) -> Template:
+    """The compiled prompt file: compiling takes longer than everything else at an episode's start."""
+    return _templates.from_string(load_prompt(name))

@@ -3,7 +3,7 @@
 from .container import DockerSandbox
 from .pool import WaitingSandboxes
 from .process import WORK_DIR, CommandResult, Process
-from .protocol import FoundFiles, OutputSink, Sandbox, SandboxProvider, SandboxSpec
+from .protocol import FoundFiles, OutputSink, Reading, Sandbox, SandboxProvider, SandboxSpec
 from .provider import DockerSandboxes
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "FoundFiles",
     "OutputSink",
     "Process",
+    "Reading",
     "Sandbox",
     "SandboxProvider",
     "SandboxSpec",

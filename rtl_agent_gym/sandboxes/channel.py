@@ -46,11 +46,47 @@ class Request:
     on_piece: Callable[[bytes], None] | None
     """Called with each piece of output as it arrives."""
     reply: asyncio.Future[Reply] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    waiters: list[asyncio.Future[bool]] = field(default_factory=list)
+    """Of those who wait for the reply: whether there is one."""
 
     def fail(self, error: Exception) -> None:
         """There will be no reply."""
         self.reply.set_exception(error)
         self.reply.exception()  # marks it as retrieved, since it may never be awaited
+        self._wake()
+
+    def succeed(self, reply: Reply) -> None:
+        """This is the reply."""
+        self.reply.set_result(reply)
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self.waiters:
+            set_once(waiter, True)
+
+    async def settled(self, patience: float | None) -> bool:
+        """Wait for the reply, at most `patience` seconds. Whether there is one, or will be none.
+
+        The waiter runs in the loop's next round. With `asyncio.wait_for` and `asyncio.shield`, it would take two more.
+        """
+        if self.reply.done():
+            return True
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self.waiters.append(waiter)
+        timer = None if patience is None else loop.call_later(patience, set_once, waiter, False)
+        try:
+            return await waiter
+        finally:
+            self.waiters.remove(waiter)
+            if timer is not None:
+                timer.cancel()
+
+
+def set_once(future: asyncio.Future[bool], value: bool) -> None:
+    """Set a result, unless there is one or the future was cancelled."""
+    if not future.done():
+        future.set_result(value)
 
 
 class Channel(asyncio.Protocol):
@@ -114,10 +150,9 @@ class Channel(asyncio.Protocol):
             SandboxLost: The warden is gone or silent. If it is silent, the channel stays open: see `give_up`.
             OSError: The warden could not do it; the errno is the sandbox's.
         """
-        try:
-            return await asyncio.wait_for(asyncio.shield(request.reply), patience)
-        except TimeoutError:
-            raise SandboxLost(f"sandbox {self.name} has not answered for {patience:g} s{self._stderr()}") from None
+        if not await request.settled(patience):
+            raise SandboxLost(f"sandbox {self.name} has not answered for {patience:g} s{self._stderr()}")
+        return request.reply.result()
 
     @property
     def idle(self) -> bool:
@@ -181,7 +216,7 @@ class Channel(asyncio.Protocol):
             if kind == b"e":
                 request.fail(OSError(header.get("errno") or 0, header["message"]))
             else:
-                request.reply.set_result((header, body))
+                request.succeed((header, body))
 
     def _stderr(self) -> str:
         text = bytes(self._errors).decode(errors="replace").strip()

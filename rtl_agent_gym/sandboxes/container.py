@@ -27,11 +27,12 @@ from .evidence import own_doing
 from .image import find_image
 from .observation import cut
 from .process import WORK_DIR, CommandResult, Process
-from .protocol import FoundFiles, OutputSink, Sandbox, SandboxSpec
+from .protocol import FoundFiles, OutputSink, Reading, Sandbox, SandboxSpec
 from .warden import program
 
 _ENVIRONMENT = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
 START_PATIENCE = 60.0
+READ_PATIENCE = 60.0
 GRACE = 15.0
 """Seconds after a command's time-out when a silent sandbox counts as lost."""
 
@@ -212,16 +213,29 @@ class DockerSandbox(Sandbox):
         return self._spec.role == "scoring"
 
     async def run(
-        self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
+        self,
+        command: str,
+        *,
+        timeout: float = 30.0,
+        max_output: int = 16_000,
+        on_output: OutputSink | None = None,
+        then_read: Reading | None = None,
     ) -> CommandResult:
         self._used = True
+        header: dict[str, Any] = {"timeout": timeout, "limit": 8 * max_output, "stream": on_output is not None}
+        if then_read is not None:
+            header["read"] = _read_request(then_read)
         found, body = await self._ask(
             b"R",
-            {"timeout": timeout, "limit": 8 * max_output},
+            header,
             command.encode("utf-8", errors="replace"),
-            patience=timeout + GRACE,
+            patience=timeout + GRACE + (READ_PATIENCE if then_read is not None else 0.0),
             on_piece=on_output,
         )
+        if then_read is not None and (read := found.pop("read", None)) is not None:
+            at = len(body) - sum(size for _, size in read["files"])
+            then_read.found = _found_files(read, body[at:])
+            body = body[:at]
         output, truncated = cut(body, found.pop("size"), found["output_chars"], max_output)
         return CommandResult(output=output, truncated=truncated, **found)
 
@@ -239,13 +253,19 @@ class DockerSandbox(Sandbox):
         return self._channel is None or self._channel.idle
 
     async def write_files(
-        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False
+        self,
+        files: Mapping[str, str | bytes],
+        *,
+        root: str = WORK_DIR,
+        keeper: bool = False,
+        folders: Sequence[str] = (),
     ) -> None:
         contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
-        for path in contents:
+        for path in (*contents, *folders):
             if set(path.split("/")) & {"", ".", ".."} or re.search("[\0\ud800-\udfff]", path):
                 raise ValueError(f"{path!r} is no relative file path below {root}")
-        header = {"root": root, "files": [[path, len(data)] for path, data in contents.items()]}
+        sizes = [[path, len(data)] for path, data in contents.items()]
+        header = {"root": root, "folders": list(folders), "files": sizes}
         await self._ask(b"W", header, b"".join(contents.values()), patience=60.0, keeper=keeper)
 
     async def read_files(
@@ -256,15 +276,24 @@ class DockerSandbox(Sandbox):
         max_file: int = 16 << 20,
         max_total: int = 64 << 20,
     ) -> FoundFiles:
-        limits = {"max_file": max_file, "max_total": max_total}
-        request = {"root": WORK_DIR, "paths": list(paths), "first": list(first), **limits}
-        answer, body = await self._ask(b"G", request, patience=60.0)
-        contents = io.BytesIO(body)
-        found = {path: contents.read(size) for path, size in answer["files"]}
-        left_out = [(path, reason) for path, reason in answer["left_out"]]
-        return FoundFiles(dict(sorted(found.items())), left_out, answer["left_out_count"])
+        request = _read_request(Reading(paths, first, max_file, max_total))
+        return _found_files(*await self._ask(b"G", request, patience=READ_PATIENCE))
 
     async def ping(self) -> None:
         if self._standby is not None and self._standby.exit_code is not None:
             raise SandboxLost(f"sandbox {self._name}: the process on standby has ended")
         await self._ask(b"P", {}, patience=GRACE)
+
+
+def _read_request(reading: Reading) -> dict[str, Any]:
+    """The header of a warden's request for files."""
+    limits = {"max_file": reading.max_file, "max_total": reading.max_total}
+    return {"root": WORK_DIR, "paths": list(reading.paths), "first": list(reading.first), **limits}
+
+
+def _found_files(answer: Mapping[str, Any], body: bytes) -> FoundFiles:
+    """The files in a warden's answer; their contents are the body, one after another."""
+    contents = io.BytesIO(body)
+    found = {path: contents.read(size) for path, size in answer["files"]}
+    left_out = [(path, reason) for path, reason in answer["left_out"]]
+    return FoundFiles(dict(sorted(found.items())), left_out, answer["left_out_count"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,10 @@ from typing import Any, cast
 
 from ..errors import SandboxError
 from .protocol import Sandbox, SandboxProvider, SandboxSpec
+
+REFILL_PAUSE = 0.05
+"""Seconds between handing out a waiting sandbox and starting the next one, which would take the processors from the
+first requests to this one."""
 
 
 @dataclass
@@ -86,6 +91,7 @@ class WaitingSandboxes(SandboxProvider):
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         """An unused sandbox: a waiting one if there is any, one that is starting, or a new one."""
         shelf = self._shelf(spec or SandboxSpec())
+        refill: Callable[[], object] = functools.partial(self._refill, shelf)
         try:
             while shelf.waiting:
                 task = next((task for task in shelf.waiting if task.done()), shelf.waiting[0])
@@ -99,10 +105,12 @@ class WaitingSandboxes(SandboxProvider):
                     shelf.waiting.appendleft(task)
                     raise
                 else:
+                    loop = asyncio.get_running_loop()
+                    refill = functools.partial(loop.call_later, REFILL_PAUSE, refill)
                     return self._lend(sandbox)
             return self._lend(await self._provider.create(shelf.spec))
         finally:
-            self._refill(shelf)
+            refill()
 
     def _lend(self, sandbox: Sandbox) -> Sandbox:
         self._in_use.add(sandbox)

@@ -42,6 +42,18 @@ class FoundFiles(dict[str, bytes]):
         return [*lines, f"and {more} more"] if more > 0 else lines
 
 
+@dataclass
+class Reading:
+    """Files to read as soon as a command has ended; see `Sandbox.run`. The fields are those of `Sandbox.read_files`."""
+
+    paths: Sequence[str]
+    first: Sequence[str] = ()
+    max_file: int = 16 << 20
+    max_total: int = 64 << 20
+    found: FoundFiles | None = None
+    """The files; None if they have not been read, so that `Sandbox.read_files` must be asked."""
+
+
 @dataclass(frozen=True)
 class SandboxSpec:
     """What a sandbox is made of. Sizes are bytes unless named otherwise."""
@@ -83,7 +95,13 @@ class Sandbox(Protocol):
         ...
 
     async def run(
-        self, command: str, *, timeout: float = 30.0, max_output: int = 16_000, on_output: OutputSink | None = None
+        self,
+        command: str,
+        *,
+        timeout: float = 30.0,
+        max_output: int = 16_000,
+        on_output: OutputSink | None = None,
+        then_read: Reading | None = None,
     ) -> CommandResult:
         """Run a command in the persistent shell.
 
@@ -92,6 +110,8 @@ class Sandbox(Protocol):
             timeout: Seconds until the command's processes are killed. The call returns at most one second later.
             max_output: Characters to keep of the output.
             on_output: Called with output while the command runs.
+            then_read: Files to read right after it, in the same round trip, into `Reading.found`. A sandbox that cannot
+                do so leaves that None.
         """
         ...
 
@@ -130,7 +150,12 @@ class Sandbox(Protocol):
         ...
 
     async def write_files(
-        self, files: Mapping[str, str | bytes], *, root: str = WORK_DIR, keeper: bool = False
+        self,
+        files: Mapping[str, str | bytes],
+        *,
+        root: str = WORK_DIR,
+        keeper: bool = False,
+        folders: Sequence[str] = (),
     ) -> None:
         """Write files below `root`, making folders as needed. Existing files are replaced, links never followed.
 
@@ -138,6 +163,7 @@ class Sandbox(Protocol):
             files: Relative path to content (str is written as UTF-8).
             root: An absolute folder in the sandbox.
             keeper: Write as the keeper, so that the sandbox's processes can read but not change them (scoring role).
+            folders: Relative paths of folders to make if they are missing, also empty ones.
         """
         ...
 

@@ -75,8 +75,22 @@ def _remove(name: str, fd: int) -> None:
         shutil.rmtree(name, dir_fd=fd)
 
 
+def read_small(path: str) -> bytes:
+    """The first 64 KiB of a file, in three system calls: `open` needs eight, and takes several times as long."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 1 << 16)
+    finally:
+        os.close(fd)
+
+
 def write_files(header: Mapping[str, Any], body: bytes) -> None:
-    """Write ``header["files"]`` ([path, size] each, contents one after another in `body`) below ``header["root"]``."""
+    """Write ``header["files"]`` ([path, size] each, contents one after another in `body`) below ``header["root"]``.
+
+    The folders ``header["folders"]`` are made before.
+    """
+    for path in header["folders"]:
+        os.close(_open_folder(header["root"], path.split("/"), make=True))
     offset = 0
     for path, size in header["files"]:
         *parts, name = path.split("/")

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _FIXED = struct.Struct(">cII")
-_LARGE = 1 << 20
+LARGE = 1 << 20
+"""Bytes from which on a part of a reply gets a frame of its own."""
 
 
 def pack(kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> bytes:

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .files import read_files, write_files
-from .frames import reply, reply_error, split, unpack
+from .frames import LARGE, reply, reply_error, split, unpack
 from .memory import PERIOD, MemoryWatch
 from .output import Job
 from .processes import Process, refuse
@@ -80,10 +80,22 @@ class Warden:
             write_files(header, body)
             reply(b"d", {"id": header["id"]})
         elif kind == b"G":
-            found = read_files(header, lambda piece: reply(b"o", {"id": header["id"]}, piece))
-            reply(b"d", {"id": header["id"], **found})
+            self.send_files(header)
         elif kind == b"P":
             reply(b"d", {"id": header["id"]})
+
+    def send_files(self, header: Mapping[str, Any]) -> None:
+        """Send files, small ones together: each frame costs the daemon and the client as much as a file."""
+        unsent = bytearray()
+
+        def send(piece: bytes) -> None:
+            unsent.extend(piece)
+            if len(unsent) >= LARGE:
+                reply(b"o", {"id": header["id"]}, bytes(unsent))
+                unsent.clear()
+
+        found = read_files(header, send)
+        reply(b"d", {"id": header["id"], **found}, bytes(unsent))
 
     def request_of_process(self, kind: bytes, header: Mapping[str, Any], body: bytes) -> None:
         """Handle a request about a process that was started before, and may have ended since."""

@@ -7,6 +7,9 @@ machine's. So the warden reports beforehand when its own is getting full.
 from __future__ import annotations
 
 import contextlib
+import os
+
+from .files import read_small
 
 PERIOD = 0.25
 """Seconds between two looks, while commands could be taking memory."""
@@ -24,19 +27,20 @@ class MemoryWatch:
     def __init__(self) -> None:
         self.full = False
         self.due = 0.0
+        self.files = next((pair for pair in _FILES if os.path.exists(pair[0])), None)
 
     def look(self, now: float) -> bool:
         """Whether this has changed. Looks at most once per `PERIOD`."""
         if now < self.due:
             return False
         self.due = now + PERIOD
-        before, self.full = self.full, _share() >= (NO_LONGER_FULL if self.full else FULL)
+        before, self.full = self.full, self._share() >= (NO_LONGER_FULL if self.full else FULL)
         return self.full != before
 
-
-def _share() -> float:
-    """Memory in use, as a share of the container's own limit; 0 if unknown."""
-    for usage, limit in _FILES:
-        with contextlib.suppress(OSError, ValueError), open(usage, "rb") as used, open(limit, "rb") as most:
-            return int(used.read()) / int(most.read())
-    return 0.0
+    def _share(self) -> float:
+        """Memory in use, as a share of the container's own limit; 0 if unknown."""
+        if self.files is not None:
+            with contextlib.suppress(OSError, ValueError):
+                used, most = map(read_small, self.files)
+                return int(used) / int(most)
+        return 0.0

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .files import read_files
 from .frames import reply
 
 CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character
@@ -44,18 +46,28 @@ class Output:
 
 
 class Job:
-    """A command: its output and its deadline."""
+    """A command: its output and its deadline.
+
+    Args:
+        header: Of the request: ``id``; ``timeout`` in seconds; ``limit``, the bytes of output to keep; ``stream``,
+            whether to send output before the end; ``read``, the files to send with the end, as for `read_files`.
+    """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.id = header["id"]
         self.begun = time.monotonic()
         self.deadline: float = self.begun + header["timeout"]
         self.step, self.timed_out = 0, False
-        self.output = Output(header["limit"], lambda data: reply(b"o", {"id": self.id}, data))
+        self.read, self.head = header.get("read"), bytearray()
+        self.output = Output(header["limit"], self.stream if header.get("stream") else self.head.extend)
+
+    def stream(self, data: bytes) -> None:
+        """Send output as it comes."""
+        reply(b"o", {"id": self.id}, data)
 
     def done(self, exit_code: int, **more: object) -> None:
-        """Report the end, with the last of the output."""
-        header = {
+        """Report the end, with the output that has not been sent and the files, all in one frame."""
+        header: dict[str, Any] = {
             "id": self.id,
             "exit_code": None if self.timed_out else exit_code,
             "timed_out": self.timed_out,
@@ -64,4 +76,10 @@ class Job:
             "seconds": time.monotonic() - self.begun,
             **more,
         }
-        reply(b"d", header, self.output.rest())
+        body = [bytes(self.head), self.output.rest()]
+        if self.read is not None:
+            with contextlib.suppress(OSError, ValueError):  # the client asks again, and is told then
+                contents: list[bytes] = []
+                header["read"] = read_files(self.read, contents.append)
+                body += contents
+        reply(b"d", header, b"".join(body))

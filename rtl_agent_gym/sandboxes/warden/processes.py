@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .confine import build, confine
+from .files import read_small
 from .frames import reply
 from .watcher import Outbox, Watcher
 
@@ -19,6 +20,9 @@ STATUS_FD = 201
 """Where bash reports to the warden. Closed while a command runs."""
 PIPE_SIZE = 1 << 20
 _F_SETPIPE_SZ = 1031
+_CHILDREN = "/proc/%d/task/%d/children"
+_ONE_THREAD = 3
+"""Links of a process's ``task`` folder if it has one thread."""
 _DEFAULTED = (signal.SIGPIPE, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -74,13 +78,27 @@ def processes() -> dict[int, tuple[int, int]]:
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) not in mine:
             try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rsplit(b")", 1)[1].split()
+                fields = read_small(f"/proc/{name}/stat").rsplit(b")", 1)[1].split()
             except OSError:
                 continue
             if fields[0] != b"Z":
                 found[int(name)] = (int(fields[1]), int(fields[19]))
     return found
+
+
+def alone(pid: int) -> bool:
+    """Whether nothing is alive here but a child of the caller, process 1: much faster than `processes`.
+
+    False if that is unknown, as in kernels without CONFIG_PROC_CHILDREN.
+    """
+    try:
+        if os.stat(f"/proc/{pid}/task").st_nlink != _ONE_THREAD:  # each thread has children of its own
+            return False
+        # The child's first: what it leaves behind meanwhile becomes the caller's, and is then found there.
+        mine = os.getpid()
+        return not read_small(_CHILDREN % (pid, pid)) and read_small(_CHILDREN % (mine, mine)).split() == [b"%d" % pid]
+    except OSError:
+        return False
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:

@@ -1,9 +1,10 @@
 """The persistent bash of a sandbox. Runs inside it; standard library only.
 
 It is an interactive bash without a terminal, the only kind that abandons a running loop on SIGINT and survives. A
-command is sent as one ``eval`` with /dev/null as stdin. The line after it reports status and folder on a descriptor of
-its own, with a word that bash reads only after the command, so that no command can print it. While a command runs, that
-descriptor is closed. Commands and reports use sockets, which cannot be reopened through /proc.
+command is sent as one ``eval`` with /dev/null as stdin. The line after it, sent in the same piece, reports status and
+folder on a descriptor of its own, with a word that is new each time. bash may hold that line in its input buffer while
+the command runs, but in no variable, so no command prints it by accident. While a command runs, the descriptor is
+closed. Commands and reports use sockets, which cannot be reopened through /proc.
 
 A command that changes bash itself can still report anything. It deceives only its own agent: a report is read in linear
 time, and only as a status and a folder.
@@ -12,14 +13,13 @@ time, and only as a status and a folder.
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
 
 from .output import Job
-from .processes import STATUS_FD, Stream, processes, signal_all, spawn
+from .processes import STATUS_FD, Stream, alone, processes, signal_all, spawn
 from .watcher import Outbox, Watcher
 
 INTERRUPT_STEPS = (0.0, 0.1, 0.25, 0.4, 0.55)
@@ -109,8 +109,7 @@ class Shell:
         self.report = b""
         self.starting = True
         self.watcher.watch(self.status, self.on_status)
-        self.commands.send(_BEGIN)
-        self.send_marker()
+        self.commands.send(_BEGIN + self.marker())
 
     @property
     def busy(self) -> bool:
@@ -136,10 +135,10 @@ class Shell:
                 self.reap()  # the dead count until they are reaped
         return spawn(argv, env, self.cwd, fds)
 
-    def send_marker(self) -> None:
-        """Ask for status and folder after everything that was sent to bash before."""
-        self.word = secrets.token_hex(16).encode()
-        self.commands.send(_MARKER % (self.word, STATUS_FD))
+    def marker(self) -> bytes:
+        """A line that reports status and folder, with a new word."""
+        self.word = os.urandom(16).hex().encode()  # importing `secrets` takes 5 ms of a start
+        return _MARKER % (self.word, STATUS_FD)
 
     def run(self, job: Job, command: bytes) -> None:
         """Run a command now, or when bash has started."""
@@ -157,8 +156,9 @@ class Shell:
         self.watcher.watch(self.output.read_fd, self.on_output)
         command, self.waiting = self.waiting, None
         # The first redirections change nothing, but they make bash put stdout and stderr back after an `exec >file`.
-        self.commands.send(b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1 %d>&-\n" % STATUS_FD)
-        self.send_marker()
+        # One piece, as each one more would wake bash once more.
+        line = b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1 %d>&-\n" % STATUS_FD
+        self.commands.send(line + self.marker())
 
     def on_output(self) -> None:
         if self.job is None or not self.output.drain(self.job.output.feed, 1 << 22):
@@ -208,7 +208,7 @@ class Shell:
         reason, self.reason = self.reason, None
         job.done(code, restarted=reason, cwd=self.cwd)
         # After the reply, where it delays nothing: what is alive now does not belong to the next command.
-        self.survivors = set(processes().items())
+        self.survivors = set() if alone(self.pid) else set(processes().items())
 
     def victims(self) -> list[int]:
         """The running command's processes: all that started since it began, except descendants of older ones."""

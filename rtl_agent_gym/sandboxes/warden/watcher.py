@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-import selectors
+import select
 from collections import deque
 from collections.abc import Callable
 
@@ -12,24 +13,28 @@ class Watcher:
     """Descriptors, and what to call when they are ready."""
 
     def __init__(self) -> None:
-        # Not epoll: the kernel grants each user a limited number of watches, and the commands could use them up.
-        self._selector = selectors.PollSelector()
+        # Not epoll: the kernel grants each user a limited number of watches, and the commands could use them up. And
+        # not `selectors`, which would double the warden's own part of a command's time.
+        self._poll = select.poll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
 
     def watch(self, fd: int, callback: Callable[[], None], *, write: bool = False) -> None:
         """Call back whenever `fd` can be read (or written). Nothing changes if it is watched already."""
-        if fd not in self._selector.get_map():
-            self._selector.register(fd, selectors.EVENT_WRITE if write else selectors.EVENT_READ, callback)
+        if fd not in self._callbacks:
+            self._poll.register(fd, select.POLLOUT if write else select.POLLIN)
+            self._callbacks[fd] = callback
 
     def unwatch(self, fd: int) -> None:
         """No longer call back; nothing if it was not watched."""
-        if fd in self._selector.get_map():
-            self._selector.unregister(fd)
+        if self._callbacks.pop(fd, None) is not None:
+            self._poll.unregister(fd)
 
     def turn(self, timeout: float | None) -> None:
         """Wait until something is ready, `timeout` seconds at most, and call back."""
-        for key, _ in self._selector.select(timeout):
-            if self._selector.get_map().get(key.fd) is key:  # no earlier callback has unwatched it
-                key.data()
+        ready = self._poll.poll(None if timeout is None else math.ceil(1000 * timeout))
+        for fd, callback in [(fd, self._callbacks[fd]) for fd, _ in ready]:
+            if self._callbacks.get(fd) is callback:  # no earlier callback has unwatched it
+                callback()
 
 
 class Outbox:

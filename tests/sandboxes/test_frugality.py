@@ -1,0 +1,195 @@
+"""What a command costs: round trips, frames, looks at /proc, processes. Counted, since times depend on the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
+from rtl_agent_gym.policies import write_turn
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, Reading, SandboxSpec, WaitingSandboxes, channel
+from rtl_agent_gym.sandboxes.channel import Channel, Request
+from rtl_agent_gym.sandboxes.warden import program
+from rtl_agent_gym.transcripts import read_transcript
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+
+IN_SANDBOX = """
+import collections, json, os, subprocess, sys
+name = "rtl_agent_gym.sandboxes.warden."
+shells, processes, output, watchers = (sys.modules[name + one] for one in ("shell", "processes", "output", "watcher"))
+seen, replies = collections.Counter(), []
+
+def counted(kind, function):
+    def call(*arguments):
+        seen[kind] += 1
+        return function(*arguments)
+    return call
+
+shells.processes = counted("looks at all processes", shells.processes)
+watchers.os = type(sys)("os")
+vars(watchers.os).update(vars(os), write=counted("writes to bash", os.write))
+output.reply = lambda kind, header, body=b"": replies.append([kind.decode(), header["exit_code"], body.decode()])
+watcher = watchers.Watcher()
+shell = shells.Shell(watcher, lambda: None, ())
+shell.start()
+found = {}
+for command in ("true", "true", "echo hi; echo ho >&2", "sleep 60 & true"):
+    while shell.starting:
+        watcher.turn(None)
+    seen.clear(), replies.clear()
+    shell.run(output.Job({"id": 1, "timeout": 30, "limit": 100}), command.encode())
+    while shell.job:
+        watcher.turn(None)
+    found[command] = {**seen, "replies": list(replies), "busy": shell.busy}
+CODE = "import subprocess, threading; threading.Thread(target=lambda: "
+CODE += "subprocess.run(['sh', '-c', 'echo ready; sleep 60'])).start()"
+processes.signal_all([shell.pid], 9)
+os.waitpid(shell.pid, 0)
+threaded = subprocess.Popen([sys.executable, "-c", CODE], stdout=subprocess.PIPE)
+threaded.stdout.readline()
+found["alone with a thread's child"] = processes.alone(threaded.pid)
+single = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+found["alone beside another child"] = processes.alone(single.pid)
+print(json.dumps(found))
+processes.signal_all([-1], 9)
+"""
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Requests to wardens and frames from them, from now on."""
+    found: Counter[str] = Counter()
+    pack, take = channel.pack, Channel._take
+
+    def packed(kind: bytes, header: Any, body: bytes = b"") -> bytes:
+        found["requests"] += 1
+        return pack(kind, header, body)
+
+    def taken(self: Channel, kind: bytes, header: dict[str, Any], body: bytes) -> None:
+        found["frames"] += kind != b"m"
+        take(self, kind, header, body)
+
+    monkeypatch.setattr(channel, "pack", packed)
+    monkeypatch.setattr(Channel, "_take", taken)
+    return found
+
+
+@pytest.mark.docker
+async def test_a_step_is_one_round_trip_and_its_transcript_has_the_files(
+    provider: DockerSandboxes, counts: Counter[str], tmp_path: Path
+) -> None:
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    renderer = get_renderer("qwen3")
+    config = EpisodeConfig(transcript_dir=tmp_path)
+    grader: Any = None
+    async with Episode(problem, provider=provider, grader=grader, renderer=renderer, config=config) as episode:
+        await episode.start()
+        for commands in (["true"], ["echo hi; echo word > rtl/new.sv"], ["false", "rm rtl/new.sv"]):
+            counts.clear()
+            turn = await episode.step(write_turn(renderer, "", commands))
+            assert len(turn.results) == len(commands)
+            assert counts == {"requests": len(commands), "frames": len(commands)}
+        episode.abandon(RuntimeError("enough"))
+        assert episode.transcript_path is not None
+        turns = read_transcript(episode.transcript_path).turns
+    assert [turn.files for turn in turns] == [{}, {"rtl/new.sv": "word\n"}, {"rtl/new.sv": None}]
+    assert "hi" in turns[1].observation
+
+
+@pytest.mark.docker
+async def test_files_of_a_command_are_those_that_reading_finds(sandbox: DockerSandbox) -> None:
+    await sandbox.write_files({"rtl/a": "1\n", "rtl/big": b"x" * 300_000, "docs/b": b"\xff\0"}, folders=["verif/empty"])
+    reading = Reading(["rtl", "docs"], ["docs/b"], max_file=1000, max_total=2000)
+    result = await sandbox.run(
+        "head -c 100000 /dev/zero | tr '\\0' y; echo end >> rtl/a; mkfifo rtl/fifo", then_read=reading
+    )
+    alone = await sandbox.read_files(["rtl", "docs"], first=["docs/b"], max_file=1000, max_total=2000)
+    assert reading.found is not None
+    assert dict(reading.found) == dict(alone) == {"rtl/a": b"1\nend\n", "docs/b": b"\xff\0"}
+    assert reading.found.left_out == alone.left_out == (("rtl/big", "300000 bytes; at most 1000 a file are read"),)
+    assert (result.output_chars, result.output[-10:]) == (100_000, "y" * 10)
+    assert (await sandbox.run("ls verif")).output == "empty\n"
+
+
+@pytest.mark.docker
+async def test_a_command_that_leaves_nothing_running_needs_no_look_at_all_processes(sandbox: DockerSandbox) -> None:
+    *head, _ = program().rstrip().splitlines()
+    result = await sandbox.exec(["python3", "-c", "\n".join(head) + IN_SANDBOX])
+    found = json.loads(result.output.splitlines()[-1])
+    assert found["true"] == {"writes to bash": 1, "replies": [["d", 0, ""]], "busy": False}
+    hi = found["echo hi; echo ho >&2"]
+    assert hi == {"writes to bash": 1, "replies": [["d", 0, "hi\nho\n"]], "busy": False}
+    background = found["sleep 60 & true"]
+    assert background["busy"]
+    assert background["looks at all processes"] == 1
+    assert found["alone with a thread's child"] is False
+    assert found["alone beside another child"] is False
+
+
+@pytest.mark.docker
+async def test_an_episode_begins_with_three_round_trips_and_no_process(
+    provider: DockerSandboxes, counts: Counter[str]
+) -> None:
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    grader: Any = None
+    async with WaitingSandboxes(provider, size=1) as pool:
+        await pool.prepare(EpisodeConfig().sandbox)
+        counts.clear()
+        async with Episode(problem, provider=pool, grader=grader, renderer=get_renderer("qwen3")) as episode:
+            await episode.start()
+            assert counts["requests"] == 3, "ping, files, seed"
+            shell, process = await episode.sandbox.run("echo $$"), await episode.sandbox.exec(["sh", "-c", "echo $$"])
+            assert int(process.output) == int(shell.output) + 1, "the numbers of processes are given in order"
+            listed = await episode.sandbox.run("ls -d */")
+    assert listed.output == "docs/\nrtl/\nrundir/\nverif/\n"
+
+
+@pytest.mark.docker
+async def test_the_next_sandbox_starts_after_the_first_requests_to_the_one_handed_out(
+    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = asyncio.Event()
+    create = provider.create_ahead
+
+    async def noted(spec: SandboxSpec) -> DockerSandbox:
+        started.set()
+        return await create(spec)
+
+    async with WaitingSandboxes(provider, size=1) as pool:
+        await pool.prepare(SandboxSpec())
+        monkeypatch.setattr(provider, "create_ahead", noted)
+        monkeypatch.setattr("rtl_agent_gym.sandboxes.pool.REFILL_PAUSE", 1.0)
+        sandbox = await pool.create()
+        await sandbox.ping()
+        assert not started.is_set()
+        await asyncio.wait_for(started.wait(), 30)
+
+
+async def test_a_reply_wakes_its_waiter_in_the_loops_next_round() -> None:
+    request = Request(1, None)
+    waiting = asyncio.ensure_future(request.settled(10.0))
+    await asyncio.sleep(0)
+    request.succeed(({}, b""))
+    await asyncio.sleep(0)
+    assert waiting.done()
+    assert await waiting
+    assert await request.settled(None)
+
+
+async def test_who_waits_for_a_reply_can_give_up_alone() -> None:
+    request = Request(1, None)
+    gives_up, waits = (asyncio.ensure_future(request.settled(10.0)) for _ in range(2))
+    assert not await request.settled(0.01)
+    gives_up.cancel()
+    await asyncio.gather(gives_up, return_exceptions=True)
+    request.fail(OSError("no"))
+    assert await waits
+    assert gives_up.cancelled()
