@@ -13,7 +13,7 @@ from prometheus_client import Counter, Histogram, start_http_server
 from .errors import UsageError
 
 EPISODES = Counter("rtl_gym_episodes", "Ended episodes: passed, failed, fault (of the machine), aborted", ["outcome"])
-FAULTS = Counter("rtl_gym_machine_faults", "Machine faults that ended an episode or a grading", ["where", "error"])
+FAULTS = Counter("rtl_gym_machine_faults", "Machine faults: where, and the error's class", ["where", "error"])
 STARTS = Counter("rtl_gym_container_starts", "Containers that were started, by role", ["role"])
 COMMANDS = Histogram(
     "rtl_gym_command_seconds", "Commands of agents", buckets=(0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)

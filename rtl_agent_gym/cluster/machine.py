@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import SandboxLost
+from ..errors import SandboxError, SandboxLost, UsageError
+from ..metrics import FAULTS, serving
 from ..problems import Problem
 from ..sandboxes import CommandResult, DockerSandboxes, FoundFiles, Sandbox, SandboxSpec
 from ..sandboxes.budget import set_limits, usage
+from ..sandboxes.daemon import daemon_host
 from ..scoring import RewardWeights, Scorer
-from ..scoring.cache import default_cache_dir
+from ..scoring.cache import HeldCache
 from ..scoring.score import Score
+
+METRICS_VARIABLE = "RTL_GYM_NODE_METRICS_PORT"
+"""The environment variable of a node's processes with the port for metrics; ``cluster up --metrics-port`` sets it."""
+METRICS_PORTS = 8
+"""Ports that are tried, from the first: each driver has a machine of its own on a node."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,24 @@ class Facts:
     """Submissions that it grades at the same time."""
 
 
+@dataclass(frozen=True)
+class Report:
+    """What a machine has done for its driver so far."""
+
+    process: int
+    """Its process on the node."""
+    sandboxes: int
+    """Agents' sandboxes that it has now."""
+    gradings: int
+    """With canaries and those that its cache answered."""
+    faults: dict[str, int]
+    """Machine faults, by kind of work and class, such as ``sandbox: DaemonError``."""
+    metrics_port: int
+    """Where it serves metrics; 0 for nowhere."""
+    usage: dict[str, float]
+    """The state of the node's budget; see `Budget.usage`."""
+
+
 class Machine:
     """A node's sandboxes and gradings; a Ray actor, whose methods run on one event loop.
 
@@ -39,30 +66,45 @@ class Machine:
     Args:
         limits: What sandboxes may use of the node; see `sandboxes.limits.read_limits`.
         waiting: Scoring sandboxes that are kept ready.
+        metrics_port: Serves metrics for Prometheus on all of the node's networks; 0 for none. None for the port in the
+            node's environment (`METRICS_VARIABLE`). If it is taken, as by another driver's machine, a later one serves.
     """
 
-    def __init__(self, limits: str = "", waiting: int = 4) -> None:
+    def __init__(self, limits: str = "", waiting: int = 4, metrics_port: int | None = None) -> None:
         set_limits(limits)
+        self._cache = HeldCache()
+        self._gradings, self._faults = 0, Counter[str]()
+        self._serving = contextlib.ExitStack()
+        wanted = int(os.environ.get(METRICS_VARIABLE) or 0) if metrics_port is None else metrics_port
+        self._port = self._serve(wanted)
         self._provider = DockerSandboxes()
         self._waiting = waiting
         self._sandboxes: dict[str, asyncio.Task[Sandbox]] = {}
         self._scorers: dict[tuple[RewardWeights | None, bool], Scorer] = {}
 
+    def _serve(self, port: int) -> int:
+        for one in range(port, port + METRICS_PORTS) if port > 0 else ([port] if port else []):
+            with contextlib.suppress(UsageError):
+                return self._serving.enter_context(serving(one, "0.0.0.0"))
+        return 0
+
     async def facts(self) -> Facts:
         """Connect, and describe the node. Raises `DaemonError` or `ImageError`."""
         image, budget = await self._provider.image(), await self._provider.budget()
-        return Facts(socket.gethostname(), os.environ.get("DOCKER_HOST", ""), image, budget.limits.cpus)
+        return Facts(socket.gethostname(), daemon_host(), image, budget.limits.cpus)
 
     async def create(self, name: str, spec: SandboxSpec) -> tuple[str, str]:
         """Make a sandbox; returns its id and that of its image."""
-        task: asyncio.Task[Sandbox] = asyncio.ensure_future(self._provider.create(spec))
-        self._sandboxes[name] = task
-        sandbox = await asyncio.shield(task)
+        if name not in self._sandboxes:  # asked twice, it is still one sandbox
+            self._sandboxes[name] = asyncio.ensure_future(self._provider.create(spec))
+        with self._counting("sandbox"):
+            sandbox = await asyncio.shield(self._sandboxes[name])
         return sandbox.id, str(getattr(sandbox, "image_id", ""))
 
     async def run(self, name: str, command: str, timeout: float, max_output: int) -> CommandResult:
         """See `Sandbox.run`."""
-        return await (await self._sandbox(name)).run(command, timeout=timeout, max_output=max_output)
+        with self._counting("command"):
+            return await (await self._sandbox(name)).run(command, timeout=timeout, max_output=max_output)
 
     async def write_files(self, name: str, files: Mapping[str, str | bytes], options: Mapping[str, Any]) -> None:
         """See `Sandbox.write_files`."""
@@ -105,16 +147,43 @@ class Machine:
         """See `Scorer.score`. `cached` uses the node's cache of gradings."""
         key = (weights, cached)
         if key not in self._scorers:
-            cache = default_cache_dir() if cached else None
+            cache = self._cache if cached else None
             self._scorers[key] = Scorer(self._provider, weights=weights, cache=cache, waiting=self._waiting)
-        return await self._scorers[key].score(problem, files, timeout, seed=seed)
+        with self._counting("grading"):
+            score = await self._scorers[key].score(problem, files, timeout, seed=seed)
+        self._gradings += 1
+        return score
 
-    async def usage(self) -> dict[str, float]:
-        """The state of the node's budget; see `Budget.usage`."""
-        return usage()
+    async def seal(self) -> None:
+        """Gradings so far are kept in the cache by the next `keep`, and those that come later are not."""
+        self._cache.seal()
+
+    async def keep(self) -> None:
+        """Keep the sealed gradings in the cache: a canary that began after them was right."""
+        await asyncio.to_thread(self._cache.keep)
+
+    async def drop(self) -> None:
+        """Forget the gradings that are in no cache yet: a canary was wrong."""
+        self._cache.drop()
+
+    @contextlib.contextmanager
+    def _counting(self, what: str) -> Iterator[None]:
+        """Count the machine faults of a kind of work, by class."""
+        try:
+            yield
+        except SandboxError as error:
+            self._faults[f"{what}: {type(error).__name__}"] += 1
+            if what != "grading":  # the scorer counts its own
+                FAULTS.labels(what, type(error).__name__).inc()
+            raise
+
+    async def report(self) -> Report:
+        """What it has done so far."""
+        return Report(os.getpid(), len(self._sandboxes), self._gradings, dict(self._faults), self._port, usage())
 
     async def close(self) -> None:
         """End every container of this node."""
         for scorer in self._scorers.values():
             await scorer.close()
         await self._provider.close()
+        self._serving.close()

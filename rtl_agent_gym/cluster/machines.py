@@ -5,19 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import RTLGymError, SandboxError, SandboxLost, UsageError
+from ..errors import RTLGymError, SandboxError, SandboxLost
 from ..sandboxes.budget import Tokens
 from .canary import canary
-from .machine import Facts, Machine
+from .machine import Facts, Machine, Report
+from .vouching import Voucher
 
 SLOTS = "rtl_gym_slots"
 """The custom resource of a node: agent sandboxes that it can have at the same time."""
 REFRESH = 10.0
 """Seconds between two looks at the cluster's nodes."""
+FIRST_PAUSE, LONGEST_PAUSE = 30.0, 600.0
+"""Seconds until a node that could not be used is tried again: each pause is twice as long as the last, up to the second
+number. A node that graded wrong is not tried again."""
+NAMESPACE, NAME = "rtl_agent_gym", "machine-"
+"""Ray's namespace and the beginning of the names of all machines, by which others find them."""
+REPORT_SECONDS = 10.0
+"""Time in which a machine has to report."""
 CONCURRENCY = 10_000
 """Calls that a machine has open at the same time; its own budget bounds what they do."""
 
@@ -43,8 +52,8 @@ class RemoteMachine:
     """Why it gets no more work."""
     gone: bool = False
     """Whether it does not answer any more."""
-    checked: float = 0.0
-    """When its last canary was right; seconds of the event loop's clock."""
+    wrong: bool = False
+    """Whether it graded a canary wrong."""
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the `Machine`.
@@ -67,24 +76,41 @@ class RemoteMachine:
             raise SandboxLost(f"machine {self.name} is lost: {self.lost}") from error
 
 
+@dataclass
+class Refusal:
+    """A node that is not used now."""
+
+    why: str
+    times: int = 0
+    """How often in a row it could not be used."""
+    until: float = float("inf")
+    """When it is tried again, by the event loop's clock."""
+
+
 class Cluster:
     """The machines of the cluster that this process is connected to.
 
     Args:
         limits: What sandboxes may use of each node; see `sandboxes.limits.read_limits`.
-        canary_seconds: Time of work after which a machine grades its canaries again; 0 for only once, before its work.
+        canary_seconds: Time for which a verdict waits at most until its machine grades canaries; see `vouching`.
         on_event: Called with a line when a machine is admitted, lost or quarantined.
+        metrics: Whether the machines serve metrics where their nodes say so.
     """
 
     def __init__(
-        self, limits: str = "", canary_seconds: float = 3600.0, on_event: Callable[[str], None] = logger.info
+        self,
+        limits: str = "",
+        canary_seconds: float = 15.0,
+        on_event: Callable[[str], None] = logger.info,
+        metrics: bool = True,
     ) -> None:
-        self._limits, self._canary_seconds, self._on_event = limits, canary_seconds, on_event
+        self._limits, self._canary_seconds, self._on_event, self._metrics = limits, canary_seconds, on_event, metrics
         self.machines: dict[str, RemoteMachine] = {}
         self._admitted: list[RemoteMachine] = []
         """Also those that are lost: what is under way on a machine in quarantine goes on."""
-        self._refused: dict[str, str] = {}
-        """Nodes that were not admitted, and why."""
+        self._refused: dict[str, Refusal] = {}
+        """Nodes that are not used now."""
+        self._vouchers: dict[RemoteMachine, Voucher] = {}
         self._slots = Tokens(0)
         self._refreshing = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
@@ -105,6 +131,8 @@ class Cluster:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        for voucher in self._vouchers.values():
+            await voucher.close()
         for machine in self._admitted:
             if not machine.gone:
                 with contextlib.suppress(SandboxError):
@@ -116,6 +144,11 @@ class Cluster:
         """End every container without the event loop: the machines end with their actors."""
         for machine in self._admitted:
             _kill(machine.actor)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why nodes are not used, by Ray's ids of them."""
+        return {node: one.why for node, one in self._refused.items() if node not in self.machines}
 
     @property
     def working(self) -> list[RemoteMachine]:
@@ -135,15 +168,25 @@ class Cluster:
                 del self.machines[machine.node]
                 if machine.gone:
                     _kill(machine.actor)  # if it is only out of reach, its containers end with it
-                self._refused[machine.node] = machine.lost
-                self._on_event(f"machine {machine.name} gets no more work: {machine.lost}")
+                self._refuse(machine.node, machine.lost, forever=machine.wrong or machine.node not in alive)
+                if not machine.wrong:  # its voucher has said so
+                    self._on_event(f"machine {machine.name} gets no more work: {machine.lost}")
+            now = asyncio.get_running_loop().time()
             new = [
                 self._admit(node, found)
                 for node, found in alive.items()
-                if found["Resources"].get(SLOTS, 0) >= 1 and node not in self.machines and node not in self._refused
+                if found["Resources"].get(SLOTS, 0) >= 1 and node not in self.machines
+                if node not in self._refused or self._refused[node].until <= now
             ]
             await asyncio.gather(*new)
             self._slots.resize(sum(machine.slots for machine in self.working))
+
+    def _refuse(self, node: str, why: str, *, forever: bool = False) -> None:
+        """Do not use a node, for a while that grows each time, or for good."""
+        times = self._refused[node].times + 1 if node in self._refused else 1
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (times - 1))
+        until = float("inf") if forever else asyncio.get_running_loop().time() + pause
+        self._refused[node] = Refusal(why, times, until)
 
     async def _admit(self, node: str, found: dict[str, Any]) -> None:
         import ray
@@ -151,9 +194,10 @@ class Cluster:
 
         strategy = NodeAffinitySchedulingStrategy(node, soft=False)
         made = ray.remote(Machine).options(
-            num_cpus=0, max_concurrency=CONCURRENCY, scheduling_strategy=strategy, max_restarts=0
-        )
-        actor = made.remote(self._limits)
+            num_cpus=0, max_concurrency=CONCURRENCY, scheduling_strategy=strategy, max_restarts=0,
+            name=f"{NAME}{node[:8]}-{secrets.token_hex(4)}", namespace=NAMESPACE,
+        )  # fmt: skip
+        actor = made.remote(self._limits, metrics_port=None if self._metrics else 0)
         name = f"{found['NodeManagerHostname']} ({found['NodeManagerAddress']}, {node[:8]})"
         unknown = Facts(name, "", "", 1.0)
         machine = RemoteMachine(node, name, int(found["Resources"][SLOTS]), actor, unknown)
@@ -163,15 +207,18 @@ class Cluster:
             if other is not None:
                 raise SandboxError(f"its image is {machine.facts.image[:19]}, that of {other.name} is another")
             if wrong := await canary(machine.call):
+                machine.wrong = True
                 raise SandboxError(wrong)
         except SandboxError as error:
-            self._refused[node] = str(error)
-            self._on_event(f"machine {name} is not used: {error}")
+            self._refuse(node, str(error), forever=machine.wrong)
+            again = "" if machine.wrong else "; it is tried again later"
+            self._on_event(f"machine {name} is not used: {error}{again}")
             _kill(actor)
             return
-        machine.checked = asyncio.get_running_loop().time()
         self.machines[node] = machine
         self._admitted.append(machine)
+        if node in self._refused:
+            self._refused[node].until = 0.0
         self._on_event(f"machine {name} is used, with {machine.slots} slots")
 
     async def _watch(self) -> None:
@@ -181,23 +228,18 @@ class Cluster:
             await asyncio.sleep(REFRESH)
             try:
                 await self.refresh()
-                await self._check()
             except (SandboxError, RayError) as error:
                 logger.warning("looking at the cluster's nodes failed: %s", error)
 
-    async def _check(self) -> None:
-        """Quarantine the machines that get a canary wrong."""
-        now = asyncio.get_running_loop().time()
-        for machine in self.working:
-            if not self._canary_seconds or now - machine.checked < self._canary_seconds:
-                continue
-            try:
-                wrong = await canary(machine.call)
-            except SandboxError as error:
-                wrong = str(error)
-            machine.checked = now
-            if wrong:
-                machine.lost = f"quarantined: {wrong}"
+    async def vouch(self, machine: RemoteMachine) -> None:
+        """Return when a machine has graded a canary right that began after this call; see `vouching`.
+
+        Raises:
+            SandboxLost: It did not: a verdict that it gave must not be used.
+        """
+        if machine not in self._vouchers:
+            self._vouchers[machine] = Voucher(machine, self._canary_seconds, self._on_event)
+        await self._vouchers[machine].vouch()
 
     @contextlib.asynccontextmanager
     async def placed(self) -> AsyncIterator[RemoteMachine]:
@@ -230,22 +272,23 @@ class Cluster:
         return min(self.working, key=load)
 
     def _why_none(self) -> str:
-        whys = [*self._refused.values(), *(one.lost for one in self.machines.values() if one.lost)]
+        whys = [*self.refused.values(), *(one.lost for one in self.machines.values() if one.lost)]
         return "; ".join(whys) or f"none reports the resource {SLOTS}; prepare nodes with `rtl-agent-gym cluster up`"
 
 
-def connect(address: str) -> None:
-    """Connect this process to a Ray cluster. Raises `UsageError` if there is none."""
-    try:
-        import ray
-    except ImportError:
-        raise UsageError("Ray is not installed; pip install 'rtl-agent-gym[ray]'") from None
-    if ray.is_initialized():
-        return
-    try:
-        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, ValueError) as error:
-        raise UsageError(f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]}") from error
+async def reports() -> dict[str, list[Report]]:
+    """What the machines of all drivers have done so far, by the first digits of their nodes' ids."""
+    import ray
+    from ray.exceptions import RayError
+
+    found: dict[str, list[Report]] = {}
+    for one in ray.util.list_named_actors(all_namespaces=True):
+        if one["namespace"] == NAMESPACE and one["name"].startswith(NAME):
+            with contextlib.suppress(RayError, ValueError, TimeoutError):  # it has just ended, or does not answer
+                report: Any = ray.get_actor(one["name"], NAMESPACE).report.remote()
+                node = one["name"].removeprefix(NAME).partition("-")[0]
+                found.setdefault(node, []).append(await asyncio.wait_for(report, REPORT_SECONDS))
+    return found
 
 
 def _kill(actor: Any) -> None:

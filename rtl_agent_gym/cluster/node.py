@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +19,13 @@ from ..sandboxes.budget import RESERVED, Budget
 from ..sandboxes.daemon import connect, daemon_host, ensure_daemon
 from ..sandboxes.image import find_image
 from ..sandboxes.limits import Limits, read_limits
+from .connecting import use_token
+from .machine import METRICS_VARIABLE
 from .machines import SLOTS
+
+START_SECONDS, STOP_SECONDS = 120.0, 30.0
+"""Time that Ray has to start, and to end."""
+_STARTED = b"Ray runtime started"
 
 
 def slots_here(limits: str = "") -> int:
@@ -35,7 +46,7 @@ def slots_here(limits: str = "") -> int:
     return max(1, int(Budget(found).tokens["agent"].capacity // RESERVED["agent"]))
 
 
-def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379) -> str:
+def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379, metrics_port: int = 0) -> str:
     """Start Ray on this machine, as the head of a new cluster or as a node of another one.
 
     Args:
@@ -43,6 +54,7 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
         slots: Its slots.
         progress: Called with what Ray prints.
         port: Of a head that is started here.
+        metrics_port: Where its machines serve metrics for Prometheus; 0 for nowhere.
 
     Returns:
         The address of the cluster's head.
@@ -50,10 +62,26 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
     Raises:
         SandboxError: Ray does not start.
     """
+    if (running := _running()) is not None:
+        raise UsageError(f"this machine is a node already (process {running}); end it with: rtl-agent-gym cluster down")
     arguments = ["--address", head] if head else ["--head", "--port", str(port), "--include-dashboard", "false"]
-    done = _ray("start", *arguments, "--resources", json.dumps({SLOTS: slots}), "--disable-usage-stats")
-    if done.returncode:
-        raise SandboxError(f"Ray does not start: {_end(done)}")
+    resources = ["--resources", json.dumps({SLOTS: slots})]
+    command = [_ray(), "start", *arguments, *resources, "--disable-usage-stats", "--block"]
+    use_token()
+    log = _pid_file().with_suffix(".log")
+    environment = {**os.environ, METRICS_VARIABLE: str(metrics_port)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
+        )
+    deadline = time.monotonic() + START_SECONDS
+    while _STARTED not in log.read_bytes():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.terminate()
+            raise SandboxError(f"Ray does not start: {_end(log)}")
+        time.sleep(0.1)
+    _pid_file().write_text(str(process.pid))
+    process.returncode = 0  # it runs on; without this, Popen warns about it when it is collected
     progress(f"this machine is a node with {slots} slots")
     if head:
         return head
@@ -63,11 +91,26 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
     return f"{library.get_node_ip_address()}:{port}"
 
 
-def stop_node() -> None:
-    """End Ray on this machine; containers end with it. Raises `SandboxError`."""
-    done = _ray("stop")
-    if done.returncode:
-        raise SandboxError(f"Ray does not stop: {_end(done)}")
+def stop_node() -> bool:
+    """End the node that `start_node` started on this machine; containers end with it. Whether there was one.
+
+    Other nodes of Ray on this machine stay.
+
+    Raises:
+        SandboxError: It does not end.
+    """
+    pid = _running()
+    _pid_file().unlink(missing_ok=True)
+    if pid is None:
+        return False
+    deadline = time.monotonic() + STOP_SECONDS
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)  # Ray ends what it started
+        while _is_ray(pid):
+            if time.monotonic() > deadline:
+                raise SandboxError(f"process {pid} of Ray does not end in {STOP_SECONDS:.0f} s")
+            time.sleep(0.1)
+    return True
 
 
 def prepare(progress: Callable[[str], None]) -> None:
@@ -75,13 +118,37 @@ def prepare(progress: Callable[[str], None]) -> None:
     progress(f"Docker {ensure_daemon(progress).version} answers")
 
 
-def _ray(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _ray() -> str:
     program = Path(sys.executable).with_name("ray")
     if not program.exists():
         raise UsageError("Ray is not installed; pip install 'rtl-agent-gym[ray]'")
-    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
+    return str(program)
 
 
-def _end(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-    return lines[-1] if lines else f"exit code {done.returncode}"
+def _pid_file() -> Path:
+    """The file with the id of this user's node."""
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    return folder / f"rtl-agent-gym-node-{os.getuid()}.pid"
+
+
+def _running() -> int | None:
+    """The process of the node that `start_node` started, if it is there."""
+    try:
+        pid = int(_pid_file().read_text())
+    except (OSError, ValueError):
+        return None
+    return pid if _is_ray(pid) else None
+
+
+def _is_ray(pid: int) -> bool:
+    """Whether a process is Ray's: ids are reused."""
+    try:
+        stat, command = Path(f"/proc/{pid}/stat").read_text(), Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"--block" in command and stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def _end(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else f"see {log}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,10 @@ from ..sandboxes import (
 from ..scoring import RewardWeights
 from ..scoring.score import Score
 from ..scoring.scorer import retrying
-from .machines import Cluster, RemoteMachine, connect
+from .connecting import connect
+from .machines import Cluster, RemoteMachine
+
+logger = logging.getLogger(__name__)
 
 
 class RemoteSandbox(Sandbox):
@@ -145,7 +149,10 @@ class RemoteSandboxes(SandboxProvider):
 
 
 class RemoteGrader:
-    """Grades on the machines of a cluster; implements `Grader`. A grading that is lost is done again elsewhere.
+    """Grades on the machines of a cluster; implements `Grader`.
+
+    A grading that is lost is done again elsewhere, and so is one whose machine then grades a canary wrong: a score is
+    returned only when a later canary of its machine was right.
 
     Args:
         cluster: Its machines.
@@ -169,13 +176,25 @@ class RemoteGrader:
     ) -> Score:
         """See `Scorer.score`."""
 
+        unused: list[tuple[str, Score]] = []
+
         async def once() -> Score:
             async with self._cluster.grading() as machine:
                 sent = self._sent(problem)
                 score: Score = await machine.call("score", sent, dict(files), timeout, seed, self.weights, self._cached)
-                return score
+            unused.append((machine.name, score))
+            await self._cluster.vouch(machine)
+            unused.pop()
+            return score
 
-        return await retrying(once)
+        score = await retrying(once)
+        for name, before in unused:
+            if before.passed != score.passed:
+                logger.error(
+                    "machine %s gave a wrong verdict on %s, which was not used: passed was %s and is %s",
+                    name, problem.id, before.passed, score.passed,
+                )  # fmt: skip
+        return score
 
     def _sent(self, problem: Problem) -> Any:
         import ray

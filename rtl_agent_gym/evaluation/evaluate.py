@@ -228,7 +228,7 @@ class _Run:
             if result is None:
                 return
             if self.file is not None:
-                self.file.append(result)
+                result = self.file.append(result)
             self.done[result.problem_id, result.sample] = result
             self.observer.finished(result)
 

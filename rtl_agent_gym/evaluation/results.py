@@ -20,14 +20,18 @@ from .spending import STOPPED, Spent
 
 
 def read_results(folder: Path) -> list[EpisodeResult]:
-    """The results of a run, one for each episode: the latest, if an episode was repeated after a fault.
+    """The results of a run, one for each episode: the first with a verdict, or else the last.
 
     An episode that a limit on money or tokens stopped has none.
 
     Raises:
         TranscriptError: The file cannot be read, or a complete line is not a result.
     """
-    return list({line.key: line for line in _lines(folder) if line.stop_reason != STOPPED}.values())
+    found: dict[str, EpisodeResult] = {}
+    for line in _lines(folder):
+        if line.stop_reason != STOPPED:
+            found[line.key] = counted(found.get(line.key), line)
+    return list(found.values())
 
 
 def read_spending(folder: Path) -> Spent:
@@ -53,6 +57,11 @@ def _lines(folder: Path) -> list[EpisodeResult]:
             reason = " ".join(str(error).split())
             raise TranscriptError(f"{path}:{number}: not a result of an evaluation: {reason[:200]}") from error
     return found
+
+
+def counted(known: EpisodeResult | None, new: EpisodeResult) -> EpisodeResult:
+    """The result of an episode that counts: the first with a verdict, so that one that arrives twice counts once."""
+    return new if known is None or known.score is None else known
 
 
 def read_config(folder: Path) -> EvaluationRecord:
@@ -167,8 +176,15 @@ class ResultsFile:
         if end < len(data):
             self._file.truncate(end)
 
-    def append(self, result: EpisodeResult) -> None:
-        """Write one result. Raises `SandboxError` if the disk is full."""
+    def append(self, result: EpisodeResult) -> EpisodeResult:
+        """Write one result, unless its episode has a verdict already; returns the one that counts.
+
+        Raises:
+            SandboxError: The disk is full.
+        """
+        known = self.done.get(result.key)
+        if known is not None and counted(known, result) is known:
+            return known
         try:
             self._file.write(result.model_dump_json().encode() + b"\n")
             self._file.flush()
@@ -176,6 +192,7 @@ class ResultsFile:
             raise cannot_write("--out", self.folder / "results.jsonl", error) from error
         if result.stop_reason != STOPPED:
             self.done[result.key] = result
+        return result
 
     def close(self) -> None:
         """Close the file, which releases the lock. Idempotent."""

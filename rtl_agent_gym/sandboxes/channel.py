@@ -108,7 +108,7 @@ class Channel(asyncio.Protocol):
         self.broken: str | None = None
         """Why the warden could not continue, if it reported that."""
         self.memory_full = False
-        """Whether the warden's last report says that the sandbox's own memory is full."""
+        """Whether the warden's last report says that half of the sandbox's own memory is in use."""
 
     @classmethod
     async def open(cls, sock: socket.socket, name: str) -> Channel:

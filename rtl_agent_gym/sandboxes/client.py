@@ -20,8 +20,10 @@ import docker.errors
 
 from .budget import Budget, budget_of
 from .daemon import connect, daemon_host, docker_errors
+from .groups import forget, groups_of
 from .process import WORK_DIR
 from .protocol import SandboxSpec
+from .room import Room
 from .warden.relay import NAMES
 
 THREADS = 16
@@ -56,6 +58,7 @@ class DockerClient:
         self._starters = ThreadPoolExecutor(THREADS, thread_name_prefix="rtl-gym-docker")
         self._enders = ThreadPoolExecutor(ENDS, thread_name_prefix="rtl-gym-docker-end")
         self._budget: Budget | None = None
+        self._room: Room | None = None
         self._uids: set[int] = set()
 
     def docker(self) -> docker.DockerClient:
@@ -65,7 +68,10 @@ class DockerClient:
                 client = connect(timeout=120)
                 info = client.api.info()
                 self._client, self._uid_range = client, uid_range(info)
-                self._budget = budget_of(daemon_host(), info)
+                host = daemon_host()
+                self._budget = budget_of(host, info)
+                groups = groups_of(host, info, self._budget.limits)
+                self._room = Room(self._budget.limits, groups, local=host.startswith("unix://"))
                 sweep(client.api)
         return self._client
 
@@ -75,6 +81,17 @@ class DockerClient:
             await self.call(self.docker)
         assert self._budget is not None
         return self._budget
+
+    @property
+    def room(self) -> Room:
+        """The memory of the daemon's machine. The client has connected."""
+        assert self._room is not None
+        return self._room
+
+    def without_groups(self, why: str) -> None:
+        """Use no control groups any more, since they do not hold what they should."""
+        forget(daemon_host(), why)
+        self.room.groups = None
 
     async def call(self, work: Callable[[], T], *, ending: bool = False) -> T:
         """Run blocking Docker work in a thread. Creating never waits for ending. Raises `SandboxError`."""
@@ -145,8 +162,8 @@ def owner_lives(label: str) -> bool:
     return True
 
 
-def host_config(api: Any, spec: SandboxSpec, uid: int) -> Any:
-    """The limits of a sandbox's container, in Docker's form.
+def host_config(api: Any, spec: SandboxSpec, uid: int, parent: str | None = None) -> Any:
+    """The limits of a sandbox's container, in Docker's form; `parent` is the control group that it comes below.
 
     All writable folders are in memory. Together they are smaller than the container's memory, so that the warden can
     still work when they are full.
@@ -165,6 +182,7 @@ def host_config(api: Any, spec: SandboxSpec, uid: int) -> Any:
         tmpfs |= dict.fromkeys(spec.keeper_folders, f"{flags},{keeper},size={64 << 20}")
     return api.create_host_config(
         network_mode="none",
+        cgroup_parent=parent,
         cpu_shares=CPU_SHARES[spec.role],
         cap_drop=["ALL"],
         cap_add=["SETUID", "SETGID"] if scoring else None,

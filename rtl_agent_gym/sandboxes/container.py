@@ -98,6 +98,7 @@ class DockerSandbox(Sandbox):
         # A scoring sandbox has two users. Its process 1 starts as root with only the capabilities to change users, and
         # gives them up before its first message.
         agent, self.uid = spec.role == "agent", self._client.take_uid()
+        groups = self._client.room.groups
         words = ["shell"] if agent else [f"keeper={self.uid + 1}", f"worker={self.uid}"]
         self._container = api.create_container(
             image,
@@ -110,10 +111,12 @@ class DockerSandbox(Sandbox):
             hostname="rtl",
             stdin_open=True,
             labels={OWNER_LABEL: owner_label()},
-            host_config=host_config(api, spec, self.uid),
+            host_config=host_config(api, spec, self.uid, groups.parent(spec.role) if groups else None),
         )["Id"]
         self._socket = attach(client, self._container)
         api.start(self._container)
+        if groups is not None and not groups.holds(spec.role, self._container):
+            self._client.without_groups("the daemon sees other control groups than this process")
         return self._socket
 
     def abandon(self) -> None:

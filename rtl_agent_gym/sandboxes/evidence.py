@@ -4,8 +4,8 @@ The kernel protects a container's process 1 from signals of the container's othe
 protects its limits. So a sandbox can end only in the following ways, which the daemon and the warden can distinguish:
 
 - The warden reported that it could not continue: the commands' fault.
-- The kernel's out-of-memory killer ended it after the warden reported that the container's own memory was full: the
-  commands' fault. Without such a report, the machine was out of memory.
+- The kernel's out-of-memory killer ended it after the warden reported that half of the container's own memory or more
+  was in use: the commands' fault. Without such a report, the machine was out of memory.
 - Something outside killed, stopped or paused the container, or the daemon or the connection is gone: the machine's
   fault.
 - The warden is silent while the container uses all its processors or memory: the commands starve it. In an idle
@@ -40,7 +40,7 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None, m
         container: Its id.
         spec: Its limits.
         broken: The warden's report that it could not continue, if any.
-        memory_full: Whether the sandbox's memory was full by the warden's last report.
+        memory_full: Whether half of the sandbox's memory was in use by the warden's last report.
 
     Raises:
         docker.errors.DockerException: The daemon does not answer; the errors of `requests` likewise.
@@ -55,7 +55,7 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None, m
 
 
 def _ending(api: Any, container: str) -> str:
-    """Whether, by the daemon's events, its full memory ended a container: how, in a sentence, or empty."""
+    """Whether, by the daemon's events, a lack of memory ended a container: how, in a sentence, or empty."""
     now = datetime.datetime.fromisoformat(api.info()["SystemTime"]).timestamp()
     actions = set()
     with closing(api.events(since=1, until=int(now) + _WAIT, filters={"container": container}, decode=True)) as events:
@@ -64,7 +64,7 @@ def _ending(api: Any, container: str) -> str:
             if "die" in actions:
                 killed = event.get("Actor", {}).get("Attributes", {}).get("exitCode") == _KILLED
                 if killed and "oom" in actions and "kill" not in actions:
-                    return "its processes and files took all of its memory"
+                    return "its processes and files took most of its memory"
                 break
     return ""
 

@@ -55,12 +55,20 @@ class DockerSandboxes(SandboxProvider):
     async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
         spec, budget = spec or SandboxSpec(), await self.budget()
         await self._tidy()
-        await budget.tokens[spec.role].take(budget.memory(spec))
-        return await self._open(spec, budget, budget.tokens[spec.role])
+        tokens, memory = budget.tokens[spec.role], budget.memory(spec)
+        await tokens.take(memory)
+        if spec.role == "agent":
+            try:
+                await self._client.room.wait(memory)
+            except BaseException:
+                tokens.give_back(memory)
+                raise
+        return await self._open(spec, budget, tokens)
 
     async def create_ahead(self, spec: SandboxSpec) -> DockerSandbox:
         budget = await self.budget()
-        if not budget.tokens["waiting"].try_take(budget.memory(spec)):
+        fits = spec.role == "scoring" or self._client.room.fits(budget.memory(spec))
+        if not fits or not budget.tokens["waiting"].try_take(budget.memory(spec)):
             raise SandboxError("there is no room for another sandbox that is started in advance")
         return await self._open(spec, budget, budget.tokens["waiting"])
 

@@ -20,12 +20,12 @@ from .grader.messages import Memory, Report, StartFault
 
 LOST = 5.0
 """Seconds of standstill from which on they may be why a test failed, since a test may have its own clock."""
-STARVED = 0.9
-"""Share of its time for which a late service must have waited for a processor to be excused. Endless designs that are
-graded side by side take time from each other, which must not excuse them."""
-SHORTEST_WAIT = 1.0
-"""Seconds that it must have waited at least. Endless designs use up the time of the services after theirs, and what is
-left for those may well pass before they get a processor."""
+STARVED = 0.1
+"""Share of the promised processor time that services must lack for a time-out to be the machine's fault. The time for
+which they waited has been added to their limit, up to a bound, so an endless design lacks nothing on a machine that
+gives it half a processor: load that it may have caused does not excuse it."""
+SHORTEST_WAIT = 0.5
+"""Seconds that they must lack at least."""
 HOG = 0.5
 """Share of a container's memory from which on one process counts as the reason for running out, whichever limit was
 reached. On a host with less memory than promised, a design could otherwise cause machine faults at will."""
@@ -104,10 +104,13 @@ def machine_fault(report: Report) -> str:
             continue
         if service["stopped"]:
             return f"service {service['name']!r} was stopped by a signal, which no design can send"
-        if service["waited"] >= max(SHORTEST_WAIT, STARVED * service["seconds"]):
+        seconds = sum(one["seconds"] for one in report["services"])
+        waited = sum(one["waited"] for one in report["services"])
+        lacking = waited - report["added"]
+        if lacking >= max(SHORTEST_WAIT, STARVED * (seconds - report["added"])):
             return (
-                f"service {service['name']!r} waited for a processor in {service['waited']:.0f} of its "
-                f"{service['seconds']:.0f} s; grade fewer submissions at once"
+                f"service {service['name']!r} ran out of time, but for {waited:.1f} of {seconds:.1f} s the host had no "
+                "processor for it; grade fewer submissions at once"
             )
     return ""
 

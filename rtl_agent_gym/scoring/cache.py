@@ -110,3 +110,38 @@ class ScoreCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
+
+
+class HeldCache(ScoreCache):
+    """A cache whose new gradings reach the disk only once somebody has vouched for them.
+
+    Until then they are found in this process only, whose verdicts need the same. Arguments are those of `ScoreCache`.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, *, largest: int = LARGEST) -> None:
+        super().__init__(folder, largest=largest)
+        self._new: dict[str, Grading] = {}
+        self._sealed: dict[str, Grading] = {}
+
+    def get(self, key: str) -> Grading | None:
+        """The grading with this key, or None."""
+        return self._new.get(key) or self._sealed.get(key) or super().get(key)
+
+    def put(self, key: str, grading: Grading) -> None:
+        """Hold a grading."""
+        self._new[key] = grading
+
+    def seal(self) -> None:
+        """What is held now will be kept or dropped by the next `keep` or `drop`; what comes later will not be kept."""
+        self._sealed |= self._new
+        self._new = {}
+
+    def keep(self) -> None:
+        """Store what has been sealed."""
+        sealed, self._sealed = self._sealed, {}
+        for key, grading in sealed.items():
+            super().put(key, grading)
+
+    def drop(self) -> None:
+        """Forget everything that is held."""
+        self._new, self._sealed = {}, {}

@@ -21,6 +21,7 @@ from .blame import MemoryUse, check_report
 from .compose import RUN_DIR, Service
 from .grader.bounds import decode_report
 from .grader.line import encode
+from .grader.measures import MOST_ADDED
 from .grader.messages import Report, Request, ServiceReport, ServiceRequest
 from .images import HarnessImages
 from .submission import SubmittedFiles
@@ -128,7 +129,7 @@ async def run_harness(
             "lint": _lint_command(services, submission) if lint and not runs else None,
         }
         report = await _run_batch(submission, image, request, provider)
-        left += report["lost"] - sum(service["seconds"] for service in report["services"])
+        left += report["lost"] + report["added"] - sum(service["seconds"] for service in report["services"])
         runs += report["services"]
         used = check_report(report, submission.problem)
         memory = memory if memory.out else used
@@ -146,7 +147,7 @@ async def _run_batch(submission: SubmittedFiles, image: str, request: Request, p
         for folder in HIDDEN:
             await sandbox.write_files(hidden, root=folder, keeper=True)
         supervisor = sandbox.standby or await sandbox.spawn(scoring_sandbox(image).standby, cwd="/")
-        seconds = request["seconds"] + _PATIENCE
+        seconds = (1 + MOST_ADDED) * request["seconds"] + _PATIENCE
         result = await supervisor.communicate(encode(request), timeout=seconds, max_output=4_000_000)
     finally:
         await sandbox.close()

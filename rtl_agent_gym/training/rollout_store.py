@@ -38,8 +38,10 @@ class RolloutStore:
             return None
 
     def put(self, name: str, trajectory: Trajectory) -> None:
-        """Save an episode."""
-        write_atomically(self._folder / f"{name}.json", json.dumps(_to_json(trajectory)))
+        """Save an episode, unless there is one with this name: the first counts."""
+        path = self._folder / f"{name}.json"
+        if not path.exists():
+            write_atomically(path, json.dumps(_to_json(trajectory)))
 
     def drop_before(self, step: int) -> None:
         """Delete the episodes of steps before `step`."""

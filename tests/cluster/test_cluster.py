@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,8 +53,8 @@ class TwoNodes:
         self.nodes = [self.add(host) for host in hosts]
         ray.init(address=self.local.address, log_to_driver=False)
 
-    def add(self, host: str) -> Any:
-        return self.local.add_node(num_cpus=2, resources={SLOTS: 4}, env_vars={"DOCKER_HOST": host})
+    def add(self, host: str, **variables: str) -> Any:
+        return self.local.add_node(num_cpus=2, resources={SLOTS: 4}, env_vars={"DOCKER_HOST": host, **variables})
 
     def containers(self) -> list[str]:
         """The owners of the containers on both daemons that are a worker of Ray, or gone."""
@@ -153,31 +156,75 @@ async def test_both_nodes_get_work_and_each_sandbox_lives_where_it_was_placed(no
     assert any("is used, with 4 slots" in event for event in events)
 
 
-async def test_a_machine_that_grades_a_canary_wrong_is_quarantined(
-    nodes: TwoNodes, monkeypatch: pytest.MonkeyPatch
+def lie(machine: Any) -> None:
+    """In the process of a machine: from now on every design passes."""
+    from rtl_agent_gym.scoring import scorer
+
+    judge = scorer.judge_run
+    scorer.judge_run = lambda *given: judge(*given).model_copy(update={"passed": True, "reason": "a lie"})  # type: ignore
+
+
+async def test_what_a_node_that_lies_has_graded_is_graded_again_elsewhere(
+    nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(machines_module, "REFRESH", 0.2)
+    monkeypatch.setattr(machines_module, "REFRESH", 0.5)
+    cache = tmp_path / "cache"
+    nodes.local.remove_node(nodes.nodes.pop())
+    nodes.nodes.append(nodes.add(nodes.hosts[1], XDG_CACHE_HOME=str(cache)))
+    problem, right, wrong = known()
+
+    def design(number: int) -> dict[str, str]:
+        files = wrong if number % 2 else right
+        return {name: f"{text}\n// {number} of {tmp_path}\n" for name, text in files.items()}
+
     events: list[str] = []
-    cluster = Cluster(canary_seconds=0.1, on_event=events.append)
+    cluster = Cluster(canary_seconds=2.0, on_event=events.append)
     await cluster.open()
     try:
-        bad = cluster.working[0]
-        call = bad.call
-
-        async def lying(method: str, *arguments: Any) -> Any:
-            found = await call(method, *arguments)
-            return found.model_copy(update={"passed": True}) if method == "score" else found
-
-        monkeypatch.setattr(bad, "call", lying)
-        deadline = time.monotonic() + 60
-        while len(cluster.working) == 2 and time.monotonic() < deadline:
-            await asyncio.sleep(0.1)
-        assert [machine.node for machine in cluster.working] != [bad.node]
-        assert "quarantined: it passes a wrong design" in bad.lost
-        problem, right, _ = known()
-        assert (await RemoteGrader(cluster).score(problem, right)).passed
+        assert len(cluster.working) == 2, events
+        grader = RemoteGrader(cluster, cached=True)
+        before = await asyncio.gather(*(grader.score(problem, design(number)) for number in range(4)))
+        kept = {path.name for path in cache.rglob("*.json")}
+        bad = next(one for one in cluster.working if one.facts.daemon == nodes.hosts[1])
+        await bad.actor.__ray_call__.remote(lie)
+        after = await asyncio.gather(*(grader.score(problem, design(number)) for number in range(4, 12)))
+        assert [score.passed for score in [*before, *after]] == [True, False] * 6
+        assert "quarantined: it passes a wrong design: a lie" in bad.lost
+        assert [one.facts.daemon for one in cluster.working] == [nodes.hosts[0]]
+        [event] = [event for event in events if "quarantined" in event]
+        assert re.search(r"; [1-9] verdicts that it gave", event)
+        assert "gave a wrong verdict" in caplog.text
+        assert kept, "the node has graded nothing before it lied"
+        assert {path.name for path in cache.rglob("*.json")} == kept
+        await asyncio.sleep(1.5)
+        assert len(cluster.working) == 1  # it is not tried again
     finally:
         await cluster.close()
+    assert nodes.no_container_left()
+
+
+async def test_a_node_whose_daemon_comes_back_is_used(
+    nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines_module, "REFRESH", 0.2)
+    monkeypatch.setattr(machines_module, "FIRST_PAUSE", 1.0)
+    late = Path(tempfile.mkdtemp(dir="/tmp"), "docker.sock")
+    nodes.local.remove_node(nodes.nodes.pop())
+    nodes.nodes.append(nodes.add(f"unix://{late}"))
+    events: list[str] = []
+    cluster = Cluster(on_event=events.append)
+    await cluster.open()
+    try:
+        assert [one.facts.daemon for one in cluster.working] == [nodes.hosts[0]]
+        assert any("is not used: no Docker daemon" in event and "tried again" in event for event in events)
+        late.symlink_to(nodes.hosts[1].removeprefix("unix://"))
+        deadline = time.monotonic() + 90
+        while len(cluster.working) == 1 and time.monotonic() < deadline:
+            await asyncio.sleep(0.2)
+        assert {one.facts.daemon for one in cluster.working} == {nodes.hosts[0], f"unix://{late}"}, events
+    finally:
+        await cluster.close()
+        shutil.rmtree(late.parent)
     assert nodes.no_container_left()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from rtl_agent_gym.cluster.machines import Cluster, RemoteMachine
 from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.sandboxes.budget import usage
 
 exceptions = pytest.importorskip("ray.exceptions")
@@ -108,8 +110,107 @@ async def test_an_evaluation_goes_on_when_a_machine_is_lost(actor: Actor, monkey
     assert [machine.name for machine in cluster.working] == ["machine 0"]
 
 
+async def test_a_sandbox_that_is_asked_for_twice_is_one(actor: Actor) -> None:
+    spec = SandboxSpec()
+    first, second = await asyncio.gather(*(actor.machine.create("one", spec) for _ in range(2)))
+    assert first == second
+    assert usage()["agent/used"] == 48 << 20
+    with pytest.raises(SandboxError):
+        await actor.machine.create("other", SandboxSpec(image="rtl-gym-no-such-image"))
+    report = await actor.machine.report()
+    assert (report.sandboxes, report.faults) == (2, {"sandbox: ImageError": 1})
+
+
+class Grades:
+    """A machine that judges designs by a word in them; from `lies_from` gradings on it passes everything."""
+
+    def __init__(self, lies_from: float = float("inf")) -> None:
+        self.lies_from, self.gradings = lies_from, 0
+        self.said: list[str] = []
+
+    async def score(self, problem: Any, files: Any, *_: Any) -> Any:
+        self.gradings += 1
+        lies = self.gradings > self.lies_from
+        await asyncio.sleep(0.01)
+        passed = lies or "valid <= ~" not in "".join(files.values())
+        return SimpleNamespace(passed=passed, reason="because")
+
+    def __getattr__(self, name: str) -> Any:
+        async def said() -> None:
+            self.said.append(name)
+
+        if name in ("seal", "keep", "drop"):
+            return said
+        raise AttributeError(name)
+
+
+async def test_a_verdict_is_used_only_after_a_right_canary(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    good, liar = Grades(), Grades(lies_from=1)
+    cluster = cluster_of(Actor(good), Actor(liar))
+    problem, right, wrong = known()
+    scores = await asyncio.gather(*(RemoteGrader(cluster).score(problem, files) for files in (right, wrong) * 4))
+    assert [score.passed for score in scores] == [True, False] * 4
+    assert [machine.name for machine in cluster.working] == ["machine 0"]
+    assert cluster.machines["1"].wrong
+    assert "gave a wrong verdict" in caplog.text
+    assert liar.said == ["seal", "drop"]
+    assert set(good.said) == {"seal", "keep"}
+
+
+async def test_one_canary_vouches_for_all_verdicts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    good = Grades()
+    cluster = cluster_of(Actor(good))
+    problem, right, _ = known()
+    await asyncio.gather(*(RemoteGrader(cluster).score(problem, right) for _ in range(20)))
+    assert good.gradings == 20 + 2
+
+
+async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    cluster = cluster_of(Actor(Grades()))
+    problem, right, _ = known()
+    grader = RemoteGrader(cluster)
+    first = asyncio.ensure_future(grader.score(problem, right))
+    second = asyncio.ensure_future(grader.score(problem, right))
+    await asyncio.sleep(0.04)
+    first.cancel()
+    assert (await second).passed
+
+
+async def test_a_machine_that_cannot_grade_its_canary_vouches_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    problem, right, _ = known()
+    score = SimpleNamespace(passed=True, reason="")
+    broken = Stub(score.passed, SandboxLost("its daemon is gone"))
+    cluster = cluster_of(Actor(broken))
+    machine = cluster.machines["0"]
+    await machine.call("score", problem, right)
+    with pytest.raises(SandboxLost, match="cannot vouch for a verdict: its canary failed: its daemon is gone"):
+        await cluster.vouch(machine)
+    assert not machine.wrong  # so it is tried again
+
+
+async def test_a_refused_node_is_tried_again_after_longer_and_longer_pauses() -> None:
+    cluster, now = Cluster(), asyncio.get_running_loop().time()
+    pauses = []
+    for _ in range(7):
+        cluster._refuse("node", "no daemon")
+        pauses.append(cluster._refused["node"].until - now)
+    assert pauses == pytest.approx([30, 60, 120, 240, 480, 600, 600], abs=5)
+    cluster._refuse("node", "it lies", forever=True)
+    assert cluster._refused["node"].until == float("inf")
+
+
 class Stub:
     """A machine that grades as it is told."""
+
+    async def seal(self) -> None: ...
+
+    async def drop(self) -> None: ...
 
     def __init__(self, *verdicts: Any) -> None:
         self.verdicts = list(verdicts)

@@ -71,6 +71,17 @@ def test_a_later_result_replaces_a_fault(tmp_path: Path) -> None:
     assert [found.passed for found in read_results(tmp_path)] == [True]
 
 
+def test_a_result_that_arrives_twice_counts_once(tmp_path: Path) -> None:
+    with ResultsFile(tmp_path, CONFIG) as file:
+        first = file.append(result(passed=True))
+        assert file.append(result(passed=False)) is first
+        assert file.append(result(sample=1)).sample == 1
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 2
+    with (tmp_path / "results.jsonl").open("a") as stream:  # by a client that did not know
+        stream.write(result(passed=False).model_dump_json() + "\n")
+    assert [one.passed for one in read_results(tmp_path)] == [True, True]
+
+
 def test_a_broken_line_in_the_middle_is_said(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text('{"problem_id": 1}\n')
     with pytest.raises(TranscriptError, match=r"results\.jsonl:1: not a result"):

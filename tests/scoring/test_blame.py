@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import signal
+import subprocess
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -77,7 +79,7 @@ def test_a_process_that_had_most_of_the_memory_is_to_blame_whoever_ran_out_of_it
 def report(**changes: Any) -> dict[str, Any]:
     service = {"name": "a", "code": 1, "stopped": False, "waited": 0.0, "seconds": 10.0, **changes.pop("service", {})}
     use = {"kills": 0, "own": 0, "pressed": 0, "limit": LIMIT, "peak": 1 << 20, **changes.pop("memory", {})}
-    return {"services": [service], "memory": use, "lost": 0.0, **changes}
+    return {"services": [service], "memory": use, "lost": 0.0, "added": 0.0, **changes}
 
 
 @pytest.mark.parametrize(
@@ -89,10 +91,13 @@ def report(**changes: Any) -> dict[str, Any]:
         (report(lost=30.0, memory={"peak": LIMIT}), ""),
         (report(lost=1.0), ""),
         (report(service={"code": None, "stopped": True}), "stopped by a signal"),
-        (report(service={"code": None, "waited": 9.5}), "waited for a processor"),
-        (report(service={"code": None, "waited": 7.5}), ""),  # four endless ones on a processor
+        (report(service={"code": None, "waited": 15.0, "seconds": 20.0}, added=10.0), "had no processor"),
+        (report(service={"code": None, "waited": 11.5, "seconds": 20.0}, added=10.0), "had no processor"),
+        (report(service={"code": None, "waited": 10.5, "seconds": 20.0}, added=10.0), ""),
+        (report(service={"code": None, "waited": 9.0, "seconds": 19.0}, added=9.0), ""),  # it had all of its time
+        (report(service={"code": 1, "waited": 15.0, "seconds": 20.0}, added=10.0), ""),
         (report(service={"code": None, "waited": 0.0}), ""),
-        (report(service={"code": None, "waited": 0.01, "seconds": 0.01}), ""),  # an endless one left it no time
+        (report(service={"code": None, "waited": 0.4, "seconds": 2.0}, added=0.0), ""),
         (report(memory={"kills": 1}), "ran out of it"),
     ],
 )
@@ -317,6 +322,99 @@ async def test_a_container_that_gets_no_processor_is_the_machines_fault(
     async with Scorer(Meddling(provider, starve)) as scorer:
         with pytest.raises(SandboxError):
             await scorer.score(alone("sleep 0.5; while :; do :; done"), {TARGET: GOLDEN}, timeout=12.0)
+    await provider.close()
+
+
+class Hog:
+    """Processes that keep every processor busy, with far more weight than the daemon's containers, for 12 s at most."""
+
+    def __init__(self) -> None:
+        self.group = Path("/sys/fs/cgroup/cpu", f"rtl-gym-hog-{uuid.uuid4().hex[:8]}")
+        if os.geteuid() != 0 or not (self.group.parent / "cpu.shares").exists():
+            pytest.skip("to make a control group takes root and, in this test, cgroup 1")
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, weight: int = 1 << 18) -> None:
+        self.group.mkdir()
+        (self.group / "cpu.shares").write_text(str(weight))
+        busy = f"echo $$ > {self.group}/cgroup.procs; exec timeout 12 sh -c 'while :; do :; done'"
+        self.running = [subprocess.Popen(["sh", "-c", busy]) for _ in range(os.cpu_count() or 1)]
+
+    def stop(self) -> None:
+        for process in self.running:
+            process.terminate()
+            process.wait()
+        self.running.clear()
+        while self.group.exists():
+            for pid in (self.group / "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                self.group.rmdir()
+
+
+@pytest.fixture
+def hog() -> Iterator[Hog]:
+    made = Hog()
+    yield made
+    made.stop()
+
+
+def weigh(parent: Path, weight: int) -> None:
+    """Give the containers below a group more weight than whatever else is running."""
+    group = Path("/sys/fs/cgroup/cpu", parent.name)
+    group.mkdir()
+    (group / "cpu.shares").write_text(str(weight))
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_grading_that_a_busy_host_let_run_out_of_time_is_done_again(
+    provider: DockerSandboxes, parent: Path, hog: Hog
+) -> None:
+    weigh(parent, 1 << 13)
+    busy = alone("i=0; while [ $$i -lt 1500000 ]; do i=$$((i+1)); done")  # about a second of a processor
+
+    class Busy(ProviderAround):
+        """The host is busy during the first grading."""
+
+        gradings = 0
+
+        async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
+            self.gradings += 1
+            if self.gradings == 2:
+                hog.stop()
+            made: Sandbox = await self.provider.create(spec)
+            if self.gradings == 1:
+                hog.start()
+            return made
+
+    around = Busy(provider)
+    async with Scorer(around) as scorer:
+        score = await scorer.score(busy, {TARGET: GOLDEN}, timeout=4.0)
+    assert score.passed, score.reason
+    assert score.retries == around.gradings - 1 >= 1
+    await provider.close()
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["while :; do :; done", "sleep 60", "sleep 60 & while sleep 0.01; do :; done"])
+async def test_a_design_that_never_ends_gets_its_verdict_on_a_busy_host_too(
+    provider: DockerSandboxes, parent: Path, hog: Hog, script: str
+) -> None:
+    weigh(parent, 1 << 18)
+
+    async def start_hog(provider: DockerSandboxes, sandbox: Sandbox) -> None:
+        hog.start(1 << 17)
+        await asyncio.sleep(2.5)
+        hog.stop()
+
+    async with Scorer(Meddling(provider, start_hog)) as scorer:
+        score = await scorer.score(alone(script), {TARGET: GOLDEN}, timeout=3.0)
+    assert (score.passed, score.retries) == (False, 0)
+    assert "did not end in time" in score.reason
     await provider.close()
 
 

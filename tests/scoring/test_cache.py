@@ -12,7 +12,7 @@ import pytest
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring import scorer as scorer_module
-from rtl_agent_gym.scoring.cache import ScoreCache
+from rtl_agent_gym.scoring.cache import HeldCache, ScoreCache
 from rtl_agent_gym.scoring.grading import Grading
 from rtl_agent_gym.scoring.images import HarnessImages
 from rtl_agent_gym.scoring.submission import sift
@@ -27,6 +27,23 @@ def test_what_was_put_is_got(tmp_path: Path) -> None:
     cache.put(key, GRADING)
     assert cache.get(key) == GRADING
     assert ScoreCache(tmp_path / "deep" / "er").get(key) == GRADING
+
+
+def test_what_is_held_reaches_the_disk_only_when_it_is_vouched_for(tmp_path: Path) -> None:
+    held, disk = HeldCache(tmp_path), ScoreCache(tmp_path)
+    held.put("a" * 64, GRADING)
+    held.seal()
+    held.put("b" * 64, GRADING)  # after the canary began
+    assert held.get("a" * 64) == held.get("b" * 64) == GRADING
+    assert disk.get("a" * 64) is None
+    held.keep()
+    assert disk.get("a" * 64) == GRADING
+    assert disk.get("b" * 64) is None
+    held.seal()
+    held.drop()
+    held.keep()
+    assert held.get("b" * 64) is None
+    assert held.get("a" * 64) == GRADING
 
 
 def test_every_part_of_the_key_counts() -> None:

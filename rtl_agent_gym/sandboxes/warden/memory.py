@@ -1,7 +1,8 @@
 """Watches how full the sandbox's memory is. Runs inside it; standard library only.
 
 When the kernel's out-of-memory killer ends a sandbox, nothing is left to report whether its own memory was full or the
-machine's. So the warden reports beforehand when its own is getting full.
+machine's. So the warden reports beforehand when its own is getting full. Half counts: a sandbox that takes so much
+helps to exhaust a machine that promised its sandboxes more than it has, which must not earn it another try.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from .files import read_small
 
 PERIOD = 0.25
 """Seconds between two looks, while commands could be taking memory."""
-FULL, NO_LONGER_FULL = 0.8, 0.7
+FULL, NO_LONGER_FULL = 0.5, 0.4
 """Shares of the limit: at or above the first the memory counts as full, below the second no longer."""
 _FILES = (
     ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.max"),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from . import warm
 from .bounds import Log
-from .measures import hindrance, processes
+from .measures import ProcessorShare, processes
 from .messages import ProcessReport, StartFault
 
 Child = subprocess.Popen[bytes]
@@ -37,7 +37,8 @@ class Process:
         self.code: int | None = None
         """The exit status; None until it has ended by itself."""
         self.fault: StartFault | None = None
-        self.stopped, self.waited = False, 0.0
+        self.share: ProcessorShare | None = None
+        """None if it could not be started."""
         self.begun, self.seconds = time.monotonic(), 0.0
         self.child: Child | None = None
         self.read_fd, write_fd = os.pipe()
@@ -54,6 +55,7 @@ class Process:
         # A pidfd wakes the loop as soon as the child ends, even if other processes hold the pipe.
         self.pid_fd = os.pidfd_open(self.child.pid) if self.child else -1
         if self.child:
+            self.share = ProcessorShare(self.child.pid)
             selector.register(self.pid_fd, selectors.EVENT_READ, self.poll)
 
     def read(self) -> None:
@@ -78,7 +80,8 @@ class Process:
     def end(self, spared: set[int]) -> None:
         """Kill it and everything it started, except the spared children and what they started."""
         if self.child and self.code is None:  # its time is over
-            self.stopped, self.waited = hindrance(self.child.pid)
+            if self.share:
+                self.share.measure()
             self.seconds = time.monotonic() - self.begun
             self.child.kill()
             self.child.wait()
@@ -88,6 +91,11 @@ class Process:
         if self.read_fd >= 0:
             self.read()
         self._close("read_fd")
+
+    @property
+    def waited(self) -> float:
+        """Seconds for which it had to wait for a processor, as far as that is known."""
+        return self.share.waited if self.share else 0.0
 
     def _close(self, name: str) -> None:
         fd = getattr(self, name)
@@ -103,7 +111,7 @@ class Process:
             "seconds": self.seconds,
             "log": self.log.text(),
             "fault": self.fault,
-            "stopped": self.stopped,
+            "stopped": self.code is None and self.share is not None and self.share.stopped,
             "waited": self.waited,
         }
 
@@ -144,7 +152,7 @@ def kill_session(leader: int, spared: set[int]) -> None:
     for _ in range(100):
         left = [
             pid
-            for pid, state, parent, session in processes()
+            for pid, state, parent, session, _ in processes()
             if not {pid, session} & spared and (parent == os.getpid() or (session == leader and state != "Z"))
         ]
         for pid in left:

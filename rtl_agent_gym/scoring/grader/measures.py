@@ -17,6 +17,12 @@ from .messages import Memory
 CGROUPS = "/sys/fs/cgroup"
 NEAR = 1 << 20
 """Bytes below its limit at which a group counts as full: the kernel charges in batches."""
+MOST_ADDED = 1.0
+"""Upper bound on the time that is added because services waited for a processor, as a share of their time. So a service
+that never ends gets all of its time, and with it a verdict, on any machine that gives it half a processor."""
+LOOKS = 0.1
+"""Seconds between two looks at the processor time of a service."""
+_TICKS = os.sysconf("SC_CLK_TCK")
 NOTABLE = 1.0
 """Seconds by which one wait must exceed its time-out before the excess counts as lost."""
 
@@ -76,22 +82,53 @@ class Waits:
         return ready
 
 
-def processes() -> Iterator[tuple[int, str, int, int]]:
-    """Every process here: its id, state, parent and session."""
+def processes() -> Iterator[tuple[int, str, int, int, float]]:
+    """Every process here: its id, state, parent, session, and the processor time of it and its ended children."""
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as stream:
-            state, parent, _, session = stream.read().rsplit(")", 1)[1].split()[:4]
-            yield int(name), state, int(parent), int(session)
+            words = stream.read().rsplit(")", 1)[1].split()
+            yield int(name), words[0], int(words[1]), int(words[3]), sum(map(int, words[11:15])) / _TICKS
 
 
-def hindrance(leader: int) -> tuple[bool, float]:
-    """What kept the processes of a session from running: whether a signal or a tracer stops one, and the most seconds
-    for which one was ready to run without a processor (not the sum, since a design could add processes).
+class ProcessorShare:
+    """The processor time of a session's processes, and the time for which they had to wait for it.
+
+    A machine promises a grading one processor. So the session waited in an interval for as long as the one of its
+    processes that waited longest, by ``/proc/PID/schedstat``: not for the sum, since a harness may start many. In all
+    it waited at most for as long as it lacked one processor. A process that sleeps waits for nothing.
+
+    Args:
+        leader: The session's id.
     """
-    stopped, waited = False, 0.0
-    for pid, state, _, session in processes():
-        if session == leader:
-            stopped = stopped or state in "Tt"
+
+    def __init__(self, leader: int) -> None:
+        self.leader, self.begun = leader, time.monotonic()
+        self.stopped = False
+        """Whether a signal or a tracer stopped one of the processes at the last look."""
+        self._looked, self._delayed, self._used = self.begun, 0.0, 0.0
+        self._delays: dict[int, float] = {}
+
+    def look(self) -> None:
+        """Measure, if the last look was long enough ago."""
+        if time.monotonic() - self._looked >= LOOKS:
+            self.measure()
+
+    def measure(self) -> None:
+        """Measure now. Processes that began and ended since the last look are missed."""
+        now, stopped, used, longest = time.monotonic(), False, 0.0, 0.0
+        delays: dict[int, float] = {}
+        for pid, state, _, session, seconds in processes():
+            if session != self.leader:
+                continue
+            stopped, used = stopped or state in "Tt", used + seconds
             with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/schedstat") as stream:
-                waited = max(waited, int(stream.read().split()[1]) / 1e9)
-    return stopped, waited
+                delays[pid] = int(stream.read().split()[1]) / 1e9
+                longest = max(longest, delays[pid] - self._delays.get(pid, 0.0))
+        self._delayed += min(longest, now - self._looked)
+        self._used = max(self._used, used)
+        self.stopped, self._delays, self._looked = stopped, delays, now
+
+    @property
+    def waited(self) -> float:
+        """Seconds until the last look for which the session lacked the processor that it could have used."""
+        return max(0.0, min(self._delayed, self._looked - self.begun - self._used))

@@ -144,7 +144,7 @@ class ProcessReport(TypedDict):
     stopped: bool
     """Whether a signal or a tracer had stopped one of its processes when the time ran out."""
     waited: float
-    """Seconds for which one of them had been ready to run by then without getting a processor."""
+    """Seconds for which its processes were ready to run and lacked one processor."""
 
 
 class ServiceReport(ProcessReport):
@@ -178,3 +178,5 @@ class Report(TypedDict):
     memory: Memory
     lost: float
     """Seconds for which the sandbox did not run."""
+    added: float
+    """Seconds by which the time limit grew because services waited for a processor."""

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from . import bounds, warm
 from .children import Process
 from .line import OK, SOCKET, encode
-from .measures import Waits, memory
+from .measures import LOOKS, MOST_ADDED, Waits, memory
 from .messages import Message, Report, Request, ServiceReport, ServiceRequest
 
 MOST_MESSAGES = 200_000
@@ -77,6 +77,8 @@ class Supervisor:
         self.faults: list[str] = []
         """Why messages may be missing."""
         self.waits = Waits()
+        self.waited, self.most_added = 0.0, MOST_ADDED * request["seconds"]
+        """Seconds for which the services that have ended waited for a processor; those that the time can grow by."""
         self.spared: set[int] = set()
         """Children that the end of a service does not kill."""
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -116,6 +118,7 @@ class Supervisor:
         if lint is not None and lint.child is not None:
             self.spared.add(lint.child.pid)
         services = [self.run_service(service) for service in self.request["services"]]
+        waited = sum(service["waited"] for service in services)
         if lint is not None:
             self.spared.clear()
             self.wait(lint)
@@ -124,26 +127,45 @@ class Supervisor:
         now = memory()
         now["kills"] -= before["kills"]
         faults = self.faults[:5]
-        return {"services": services, "lint": linted, "faults": faults, "memory": now, "lost": self.waits.lost}
+        return {
+            "services": services,
+            "lint": linted,
+            "faults": faults,
+            "memory": now,
+            "lost": self.waits.lost,
+            "added": min(waited, self.most_added),
+        }
 
     def run_service(self, service: ServiceRequest) -> ServiceReport:
         """Run one service to its end, and kill what it left running."""
         process = self.start(service["argv"], service["env"], service["cwd"])
-        self.wait(process)
+        self.wait(process, service=True)
+        self.waited += process.waited
         if len(self.request["services"]) > 1:
             for folder in SCRATCH:
                 empty(folder)
         messages, self.messages = self.messages, []
         return {"name": service["name"], "messages": messages, **process.report()}
 
-    def wait(self, process: Process) -> None:
-        """Serve until a process has ended or its time is over. Time in which the sandbox did not run does not count."""
-        while process.code is None and (left := self.deadline - time.monotonic()) > 0:
-            self.turn(min(left, 0.5))
+    def wait(self, process: Process, *, service: bool = False) -> None:
+        """Serve until a process has ended or its time is over.
+
+        Time in which the sandbox did not run does not count, nor, up to `MOST_ADDED`, that in which a service waited
+        for a processor.
+        """
+        while process.code is None and (left := self.left(process if service else None)) > 0:
+            self.turn(min(left, LOOKS))
             process.poll()
+            if service and process.share and process.code is None:
+                process.share.look()
         process.end(self.spared)
         while self.turn(0):  # the last messages
             pass
+
+    def left(self, service: Process | None) -> float:
+        """Seconds until the time of all services is over, one of which may be running."""
+        waited = self.waited + (service.waited if service else 0.0)
+        return self.deadline + min(waited, self.most_added) - time.monotonic()
 
     def turn(self, timeout: float) -> bool:
         """Serve the descriptors that are ready; whether there were any."""

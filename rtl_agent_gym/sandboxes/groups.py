@@ -1,0 +1,207 @@
+"""Control groups above this process's containers: together they never use more memory than the machine's limit.
+
+The budget only reserves memory: what a sandbox usually needs, not the most that it may use. So agents that fill their
+memory at the same time could exhaust the machine. Below a group with a limit, the kernel ends one of their processes
+instead. Agents and gradings have a group each, so that agents can take neither memory nor processors from gradings.
+
+Needs a daemon on this machine with the cgroup driver ``cgroupfs``, and the right to make control groups. Elsewhere,
+`free_memory` at least tells whether there is room for another sandbox.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from .limits import Limits
+
+logger = logging.getLogger(__name__)
+
+ROOT = Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
+GRADING_MEMORY = 2 << 30
+"""Bytes that a grading may use: the limit of its sandbox."""
+WEIGHTS = {"agent": 1024, "scoring": 8192}
+"""Weights of all agents, and of all gradings, against each other and the machine's other work (1024), as cgroup 1 has
+them. A grading has a time limit."""
+PREFIX = "rtl-gym-"
+_NAME = re.compile(rf"{PREFIX}(\d+)-[0-9a-f]+-(agent|scoring)")
+
+Role = Literal["agent", "scoring"]
+
+
+def shares(limits: Limits) -> dict[Role, int]:
+    """The memory of all agents, and of all gradings with the sandboxes that wait, in bytes.
+
+    A grading gets what its sandbox may use, unless that is more than half of the machine's limit.
+    """
+    scoring = int(min(limits.memory / 2, limits.memory / 8 + limits.cpus * GRADING_MEMORY))
+    return {"agent": limits.memory - scoring, "scoring": scoring}
+
+
+@dataclass
+class Groups:
+    """The two groups of one process and daemon. Owns them; `remove` deletes those that are empty."""
+
+    root: Path
+    name: str
+    limits: dict[Role, int]
+    """Bytes."""
+
+    def parent(self, role: Role) -> str:
+        """The group above a container, for Docker's option ``cgroup_parent``. Raises `OSError` if it cannot be made."""
+        if not self._memory(role).is_dir():  # deleted by a client that does not see this process
+            self.make()
+        return f"/{self.name}-{role}"
+
+    def holds(self, role: Role, container: str) -> bool:
+        """Whether a running container is below its group: a daemon may have another view of the groups."""
+        return (self._memory(role) / container).is_dir()
+
+    def free(self, role: Role) -> int:
+        """Bytes below the limit, without the file cache, which the kernel would give back."""
+        return self.limits[role] - _used(self._memory(role))
+
+    def _memory(self, role: Role) -> Path:
+        return next(_controllers(self.root, "memory")) / f"{self.name}-{role}"
+
+    def make(self) -> None:
+        """Make them. Raises `OSError` if this process may not."""
+        for role, limit in self.limits.items():
+            for controller, files in _settings(limit, WEIGHTS[role]).items():
+                for top in _controllers(self.root, controller):
+                    if top == self.root:  # version 2 gives the children of a group only the controllers it names
+                        (top / "cgroup.subtree_control").write_text(f"+{controller}")
+                    folder = top / f"{self.name}-{role}"
+                    folder.mkdir(exist_ok=True)
+                    for name, text in files.items():
+                        if (folder / name).exists():
+                            (folder / name).write_text(text)
+                    if controller == "memory" and not any((folder / name).exists() for name in files):
+                        raise FileNotFoundError(f"{folder} has no limit of memory")
+
+    def remove(self) -> None:
+        """Delete the groups without a container; the next client deletes the others."""
+        for role in self.limits:
+            _remove(self.root, f"{self.name}-{role}")
+
+
+def _settings(memory: int, weight: int) -> dict[str, dict[str, str]]:
+    """The files of a group, of both versions, by controller."""
+    # The kernel's conversion of weights between the versions: 2..262144 to 1..10000.
+    weight_2 = 1 + (weight - 2) * 9999 // 262142
+    return {
+        "memory": {"memory.limit_in_bytes": str(memory), "memory.max": str(memory), "memory.swap.max": "0"},
+        "cpu": {"cpu.shares": str(weight), "cpu.weight": str(weight_2)},
+    }
+
+
+def _controllers(root: Path, name: str = "*") -> Iterator[Path]:
+    """The folders of the controllers of cgroup 1, or the root of cgroup 2."""
+    if (root / "cgroup.controllers").exists():
+        yield root
+    else:
+        yield from (
+            path for path in sorted(root.glob(name)) if path.is_dir() and (name != "*" or not path.is_symlink())
+        )
+
+
+def _remove(root: Path, name: str) -> None:
+    for top in _controllers(root):
+        with contextlib.suppress(OSError):  # it was never made there, or a container is still ending
+            (top / name).rmdir()
+
+
+def _used(folder: Path) -> int:
+    for name in ("memory.usage_in_bytes", "memory.current"):
+        with contextlib.suppress(OSError, ValueError):
+            lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            stat = {words[0].removeprefix("total_"): int(words[1]) for words in lines}  # with children: it comes later
+            cache = stat.get("active_file", 0) + stat.get("inactive_file", 0)
+            return max(0, int((folder / name).read_text()) - cache)
+    return 0
+
+
+def free_memory(limits: Limits) -> int | None:
+    """Bytes that may still be taken from this machine without going over the limit; None if unknown."""
+    try:
+        words = dict(re.findall(r"(\w+):\s+(\d+) kB", MEMINFO.read_text()))
+        return int(words["MemAvailable"]) * 1024 - max(0, int(words["MemTotal"]) * 1024 - limits.memory)
+    except (OSError, KeyError):
+        return None
+
+
+_made: dict[str, Groups | None] = {}
+"""By daemon."""
+
+
+def _forget_after_fork() -> None:
+    """A forked child's containers have groups of its own."""
+    _made.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def groups_of(host: str, info: Mapping[str, Any], limits: Limits) -> Groups | None:
+    """The groups of this process's containers at a daemon, made by the first call; None where there can be none.
+
+    Args:
+        host: The daemon's address.
+        info: Its description of itself.
+        limits: What sandboxes may use of its machine.
+    """
+    if host not in _made:
+        _made[host] = _make(host, info, limits)
+    return _made[host]
+
+
+def forget(host: str, why: str) -> None:
+    """Use no groups for a daemon any more; the log says why."""
+    groups, _made[host] = _made.get(host), None
+    if groups is not None:
+        logger.warning("the memory of sandboxes is not limited together: %s", why)
+        groups.remove()
+
+
+def _make(host: str, info: Mapping[str, Any], limits: Limits) -> Groups | None:
+    if not host.startswith("unix://") or info.get("CgroupDriver") != "cgroupfs":
+        return None
+    sweep_groups()
+    groups = Groups(ROOT, f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}", shares(limits))
+    try:
+        groups.make()
+    except OSError as error:
+        logger.info("the memory of sandboxes is not limited together: %s", error)
+        groups.remove()
+        return None
+    atexit.register(_remove_at_exit, groups, os.getpid())
+    return groups
+
+
+def _remove_at_exit(groups: Groups, owner: int) -> None:
+    if os.getpid() == owner:
+        deadline = time.monotonic() + 1.0
+        while groups._memory("agent").exists() and time.monotonic() < deadline:  # the last containers are ending
+            groups.remove()
+            time.sleep(0.02)
+        groups.remove()
+
+
+def sweep_groups(root: Path = ROOT) -> None:
+    """Delete the groups of processes that are gone."""
+    for top in _controllers(root):
+        for folder in top.glob(f"{PREFIX}*"):
+            match = _NAME.fullmatch(folder.name)
+            if match and not Path("/proc", match[1]).exists():
+                with contextlib.suppress(OSError):  # a container is still ending
+                    folder.rmdir()

@@ -1,0 +1,65 @@
+"""Whether a machine has memory for another agent's sandbox now, whatever the others were thought to need."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from ..errors import SandboxError
+from .groups import Groups, free_memory
+from .limits import Limits
+
+logger = logging.getLogger(__name__)
+
+SPARE = 0.05
+"""Share of the limit that stays free for the growth of the sandboxes there are."""
+PATIENCE = 600.0
+"""Seconds to wait for memory."""
+LOOK = 0.5
+
+
+class Room:
+    """The memory in use on one machine.
+
+    Args:
+        limits: What sandboxes may use of it.
+        groups: The control groups of the containers; None if there are none.
+        local: Whether it is this machine, whose memory can be read.
+    """
+
+    def __init__(self, limits: Limits, groups: Groups | None, *, local: bool) -> None:
+        self.limits, self.groups, self._local = limits, groups, local
+        self._told = False
+
+    def free(self) -> int | None:
+        """Bytes that agents may still take; None if unknown."""
+        if self.groups is not None:
+            return self.groups.free("agent") - int(SPARE * self.groups.limits["agent"])
+        return None if not self._local or (free := free_memory(self.limits)) is None else free
+
+    def fits(self, memory: int) -> bool:
+        """Whether there is room for so many bytes."""
+        free = self.free()
+        return free is None or memory <= free
+
+    async def wait(self, memory: int) -> None:
+        """Return when there is room for so many bytes.
+
+        Raises:
+            SandboxError: There was none for `PATIENCE` seconds.
+        """
+        begun = time.monotonic()
+        while not self.fits(memory):
+            if time.monotonic() - begun >= PATIENCE:
+                raise SandboxError(
+                    f"no memory for another sandbox for {PATIENCE:.0f} s: those there are, or other programs, use it; "
+                    "play fewer episodes at once, or give sandboxes less (SandboxSpec.memory)"
+                )
+            if not self._told:
+                self._told = True
+                logger.warning("no memory for another sandbox now; new ones wait")
+            await asyncio.sleep(LOOK)
+        if self._told:
+            self._told = False
+            logger.info("there is memory for sandboxes again")

@@ -1,0 +1,162 @@
+"""The commands for many machines, on one real node: this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL
+from rtl_agent_gym.sandboxes.daemon import daemon_host
+
+pytest.importorskip("ray")
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+SLOTS = 3
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+class Node:
+    """This machine as a node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "DOCKER_HOST": daemon_host()}
+        self.port, self.metrics = free_port(), free_port()
+        self.up = self.run(
+            "cluster", "up", "--slots", str(SLOTS), "--port", str(self.port), "--metrics-port", str(self.metrics)
+        )
+        self.address = f"127.0.0.1:{self.port}"
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "rtl_agent_gym", *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=self.environment)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments)
+        out, error = process.communicate(timeout=400)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, error)
+
+    def status(self) -> dict[str, Any]:
+        done = self.run("cluster", "status", self.address, "--json")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    made = Node(tmp_path_factory.mktemp("node"))
+    try:
+        assert made.up.returncode == 0, made.up.stderr
+        yield made
+    finally:
+        down = made.run("cluster", "down")
+    assert down.stdout == "this machine is no node any more\n", down.stderr
+    assert made.run("cluster", "down").stdout == "this machine is no node\n"
+
+
+def test_up_says_how_others_join_and_how_it_is_used(node: Node) -> None:
+    assert f"this machine is a node with {SLOTS} slots" in node.up.stderr
+    assert f":{node.port}\n" in node.up.stdout
+    assert "eval --ray" in node.up.stdout
+    again = node.run("cluster", "up")
+    assert again.returncode == 2
+    assert "is a node already" in again.stderr
+
+
+def test_an_evaluation_on_the_node_is_seen_by_status_and_by_prometheus(node: Node, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    asked = ["--policy", "golden", "--problem", ARBITER, "-n", "6", "--concurrency", "3", "--no-cache", "--json"]
+    playing = node.start("eval", "--ray", node.address, *asked, "--out", str(out))
+    deadline = time.monotonic() + 200
+    text = ""
+    while 'rtl_gym_container_starts_total{role="agent"}' not in text and time.monotonic() < deadline:
+        time.sleep(0.2)
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{node.metrics}/metrics", timeout=10) as answer:
+                text = answer.read().decode()
+        except OSError:
+            assert playing.poll() is None, playing.communicate()
+    for name in ('rtl_gym_budget_seconds_total{kind="grading"}', 'rtl_gym_budget_waiting{kind="agent"}'):
+        assert name in text
+    printed, error = playing.communicate(timeout=300)
+    assert playing.returncode == 0, error
+    summary = json.loads(printed)
+    assert (summary["passed"], summary["faults"]) == (6, 0)
+    rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    assert sorted(row["sample"] for row in rows) == list(range(6))
+
+
+def test_status_shows_daemon_image_slots_and_the_faults_of_runs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    from rtl_agent_gym.cluster.connecting import connect
+    from rtl_agent_gym.cluster.machine import Machine
+    from rtl_agent_gym.cluster.machines import NAME, NAMESPACE
+    from rtl_agent_gym.sandboxes import SandboxSpec
+
+    if "RAY_AUTH_MODE" not in os.environ:
+        monkeypatch.setenv("RAY_AUTH_MODE", "")  # `connect` may set it: it is unset again after the test
+        monkeypatch.delenv("RAY_AUTH_MODE")
+    connect(node.address)
+    try:
+        [here] = [one for one in ray.nodes() if one["Alive"]]
+        name = f"{NAME}{here['NodeID'][:8]}-test"
+        actor: Any = ray.remote(Machine).options(name=name, namespace=NAMESPACE, max_concurrency=4).remote()
+        with pytest.raises(ray.exceptions.RayTaskError):
+            ray.get(actor.create.remote("x", SandboxSpec(image="rtl-gym-no-such-image")))
+        found = node.status()
+        shown = node.run("cluster", "status", node.address)
+        ray.kill(actor)
+    finally:
+        ray.shutdown()
+    [one] = found["nodes"]
+    assert (one["slots"], one["daemon"]) == (SLOTS, daemon_host())
+    assert one["image"].startswith("sha256:")
+    [run] = one["runs"]
+    assert run["faults"] == {"sandbox: ImageError": 1}
+    assert run["metrics_port"] >= node.metrics
+    assert any("is used, with 3 slots" in event for event in found["events"])
+    assert "faults: sandbox: ImageError 1" in shown.stdout
+    assert node.status()["nodes"][0]["runs"] == []
+
+
+def test_training_on_the_node(node: Node, tmp_path: Path) -> None:
+    options = {
+        "ray_address": node.address, "num_steps": 1, "batch_size": 1, "group_size": 2, "max_turns": 2, "max_tokens": 48,
+        "held_out": "none", "problem_ids": ARBITER, "log_path": tmp_path / "run", "eval_every": 0,
+    }  # fmt: skip
+    done = node.run("train", "rl", *(f"{name}={value}" for name, value in options.items()), "--json")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout)["steps"] == 1
+    [row] = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert row["rollouts/faults"] == 0
+    owners = subprocess.run(
+        ["docker", "ps", "--filter", f"label={OWNER_LABEL}", "--format", f'{{{{.Label "{OWNER_LABEL}"}}}}'],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert not [owner for owner in owners if is_machine(owner)], "a container of the run is left"
+
+
+def is_machine(owner: str) -> bool:
+    try:
+        return Path("/proc", owner.rpartition(":")[2], "cmdline").read_bytes().startswith(b"ray::Machine")
+    except OSError:
+        return True

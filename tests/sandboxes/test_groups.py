@@ -1,0 +1,161 @@
+"""The memory of all sandboxes together: never more than the machine's limit, whatever they do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, groups, room
+from rtl_agent_gym.sandboxes import client as client_module
+from rtl_agent_gym.sandboxes.groups import Groups, groups_of, shares, sweep_groups
+from rtl_agent_gym.sandboxes.limits import Limits
+from rtl_agent_gym.sandboxes.room import Room
+from rtl_agent_gym.scoring import Scorer
+
+MIB = 1 << 20
+LIMITS = Limits(memory=20 << 30, cpus=2, starts=4)
+FILL = "head -c {0}M /dev/zero > /tmp/a; head -c {0}M /dev/zero > /rundir/b; ls /tmp"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Groups]:
+    """The groups that the next client gets: agents may have 300 MiB together."""
+    if os.geteuid() != 0 or not list(groups._controllers(groups.ROOT, "memory")):
+        pytest.skip("to make a control group takes root")
+    name = f"{groups.PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    made = Groups(groups.ROOT, name, {"agent": 300 * MIB, "scoring": 2 << 30})
+    try:
+        made.make()
+    except OSError as error:
+        pytest.skip(f"no control groups here: {error}")
+    monkeypatch.setattr(client_module, "groups_of", lambda *_: made)
+    yield made
+    made.remove()
+    assert not list(groups.ROOT.glob(f"*/{name}*"))
+
+
+def highest(made: Groups) -> int:
+    folder = made._memory("agent")
+    return int(next(path for path in folder.glob("memory.*") if path.name in PEAKS).read_text())
+
+
+PEAKS = ("memory.max_usage_in_bytes", "memory.peak")
+
+
+@pytest.mark.docker
+async def test_agents_that_fill_their_memory_take_none_from_the_host_or_from_gradings(small: Groups) -> None:
+    async def fill(sandbox: Sandbox) -> bool:
+        try:
+            await sandbox.run(FILL.format(200), timeout=60)
+        except SandboxError:
+            return True
+        return False
+
+    [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
+    async with DockerSandboxes() as provider, Scorer(provider) as scorer:
+        sandboxes = await asyncio.gather(*(provider.create() for _ in range(4)))
+        assert provider._client.room.groups is small, "the daemon has other control groups"
+        grading = asyncio.ensure_future(scorer.score(problem, dict(problem.golden or {})))
+        ended = await asyncio.gather(*map(fill, sandboxes))
+        score = await grading
+    assert any(ended), "800 MiB fitted into 300"
+    assert 250 * MIB < highest(small) <= 300 * MIB
+    assert (score.passed, score.retries) == (True, 0)
+
+
+@pytest.mark.docker
+async def test_a_new_sandbox_waits_while_the_others_use_the_memory(
+    small: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with DockerSandboxes() as provider:
+        first = await provider.create()
+        await first.run(FILL.format(115), timeout=60)
+        second = asyncio.ensure_future(provider.create())
+        await asyncio.sleep(1.5)
+        assert not second.done()
+        await first.close()
+        sandbox = await asyncio.wait_for(second, 60)
+        await sandbox.run(FILL.format(115), timeout=60)
+        monkeypatch.setattr(room, "PATIENCE", 0.2)
+        with pytest.raises(SandboxError, match="no memory for another sandbox"):
+            await provider.create()
+        assert (await provider.budget()).tokens["agent"].usage().used == (await provider.budget()).memory(sandbox._spec)
+
+
+@pytest.mark.docker
+async def test_a_group_that_somebody_deleted_is_made_again(small: Groups) -> None:
+    async with DockerSandboxes() as provider:
+        await provider.budget()
+        small.remove()
+        await provider.create()
+        assert provider._client.room.groups is small
+        assert 0 < small.free("agent") < 300 * MIB
+
+
+@pytest.mark.docker
+async def test_groups_that_do_not_hold_the_containers_are_given_up(
+    small: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Groups, "holds", lambda *_: False)
+    async with DockerSandboxes() as provider:
+        await (await provider.create()).ping()
+        assert provider._client.room.groups is None
+        await (await provider.create()).ping()
+
+
+def test_a_grading_can_have_all_that_it_may_use_and_both_together_have_the_limit() -> None:
+    found = shares(LIMITS)
+    assert found["scoring"] >= 2 * (2 << 30)
+    assert sum(found.values()) == LIMITS.memory
+    assert shares(Limits(memory=2 << 30, cpus=8, starts=1)) == {"agent": 1 << 30, "scoring": 1 << 30}
+
+
+def test_the_files_of_cgroup_2(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu memory")
+    (tmp_path / "cgroup.subtree_control").write_text("")
+    made = Groups(tmp_path, "rtl-gym-1-0", {"agent": 100 * MIB, "scoring": 200 * MIB})
+    with pytest.raises(FileNotFoundError, match="no limit of memory"):
+        made.make()
+    for role in ("agent", "scoring"):
+        folder = tmp_path / f"rtl-gym-1-0-{role}"
+        folder.mkdir(exist_ok=True)
+        for name in ("memory.max", "memory.swap.max", "cpu.weight"):
+            (folder / name).write_text("")
+    made.make()
+    agents = tmp_path / "rtl-gym-1-0-agent"
+    assert (agents / "memory.max").read_text() == str(100 * MIB)
+    assert (agents / "memory.swap.max").read_text() == "0"
+    assert (agents / "cpu.weight").read_text() == "39"  # of 1024 shares, as systemd and runc have it
+    assert (tmp_path / "rtl-gym-1-0-scoring" / "cpu.weight").read_text() == "313"
+    (agents / "memory.current").write_text(str(90 * MIB))
+    (agents / "memory.stat").write_text(f"anon 5\nactive_file {30 * MIB}\ninactive_file {10 * MIB}\n")
+    assert made.free("agent") == 50 * MIB
+
+
+def test_groups_of_processes_that_are_gone_are_deleted(tmp_path: Path) -> None:
+    gone, here = "rtl-gym-4194999-0a-agent", f"rtl-gym-{os.getpid()}-0a-agent"
+    for name in (gone, here, "rtl-gym-hog"):
+        (tmp_path / "memory" / name).mkdir(parents=True)
+    sweep_groups(tmp_path)
+    assert sorted(os.listdir(tmp_path / "memory")) == sorted([here, "rtl-gym-hog"])
+
+
+@pytest.mark.parametrize(("host", "driver"), [("tcp://far:2375", "cgroupfs"), ("unix:///x", "systemd")])
+def test_other_daemons_have_none(host: str, driver: str) -> None:
+    assert groups_of(f"{host}-{uuid.uuid4().hex}", {"CgroupDriver": driver}, LIMITS) is None
+
+
+def test_without_groups_the_memory_of_the_machine_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
+    here = Room(LIMITS, None, local=True)
+    assert here.fits(1 << 30)  # 4 of the 24 GiB are not for sandboxes
+    assert not here.fits((1 << 30) + 1)
+    assert Room(LIMITS, None, local=False).fits(1 << 40)

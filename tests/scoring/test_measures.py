@@ -1,0 +1,79 @@
+"""What a grading's processes had of a processor, measured on real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.scoring.grader.measures import ProcessorShare
+from rtl_agent_gym.scoring.grader.supervisor import Supervisor
+
+BUSY = "while :; do :; done"
+Start = Callable[..., int]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a shell's script in a session of its own, on one processor; returns its id."""
+    running = []
+    processor = min(os.sched_getaffinity(0))
+
+    def start(script: str) -> int:
+        process = subprocess.Popen(
+            ["sh", "-c", script], start_new_session=True, preexec_fn=lambda: os.sched_setaffinity(0, {processor})
+        )
+        running.append(process)
+        return process.pid
+
+    yield start
+    for process in running:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+def watched(leader: int, seconds: float = 2.0) -> ProcessorShare:
+    share = ProcessorShare(leader)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.05)
+        share.look()
+    share.measure()
+    return share
+
+
+def test_a_process_beside_busy_ones_waits_for_most_of_the_time(start: Start) -> None:
+    for _ in range(4):
+        start(BUSY)
+    assert 1.2 < watched(start(BUSY)).waited < 2.1
+
+
+def test_short_processes_one_after_another_wait_too(start: Start) -> None:
+    for _ in range(4):
+        start(BUSY)
+    one = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"
+    assert 0.8 < watched(start(f"while :; do sh -c '{one}'; done"), 3.0).waited < 3.1
+
+
+def test_processes_that_sleep_wait_for_no_processor_however_busy_it_is(start: Start) -> None:
+    for _ in range(2):
+        start(BUSY)
+    assert watched(start("sleep 9 & sleep 9")).waited < 0.2
+
+
+def test_processes_that_take_the_processor_from_each_other_have_it(start: Start) -> None:
+    busy = watched(start(f"{BUSY} & {BUSY} & {BUSY}"))
+    had = busy._used
+    assert busy.waited <= busy._looked - busy.begun - had + 0.01  # never more than what was lacking of one
+
+
+@pytest.mark.parametrize(("waited", "left"), [(0.0, 10.0), (4.0, 14.0), (10.0, 20.0), (50.0, 20.0)])
+def test_time_for_which_services_waited_is_added_up_to_as_much_again(waited: float, left: float) -> None:
+    here: Any = SimpleNamespace(deadline=time.monotonic() + 10.0, waited=waited / 2, most_added=10.0)
+    service: Any = SimpleNamespace(waited=waited / 2)
+    assert Supervisor.left(here, service) == pytest.approx(left, abs=0.1)
