@@ -124,7 +124,7 @@ class ServiceError(ModelError):
 
 
 class RequestRefused(ServiceError):
-    """A training service refuses one request, and would refuse it again: a retry is useless."""
+    """A service refuses one request, and would refuse it again: a retry is useless."""
 
 
 class ServiceDown(ServiceError):

@@ -16,6 +16,7 @@ from hypothesis import settings
 from rtl_agent_gym.errors import RTLGymError
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
+from tests.faults.moments import Moment
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -187,3 +188,9 @@ async def shared_sandbox(_shared: SharedSandbox) -> DockerSandbox:
     Tests that use it run in their module's event loop: ``@pytest.mark.asyncio(loop_scope="module")``.
     """
     return await _shared.get()
+
+
+@pytest.fixture
+def moment() -> Moment:
+    """When a fault hits, from a seed that is shown if the test fails; the variable RTL_GYM_FAULT_SEED repeats one."""
+    return Moment()

@@ -7,6 +7,7 @@ the format of transformers (all weights) or of peft (adapters), so they can be r
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..errors import UsageError
+from ..errors import SandboxError, UsageError
 from . import models
 from .config import LocalEngineConfig
 from .losses import batches, loss_of, read_data, read_options, target_logprobs
@@ -30,6 +31,8 @@ METADATA = "engine.json"
 OPTIMIZER = "optimizer.pt"
 MASTERS = "masters.safetensors"
 """The float32 copies of weights that the model holds in half precision."""
+_LEAST_FREE = 1 << 20
+"""Bytes on a disk below which it counts as full, where an error does not say why it could not write."""
 
 
 class Training:
@@ -164,15 +167,32 @@ def _is_half(parameter: Tensor) -> bool:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a scratch folder to write to; it replaces `folder` when the block ends without an error."""
+    """Yield a scratch folder to write to; it replaces `folder` when the block ends without an error.
+
+    Raises `SandboxError` if the disk is full. Nothing is left of the scratch folder then.
+    """
     scratch, old = folder.with_name(f".{folder.name}.{os.getpid()}"), folder.with_name(f".{folder.name}.old")
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    yield scratch
-    if folder.exists():
-        os.replace(folder, old)
-    os.replace(scratch, folder)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        scratch.mkdir(parents=True)
+        yield scratch
+        if folder.exists():
+            os.replace(folder, old)
+        os.replace(scratch, folder)
+        shutil.rmtree(old, ignore_errors=True)
+    except Exception as error:  # tokenizers and torch have no class of their own for this
+        if not _is_disk_full(error, folder):
+            raise
+        raise SandboxError(f"checkpoint {folder} cannot be written: the disk is full; make room, and resume") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _is_disk_full(error: Exception, folder: Path) -> bool:
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error):
+        return True
+    place = next(parent for parent in folder.absolute().parents if parent.exists())
+    return "inline_container" in str(error) and shutil.disk_usage(place).free < _LEAST_FREE
 
 
 def is_checkpoint(path: str) -> bool:

@@ -86,6 +86,9 @@ class EvaluationConfig:
     unfinished episodes have none. What earlier runs in the folder spent counts too."""
     max_tokens_total: int | None = None
     """The same for tokens, read and written."""
+    longest_outage: float = 1800.0
+    """Once an episode has got a result: seconds for which no attempt is counted while the Docker daemon or the model
+    does not answer and no episode gets a result."""
     cache: bool = True
     """Whether gradings are cached on disk and reused for equal files."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,16 @@ from ..episodes.episode import Episode, EpisodeConfig, Grader
 from ..episodes.prompt import episode_renderer
 from ..episodes.rewards import FunctionGrader, read_reward
 from ..episodes.runtime import WAITING, Runtime, acquire
-from ..errors import LimitReached, SandboxError, ServiceDown, UsageError, cannot_write
+from ..errors import (
+    DaemonError,
+    LimitReached,
+    ModelError,
+    RequestRefused,
+    SandboxError,
+    ServiceDown,
+    UsageError,
+    cannot_write,
+)
 from ..logs import logging_as
 from ..policies import Closable, Policy, make_policy
 from ..problems import Problem, load_problems
@@ -198,6 +208,8 @@ class _Run:
     ledger: Ledger = field(default_factory=Ledger)
     stopped: str = ""
     """Which limit is reached; then no further request is made."""
+    last_result: float | None = None
+    """When an episode last got a result, by the monotonic clock."""
 
     def __post_init__(self) -> None:
         if self.file is not None:
@@ -228,7 +240,7 @@ class _Run:
             if result is None:
                 return
             if self.file is not None:
-                result = self.file.append(result)
+                result = await self.file.append_when_there_is_room(result)
             self.done[result.problem_id, result.sample] = result
             self.observer.finished(result)
 
@@ -249,7 +261,9 @@ class _Run:
     async def _episode(self, problem: Problem, sample: int, tally: Tally) -> EpisodeResult:
         seed = episode_seed(self.config.seed, problem.id, sample)
         self.observer.begun(problem, sample)
-        for attempt in range(self.config.attempts):
+        faults = counted = 0
+        while counted < self.config.attempts:
+            begun = time.monotonic()
             episode = Episode(
                 problem,
                 provider=self.provider,
@@ -266,18 +280,30 @@ class _Run:
             except SandboxError as error:
                 fault = error
                 self.observer.faulted(problem, sample, error)
-                if attempt + 1 < self.config.attempts:
-                    await asyncio.sleep(random.uniform(0, min(self.config.longest_pause, 2.0**attempt)))
+                faults += 1
+                counted += not self._is_outage(error, begun)
+                if counted < self.config.attempts:
+                    await asyncio.sleep(random.uniform(0, min(self.config.longest_pause, 2.0 ** min(faults - 1, 30))))
             else:
-                self.faults_in_a_row = 0
+                self.faults_in_a_row, self.last_result = 0, time.monotonic()
                 path = result.transcript
                 if path is not None and self.file is not None:
                     path = str(Path(path).relative_to(self.file.folder))
-                return result.model_copy(update={"sample": sample, "retries": attempt, "transcript": path})
+                return result.model_copy(update={"sample": sample, "retries": faults, "transcript": path})
         self._count_fault(fault)
         reason = f"{type(fault).__name__}: {fault}"
         spent = tally.spent if tally.spent.known else None
-        return EpisodeResult.of(problem, seed, sample=sample, retries=attempt, fault=reason, spent=spent)
+        return EpisodeResult.of(problem, seed, sample=sample, retries=faults - 1, fault=reason, spent=spent)
+
+    def _is_outage(self, error: SandboxError, begun: float) -> bool:
+        """Whether an attempt that began at `begun` failed since nothing works for the moment, so that it is no evidence
+        against its episode: the daemon or the model is away, and no episode has got a result since.
+        """
+        if not isinstance(error, (DaemonError, ModelError)) or isinstance(error, RequestRefused):
+            return False
+        return self.last_result is not None and (
+            self.last_result < begun and time.monotonic() - self.last_result < self.config.longest_outage
+        )
 
     def _count_fault(self, error: SandboxError) -> None:
         self.faults_in_a_row += 1

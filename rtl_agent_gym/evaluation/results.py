@@ -6,17 +6,23 @@ and the official runner's files. If a crash cut off the last line of ``results.j
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import fcntl
+import logging
 import os
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from ..errors import TranscriptError, UsageError, cannot_write
+from ..episodes import disk
+from ..errors import SandboxError, TranscriptError, UsageError, cannot_write
 from .config import EvaluationRecord
 from .outcome import EpisodeResult
 from .spending import STOPPED, Spent
+
+logger = logging.getLogger(__name__)
 
 
 def read_results(folder: Path) -> list[EpisodeResult]:
@@ -27,7 +33,7 @@ def read_results(folder: Path) -> list[EpisodeResult]:
     Raises:
         TranscriptError: The file cannot be read, or a complete line is not a result.
     """
-    found: dict[str, EpisodeResult] = {}
+    found: dict[tuple[str, int], EpisodeResult] = {}
     for line in _lines(folder):
         if line.stop_reason != STOPPED:
             found[line.key] = counted(found.get(line.key), line)
@@ -103,7 +109,7 @@ class ResultsFile:
         self._check(record)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = open(folder / "results.jsonl", "a+b")  # noqa: SIM115 - closed by `close`
+            self._file = open(folder / "results.jsonl", "a+b", buffering=0)  # noqa: SIM115 - closed by `close`
         except OSError as error:
             raise cannot_write("--out", folder, error) from error
         try:
@@ -180,19 +186,37 @@ class ResultsFile:
         """Write one result, unless its episode has a verdict already; returns the one that counts.
 
         Raises:
-            SandboxError: The disk is full.
+            SandboxError: The disk is full; the file is as it was.
         """
         known = self.done.get(result.key)
         if known is not None and counted(known, result) is known:
             return known
+        line = memoryview(result.model_dump_json().encode() + b"\n")
+        before = os.fstat(self._file.fileno()).st_size
         try:
-            self._file.write(result.model_dump_json().encode() + b"\n")
-            self._file.flush()
+            while line:
+                line = line[self._file.write(line) :]
         except OSError as error:
+            with contextlib.suppress(OSError):
+                self._file.truncate(before)
             raise cannot_write("--out", self.folder / "results.jsonl", error) from error
         if result.stop_reason != STOPPED:
             self.done[result.key] = result
         return result
+
+    async def append_when_there_is_room(self, result: EpisodeResult) -> EpisodeResult:
+        """As `append`, but waits while the disk is full. Raises `SandboxError` for other failures."""
+        waited = False
+        while True:
+            try:
+                return self.append(result)
+            except SandboxError as error:
+                if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                if not waited:
+                    logger.warning("%s; results wait for room", error)
+                waited = True
+                await asyncio.sleep(disk.PAUSE)
 
     def close(self) -> None:
         """Close the file, which releases the lock. Idempotent."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
-from ..errors import ModelError, UsageError
+from ..errors import ModelError, RequestRefused, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, Renderer, ToolCall
 from ..renderers.protocol import TOOL, reply_texts
@@ -198,7 +198,7 @@ class ChatPolicy:
             message += f"; {failure.advice}"
         # If nothing was answered before, the request itself is wrong; later, only this conversation.
         wrong = failure.kind == "never" or (failure.kind == "refused" and not self._has_answered)
-        return UsageError(message) if wrong else ModelError(message)
+        return UsageError(message) if wrong else RequestRefused(message)
 
     async def _check_max_tokens(self, messages: Sequence[dict[str, Any]], seed: int | None, words: str) -> None:
         """Raise `UsageError` if the prompt fits, but not together with ``max_tokens`` of answer."""

@@ -43,6 +43,9 @@ CPU_SHARES = {"agent": 256, "scoring": 4096}
 MAX_INODES = 32_768
 """Files and folders in each of the folders in memory. The kernel's memory for them counts against the container's, but
 is not part of the folders' sizes."""
+MAX_FILES = 1024
+"""Open files of each process. The machine has one table for all containers, by default with room for one file per 10
+KiB of its memory, and a container's files there are this times its processes."""
 _SHARED_PAGES = (16 << 20) >> 12
 """System V shared memory, which outlives the processes that made it."""
 
@@ -199,7 +202,7 @@ def host_config(api: Any, spec: SandboxSpec, uid: int, parent: str | None = None
         ulimits=[
             docker.types.Ulimit(name="fsize", soft=spec.file_size, hard=spec.file_size),
             docker.types.Ulimit(name="core", soft=0, hard=0),
-            docker.types.Ulimit(name="nofile", soft=4096, hard=4096),
+            docker.types.Ulimit(name="nofile", soft=MAX_FILES, hard=MAX_FILES),
         ],
         log_config=docker.types.LogConfig(type="none"),
     )

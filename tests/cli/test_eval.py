@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,36 +68,6 @@ def test_golden_passes_and_is_reported(tmp_path: Path) -> None:
     assert "2 of 3 episodes are saved already" in again.stdout
     assert len(read_results(folder)) == 3
     assert read_config(folder).samples == 3
-
-
-@pytest.mark.docker
-def test_a_killed_run_goes_on_to_the_same_result(tmp_path: Path) -> None:
-    options = ["--problem", ARBITER, "--problem", COUNTER, "--policy", "random", "--weights", "proxy", "-n", "3"]
-    options += ["--max-turns", "3", "--command-timeout", "5", "--concurrency", "2", "--json"]
-    whole = run(tmp_path / "whole", *options)
-    assert whole.returncode == 0, whole.stderr
-    folder = tmp_path / "cut" / "run"
-    with subprocess.Popen([*COMMAND, "--out", str(folder), *options], cwd=ROOT, stdout=-3, stderr=-3) as killed:
-        results = folder / "results.jsonl"
-        deadline = time.monotonic() + 100
-        while not (results.exists() and results.read_bytes().count(b"\n") >= 2) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        killed.send_signal(signal.SIGKILL)
-    before = read_results(folder)
-    assert 2 <= len(before) < 6
-    resumed = run(tmp_path / "cut", *options)
-    assert resumed.returncode == 0, resumed.stderr
-    assert f"{len(before)} of 6 episodes are saved already" in resumed.stderr
-
-    def verdicts(path: Path) -> list[tuple[Any, ...]]:
-        found = sorted(read_results(path), key=lambda result: result.key)
-        return [
-            (r.key, r.seed, r.turns, r.malformed, r.stop_reason, r.cause, r.score and r.score.reward) for r in found
-        ]
-
-    assert verdicts(folder) == verdicts(tmp_path / "whole" / "run")
-    for name in ("pass_at", "overall", "by_category", "causes"):
-        assert summary(resumed)[name] == summary(whole)[name]
 
 
 @pytest.mark.docker

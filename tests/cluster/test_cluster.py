@@ -28,6 +28,8 @@ from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import daemon_host
+from rtl_agent_gym.transcripts import read_transcript
+from tests.faults.moments import Moment
 from tests.second_daemon import SecondDaemon, second_daemon
 
 ray = pytest.importorskip("ray")
@@ -65,6 +67,10 @@ class TwoNodes:
             for name in subprocess.run(["docker", "-H", host, *shown], capture_output=True, text=True).stdout.split()
         ]
         return [owner for owner in owners if not someone_elses(owner)]
+
+    def workers(self) -> list[int]:
+        """The workers of Ray that have containers."""
+        return sorted({int(owner.rpartition(":")[2]) for owner in self.containers()})
 
     def no_container_left(self, seconds: float = 60.0) -> bool:
         deadline = time.monotonic() + seconds
@@ -106,18 +112,25 @@ def verdicts(folder: Path) -> dict[tuple[str, int], bool]:
     return found
 
 
-async def test_a_node_that_is_killed_costs_nothing(
-    nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("victim", ["raylet", "worker"])
+async def test_a_process_of_ray_that_is_killed_costs_nothing(
+    nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, moment: Moment
 ) -> None:
     monkeypatch.setattr(machines_module, "REFRESH", 0.5)
     config = EvaluationConfig(ids=IDS, samples=8, concurrency=8, folder=tmp_path / "here", cache=False)
     here = await evaluate(config)
     assert here.summary.passed == 16
+    after, pause = moment.number(1, 8), moment.within(0, 2)
 
     async def kill_one() -> None:
-        while len(list((tmp_path / "there" / "transcripts").glob("*"))) < 5:
+        while len(list((tmp_path / "there" / "transcripts").glob("*"))) < after:
             await asyncio.sleep(0.05)
-        nodes.kill(nodes.nodes[1])
+        await asyncio.sleep(pause)
+        if victim == "raylet":
+            nodes.kill(nodes.nodes[1])
+        else:
+            os.kill(moment.draw.choice(nodes.workers()), signal.SIGKILL)
 
     with using(runtime_at("auto")):
         config = EvaluationConfig(
@@ -125,9 +138,11 @@ async def test_a_node_that_is_killed_costs_nothing(
         )
         there, _ = await asyncio.gather(evaluate(config), kill_one())
     assert there.summary.faults == 0
-    assert there.summary.retries > 0, "the killed node had no episode"
+    assert there.summary.retries > 0, "what was killed had no episode"
     assert verdicts(tmp_path / "there") == verdicts(tmp_path / "here")
     assert nodes.no_container_left()
+    for path in (tmp_path / "there" / "transcripts").iterdir():
+        read_transcript(path)
 
 
 async def test_both_nodes_get_work_and_each_sandbox_lives_where_it_was_placed(nodes: TwoNodes) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.episodes.episode import EpisodeConfig
-from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
+from rtl_agent_gym.errors import DaemonError, RequestRefused, SandboxError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, Observer, evaluate, read_config, summarise
 from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW, scorable
 from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
@@ -115,6 +115,8 @@ class Flaky(ProviderAround):
             fault = self.faults.pop(0)
             if fault == "daemon":
                 raise DaemonError("no daemon answers")
+            if fault == "fine":
+                return await self.provider.create(spec)
             sandbox = await self.provider.create(spec)
             real = sandbox.run
 
@@ -169,6 +171,38 @@ async def test_a_dead_machine_ends_the_run(tmp_path: Path, provider: DockerSandb
     with pytest.raises(DaemonError, match=r"episodes in a row failed by a machine fault.*the same command continues"):
         await play(tmp_path, problems(14), GoldenPolicy(), Flaky(provider, ["daemon"] * 99), **limits)
     assert len(read_results(tmp_path)) == FAULTS_IN_A_ROW - 1
+
+
+@pytest.mark.parametrize(("outage", "faults", "retries"), [(600.0, 0, 5), (0.0, 2, 3)])
+async def test_an_outage_between_results_counts_against_no_episode(
+    tmp_path: Path, provider: DockerSandboxes, outage: float, faults: int, retries: int
+) -> None:
+    flaky = Flaky(provider, ["fine", *["daemon"] * 5])
+    limits = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1, "longest_outage": outage}
+    summary = summarise(await play(tmp_path, problems(1), GoldenPolicy(), flaky, samples=4, **limits))
+    assert (summary.faults, summary.finished, summary.retries) == (faults, 4 - faults, retries)
+
+
+async def test_a_refused_request_is_no_outage(tmp_path: Path, provider: DockerSandboxes) -> None:
+    class Refused(GoldenPolicy):
+        """Its service refuses every episode after the first."""
+
+        players = 0
+
+        def player(self, problem: Problem, renderer: Any, seed: int | None = None) -> Any:
+            self.players += 1
+            made = super().player(problem, renderer, seed)
+            if self.players > 2:  # the first is made before anything is played
+
+                async def refused(messages: Any) -> Any:
+                    raise RequestRefused("this conversation is against the rules")
+
+                made.act = refused  # type: ignore[method-assign]
+            return made
+
+    limits = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1}
+    summary = summarise(await play(tmp_path, problems(1), Refused(), provider, samples=2, **limits))
+    assert (summary.faults, summary.finished) == (1, 1)
 
 
 async def test_a_policy_that_cannot_play_is_said_before_anything_runs(

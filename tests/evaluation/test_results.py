@@ -140,7 +140,7 @@ def test_a_full_disk_is_the_machines_fault(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG.model_dump_json())
     with ResultsFile(tmp_path, CONFIG) as file:
         file._file.close()
-        file._file = open("/dev/full", "a+b")  # noqa: SIM115 - closed with the results
+        file._file = open("/dev/full", "a+b", buffering=0)  # noqa: SIM115 - closed with the results
         with pytest.raises(SandboxError, match=r"results\.jsonl cannot be written: No space left"):
             file.append(result("a"))
         assert file.done == {}

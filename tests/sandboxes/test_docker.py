@@ -60,6 +60,26 @@ async def test_the_container_is_hardened(sandbox: DockerSandbox) -> None:
     assert sandbox.uid in UIDS
 
 
+SOCKETS = """
+import socket
+made = []
+for family in range(64):
+    for kind in (1, 2, 3):
+        try:
+            made.append(socket.socket(family, kind).family.real)
+        except OSError:
+            pass
+print(*sorted(set(made)))
+"""
+"""Prints the families of which a command can make a socket; AF_VSOCK (40) leads from a virtual machine to its host."""
+IO_URING = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall(425, 4, 0)
+print(errno.errorcode[ctypes.get_errno()])
+"""
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
@@ -83,6 +103,9 @@ async def test_the_container_is_hardened(sandbox: DockerSandbox) -> None:
         ("cat /proc/1/environ 2>/dev/null; ls /proc/1/fd 2>/dev/null; echo closed", "closed"),
         ("mknod /tmp/d c 1 1 2>/dev/null; echo $?", "1"),
         ("ulimit -c", "0"),
+        (f"python3 -c '{SOCKETS}'", "1 2 10 16"),
+        (f"python3 -c '{IO_URING}'", "ENOSYS"),
+        ("python3 -c 'import socket; print(len(socket.socketpair()))'", "2"),
     ],
 )
 @shared

@@ -1,9 +1,13 @@
-"""A system call filter that protects the warden from an agent's commands. Runs inside a sandbox; standard library only.
+"""A system call filter that protects the warden and the host. Runs inside a sandbox; standard library only.
 
 The warden runs as the commands' user, and the kernel lets each process change the limits and the scheduling of all
 others of its user. With a CPU limit of a second or an idle priority for process 1, a command could end or silence the
 sandbox. So every child of the warden gets a filter that refuses exactly this, with EPERM as for another user's process.
 Signals need no filter: process 1 receives none from inside that it does not handle.
+
+Some kinds of sockets reach out of a container that has no network, such as those between a virtual machine and its host
+(AF_VSOCK), and not every version of Docker refuses them. So the filter refuses all families but the usual ones, and
+io_uring, whose requests no filter sees.
 """
 
 from __future__ import annotations
@@ -16,28 +20,36 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_EPERM, _ENOSYS = 1, 38
+_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
 """Offsets of a call's number, its architecture and its first two arguments."""
 _X32 = 0x40000000
 _PRIO_USER = 2
 
 
+_FAMILIES = (1, 2, 10, 16)
+"""AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: the families of sockets that commands may open."""
+_IO_URING_SETUP = 425
+"""Its number on every architecture."""
 _CALLS = {
-    "x86_64": (0xC000003E, (302, 142, 144, 203, 314), 141),
-    "aarch64": (0xC00000B7, (261, 118, 119, 122, 274), 140),
+    "x86_64": (0xC000003E, (302, 142, 144, 203, 314), 141, 41),
+    "aarch64": (0xC00000B7, (261, 118, 119, 122, 274), 140, 198),
 }
 """By machine: its architecture's number; prlimit64, sched_setparam, sched_setscheduler, sched_setaffinity and
-sched_setattr, whose first argument is a process id; setpriority."""
+sched_setattr, whose first argument is a process id; setpriority; socket."""
+
+_Step = tuple[int, int, int, int]
+"""An instruction: operation, instructions to skip if it is true, if it is false, and its operand."""
 
 
 def build(protected: int) -> bytes | None:
     """The filter that protects a process, or None for an unknown architecture."""
     if os.uname().machine not in _CALLS:
         return None
-    architecture, by_process, setpriority = _CALLS[os.uname().machine]
+    architecture, by_process, setpriority, socket = _CALLS[os.uname().machine]
     refuse, missing = (_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ERRNO | _ENOSYS)
-    allow = (_RETURN, 0, 0, _ALLOW)
+    allow, first = (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _FIRST)
+    known = [(_EQUAL, len(_FAMILIES) - 1 - at, 0, family) for at, family in enumerate(_FAMILIES[:-1])]
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture),
@@ -45,20 +57,24 @@ def build(protected: int) -> bytes | None:
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, _X32),
         missing,
-        *((_EQUAL, len(by_process) - at + 1, 0, number) for at, number in enumerate(by_process)),
-        (_EQUAL, 4, 0, setpriority),
-        allow,
-        (_LOAD, 0, 0, _FIRST),
-        (_EQUAL, 5, 0, protected),
-        allow,
-        (_LOAD, 0, 0, _FIRST),
-        (_EQUAL, 2, 0, _PRIO_USER),
-        (_LOAD, 0, 0, _SECOND),
-        (_EQUAL, 0, 1, protected),
-        refuse,
+        *(step for one in by_process for step in _when(one, [first, (_EQUAL, 0, 1, protected), refuse, allow])),
+        *_when(
+            setpriority,
+            [first, (_EQUAL, 2, 0, _PRIO_USER), (_LOAD, 0, 0, _SECOND), (_EQUAL, 0, 1, protected), refuse, allow],
+        ),
+        *_when(
+            socket,
+            [first, *known, (_EQUAL, 0, 1, _FAMILIES[-1]), allow, (_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)],
+        ),
+        *_when(_IO_URING_SETUP, [missing]),
         allow,
     ]
     return b"".join(struct.pack("=HBBI", *step) for step in program)
+
+
+def _when(number: int, steps: list[_Step]) -> list[_Step]:
+    """Steps, which end with a return, for the system call of a number, which has been loaded."""
+    return [(_EQUAL, 0, len(steps), number), *steps]
 
 
 def confine(program: bytes | None) -> None:

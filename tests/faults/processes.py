@@ -1,0 +1,75 @@
+"""Runs in processes of their own, which a test kills."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from socket import gethostname
+
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL
+from rtl_agent_gym.sandboxes.daemon import daemon_host
+from rtl_agent_gym.transcripts import read_transcript
+
+ROOT = Path(__file__).resolve().parents[2]
+EVAL = [sys.executable, "-c", "from rtl_agent_gym.cli import main; main()", "eval"]
+
+
+@contextlib.contextmanager
+def started(command: list[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is killed at the end, if it still runs. Its output goes to `log`."""
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=stream, stderr=stream, stdin=-3, env=os.environ | environment
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def containers(pid: int, *, every: bool = False) -> list[str]:
+    """The containers of a process; with `every`, also those that were created and never started."""
+    every_one = ["-a"] if every else []
+    owner = f"label={OWNER_LABEL}={gethostname()}:{pid}"
+    command = ["docker", "-H", daemon_host(), "ps", "-q", *every_one, "--filter", owner]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    return listed.stdout.split()
+
+
+def wait_for(condition: object, seconds: float = 120.0, process: subprocess.Popen[bytes] | None = None) -> None:
+    """Wait for a condition, and fail if the process ends before it holds."""
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        assert process is None or process.poll() is None, "the process ended before"
+        time.sleep(0.02)
+
+
+def killed(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process; none of its containers may run a minute later."""
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it had ended by itself"
+    wait_for(lambda: not containers(process.pid), 60.0)
+
+
+def transcripts(folder: Path) -> list[Path]:
+    """The transcripts of a run, each of which must be readable."""
+    found = sorted((folder / "transcripts").rglob("*.jsonl"))
+    for path in found:
+        if path.stat().st_size and b"\n" in path.read_bytes():  # else its first line was being written
+            read_transcript(path)
+    return found
+
+
+def lines(path: Path) -> int:
+    """The complete lines of a file; 0 if there is none."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0

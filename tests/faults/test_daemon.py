@@ -1,0 +1,74 @@
+"""The Docker daemon dies under an evaluation and comes back: what was under way is played again."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym import evaluate
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.evaluation import EvaluationConfig, Observer
+from rtl_agent_gym.transcripts import read_transcript
+from tests.second_daemon import SecondDaemon, second_daemon
+
+from .moments import Moment
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+    # The Docker SDK drops the sockets of a connection that breaks without closing them.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+IDS = ["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_gray_counter_0001"]
+EPISODES = 16
+
+
+@pytest.fixture
+def daemon() -> Iterator[SecondDaemon]:
+    with second_daemon() as made:
+        yield made
+
+
+async def test_a_daemon_that_is_killed_and_started_again_costs_no_episode(
+    daemon: SecondDaemon, tmp_path: Path, moment: Moment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", daemon.host)
+    after, pause, away = moment.number(1, 8), moment.within(0, 1), moment.within(5, 25)
+    faults: list[SandboxError] = []
+    done, enough = 0, asyncio.Event()
+
+    def finished(_: object) -> None:
+        nonlocal done
+        done += 1
+        if done >= after:
+            enough.set()
+
+    observer = Observer(faulted=lambda problem, sample, error: faults.append(error), finished=finished)
+    config = EvaluationConfig(ids=IDS, samples=EPISODES // 2, concurrency=4, folder=tmp_path, cache=False)
+    playing = asyncio.ensure_future(evaluate(config, observer=observer))
+    try:
+        await asyncio.wait_for(enough.wait(), 600)
+        await asyncio.sleep(pause)
+        daemon.kill()
+        await asyncio.sleep(away)
+        await asyncio.to_thread(daemon.start)
+        evaluation = await playing
+    finally:
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+    gc.collect()
+    print(f"{len(faults)} faults: {sorted({type(fault).__name__ for fault in faults})}; away for {away:.0f} s")
+    assert faults, "no episode was under way"
+    assert evaluation.summary.faults == 0
+    assert evaluation.summary.passed == EPISODES
+    assert evaluation.summary.retries >= 1
+    for path in (tmp_path / "transcripts").iterdir():
+        read_transcript(path)
+    shown = subprocess.run(["docker", "-H", daemon.host, "ps", "-aq"], capture_output=True, text=True, check=True)
+    assert not shown.stdout.split()
