@@ -95,7 +95,7 @@ def _described(machine: RemoteMachine, running: list[Report]) -> dict[str, Any]:
         "machine": machine.name,
         "slots": machine.slots,
         "gradings": machine.facts.cpus,
-        "image": machine.facts.image,
+        "image": machine.facts.digest,
         "daemon": machine.facts.daemon,
         "runs": [asdict(report) for report in running],
     }

@@ -45,7 +45,7 @@ def build_command(
 
 @image_app.command("show")
 def show_command(as_json: JsonOption = False) -> None:
-    """Show the image's name, id, age and size."""
+    """Show the image's name, content digest, id, age and size."""
     facts = image.inspect()
     _print(facts, facts | {"size": f"{facts['size'] / 1e9:.2f} GB"}, as_json)
 
@@ -69,6 +69,9 @@ def _print(facts: Mapping[str, object], shown: Mapping[str, object], as_json: bo
 
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE")]
+DigestOption = Annotated[
+    str | None, typer.Option("--digest", metavar="SHA256", help="Refuse an image whose content has another digest.")
+]
 RepositoryArgument = Annotated[
     str, typer.Argument(metavar="REPOSITORY", help="In a registry, such as registry.example:5000/rtl; without a tag.")
 ]
@@ -76,26 +79,27 @@ RepositoryArgument = Annotated[
 
 @image_app.command("save")
 def save_command(file: FileArgument) -> None:
-    """Write the image to a file, for other machines. They get the same id, and so the same keys of cached gradings."""
+    """Write the image to a file, for other machines. Prints the digest of its content."""
     typer.echo(f"{file}: {image_transfer.save_image(file)}")
 
 
 @image_app.command("load")
-def load_command(file: FileArgument) -> None:
-    """Read the image from a file."""
-    typer.echo(f"{image.image_tag()}: {image_transfer.load_image(file)}")
+def load_command(file: FileArgument, digest: DigestOption = None) -> None:
+    """Read the image from a file, and check its content."""
+    typer.echo(f"{image.image_tag()}: {image_transfer.load_image(file, digest)}")
 
 
 @image_app.command("push")
 def push_command(repository: RepositoryArgument) -> None:
-    """Push the image to a registry."""
-    typer.echo(image_transfer.push_image(repository))
+    """Push the image to a registry. Prints the digest of its content."""
+    reference, digest = image_transfer.push_image(repository)
+    typer.echo(f"{reference}: {digest}")
 
 
 @image_app.command("pull")
-def pull_command(repository: RepositoryArgument) -> None:
-    """Pull the image of this version from a registry."""
-    typer.echo(f"{image.image_tag()}: {image_transfer.pull_image(repository)}")
+def pull_command(repository: RepositoryArgument, digest: DigestOption = None) -> None:
+    """Pull the image of this version from a registry, and check its content."""
+    typer.echo(f"{image.image_tag()}: {image_transfer.pull_image(repository, digest)}")
 
 
 @image_app.command("prune")

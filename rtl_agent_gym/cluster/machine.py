@@ -38,6 +38,8 @@ class Facts:
     """The id of its simulation image."""
     cpus: float
     """Submissions that it grades at the same time."""
+    digest: str = ""
+    """The digest of the content of its simulation image."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class Machine:
     async def facts(self) -> Facts:
         """Connect, and describe the node. Raises `DaemonError` or `ImageError`."""
         image, budget = await self._provider.image(), await self._provider.budget()
-        return Facts(socket.gethostname(), daemon_host(), image, budget.limits.cpus)
+        digest = await self._provider.image_digest()
+        return Facts(socket.gethostname(), daemon_host(), image, budget.limits.cpus, digest)
 
     async def create(self, name: str, spec: SandboxSpec) -> tuple[str, str]:
         """Make a sandbox; returns its id and that of its image."""

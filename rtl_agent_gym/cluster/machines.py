@@ -203,9 +203,11 @@ class Cluster:
         machine = RemoteMachine(node, name, int(found["Resources"][SLOTS]), actor, unknown)
         try:
             machine.facts = await machine.call("facts")
-            other = next((one for one in self.working if one.facts.image != machine.facts.image), None)
+            other = next((one for one in self.working if one.facts.digest != machine.facts.digest), None)
             if other is not None:
-                raise SandboxError(f"its image is {machine.facts.image[:19]}, that of {other.name} is another")
+                raise SandboxError(
+                    f"its image holds {machine.facts.digest[:19]}, that of {other.name} holds something else"
+                )
             if wrong := await canary(machine.call):
                 machine.wrong = True
                 raise SandboxError(wrong)

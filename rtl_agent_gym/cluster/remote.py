@@ -139,6 +139,9 @@ class RemoteSandboxes(SandboxProvider):
     async def image(self) -> str:
         return next((machine.facts.image for machine in self._cluster.working), "")
 
+    async def image_digest(self) -> str:
+        return next((machine.facts.digest for machine in self._cluster.working), "")
+
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
         raise UsageError("images are built on the nodes of a cluster, by their scorers")
 

@@ -19,11 +19,13 @@ import docker
 import docker.errors
 
 from .budget import Budget, budget_of
-from .daemon import connect, daemon_host, docker_errors
+from .daemon import connect, daemon_host, docker_errors, missing_limits
 from .groups import forget, groups_of
+from .podman import PROCESSES, is_podman, remove_orphans
 from .process import WORK_DIR
 from .protocol import SandboxSpec
 from .room import Room
+from .tunnel import reach
 from .warden.relay import NAMES
 
 THREADS = 16
@@ -57,6 +59,11 @@ class DockerClient:
 
     def __init__(self) -> None:
         self._client: docker.DockerClient | None = None
+        self._host = ""
+        self.podman = False
+        """Whether the daemon is Podman."""
+        self.missing_limits: tuple[str, ...] = ()
+        """Limits of a sandbox that the daemon cannot enforce."""
         self._connecting = threading.Lock()
         self._starters = ThreadPoolExecutor(THREADS, thread_name_prefix="rtl-gym-docker")
         self._enders = ThreadPoolExecutor(ENDS, thread_name_prefix="rtl-gym-docker-end")
@@ -68,14 +75,18 @@ class DockerClient:
         """docker-py's client, connected at first use."""
         with self._connecting:
             if self._client is None:
-                client = connect(timeout=120)
+                host = daemon_host()
+                client = connect(host, timeout=120)
                 info = client.api.info()
                 self._client, self._uid_range = client, uid_range(info)
-                host = daemon_host()
-                self._budget = budget_of(host, info)
-                groups = groups_of(host, info, self._budget.limits)
+                self._host, self._budget = host, budget_of(host, info)
+                self.podman = is_podman(client.api)
+                self.missing_limits = missing_limits(client.api, info)
+                groups = None if self.podman else groups_of(host, info, self._budget.limits)
                 self._room = Room(self._budget.limits, groups, local=host.startswith("unix://"))
-                sweep(client.api)
+                sweep(client.api, podman=self.podman)
+            else:
+                reach(self._host)  # opens a tunnel again that has broken
         return self._client
 
     async def budget(self) -> Budget:
@@ -130,19 +141,22 @@ class DockerClient:
         self._enders.shutdown(wait=False)
 
 
-def sweep(api: Any) -> None:
+def sweep(api: Any, *, podman: bool = False) -> None:
     """Remove containers of clients that were killed between creating and starting them. Only then does a container
-    outlive its owner.
+    outlive its owner. On Podman, also remove the volumes of clients that were killed.
     """
     for found in api.containers(all=True, filters={"label": OWNER_LABEL, "status": "created"}):
         if not owner_lives(found["Labels"][OWNER_LABEL]):
             with contextlib.suppress(docker.errors.APIError):
                 api.remove_container(found["Id"], force=True)
+    if podman:
+        remove_orphans(api, OWNER_LABEL, owner_lives)
 
 
 def uid_range(info: Mapping[str, Any]) -> Sequence[int]:
     """The user ids that a daemon's containers can have, by its description of itself."""
     mapped = any("name=userns" in option or "name=rootless" in option for option in info.get("SecurityOptions") or [])
+    mapped = mapped or bool(info.get("Rootless"))  # Podman's word for it
     return MAPPED_UIDS if mapped else UIDS
 
 
@@ -165,11 +179,10 @@ def owner_lives(label: str) -> bool:
     return True
 
 
-def host_config(api: Any, spec: SandboxSpec, uid: int, parent: str | None = None) -> Any:
-    """The limits of a sandbox's container, in Docker's form; `parent` is the control group that it comes below.
+def folders(spec: SandboxSpec, uid: int) -> dict[str, str]:
+    """The options of a container's writable folders, which are all in memory.
 
-    All writable folders are in memory. Together they are smaller than the container's memory, so that the warden can
-    still work when they are full.
+    Together they are smaller than the container's memory, so that the warden can still work when they are full.
     """
     agent, keeper = f"uid={uid},gid={uid}", f"uid={uid + 1},gid={uid + 1}"
     scoring = spec.role == "scoring"
@@ -183,26 +196,44 @@ def host_config(api: Any, spec: SandboxSpec, uid: int, parent: str | None = None
     }
     if scoring:
         tmpfs |= dict.fromkeys(spec.keeper_folders, f"{flags},{keeper},size={64 << 20}")
+    return tmpfs
+
+
+def process_limits(spec: SandboxSpec) -> dict[str, int]:
+    """The limits of each process of a sandbox, by their names for ``ulimit``."""
+    return {"fsize": spec.file_size, "core": 0, "nofile": MAX_FILES}
+
+
+def host_config(
+    api: Any, spec: SandboxSpec, uid: int, volumes: Sequence[str] | None = None, parent: str | None = None
+) -> Any:
+    """The limits of a sandbox's container, in Docker's form.
+
+    Args:
+        api: The daemon's client.
+        spec: The limits.
+        uid: Of the sandbox's user.
+        volumes: On Podman, what to mount for `folders`.
+        parent: The control group that the container comes below; None for the daemon's own.
+    """
+    limits = process_limits(spec) | ({"nproc": PROCESSES} if volumes is not None else {})
     return api.create_host_config(
         network_mode="none",
         cgroup_parent=parent,
         cpu_shares=CPU_SHARES[spec.role],
         cap_drop=["ALL"],
-        cap_add=["SETUID", "SETGID"] if scoring else None,
+        cap_add=["SETUID", "SETGID"] if spec.role == "scoring" else None,
         security_opt=["no-new-privileges:true"],
         read_only=True,
         auto_remove=True,
-        tmpfs=tmpfs,
+        tmpfs=folders(spec, uid) if volumes is None else None,
+        binds=volumes,
         mem_limit=spec.memory,
         memswap_limit=spec.memory,
         shm_size=64 << 20,
         sysctls={"kernel.shmall": str(_SHARED_PAGES)},
         nano_cpus=int(spec.cpus * 1e9),
         pids_limit=spec.pids,
-        ulimits=[
-            docker.types.Ulimit(name="fsize", soft=spec.file_size, hard=spec.file_size),
-            docker.types.Ulimit(name="core", soft=0, hard=0),
-            docker.types.Ulimit(name="nofile", soft=MAX_FILES, hard=MAX_FILES),
-        ],
+        ulimits=[docker.types.Ulimit(name=name, soft=limit, hard=limit) for name, limit in limits.items()],
         log_config=docker.types.LogConfig(type="none"),
     )

@@ -21,11 +21,12 @@ import docker.errors
 
 from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
 from .channel import Channel, Reply, Request
-from .client import OWNER_LABEL, DockerClient, host_config, owner_label
+from .client import OWNER_LABEL, DockerClient, folders, host_config, owner_label, process_limits
 from .daemon import attach
 from .evidence import own_doing
 from .image import find_image
 from .observation import cut
+from .podman import make_volumes, remove_volumes
 from .process import WORK_DIR, CommandResult, Process
 from .protocol import FoundFiles, OutputSink, Reading, Sandbox, SandboxSpec
 from .warden import program
@@ -98,20 +99,26 @@ class DockerSandbox(Sandbox):
         # A scoring sandbox has two users. Its process 1 starts as root with only the capabilities to change users, and
         # gives them up before its first message.
         agent, self.uid = spec.role == "agent", self._client.take_uid()
+        label, volumes, limiting = {OWNER_LABEL: owner_label()}, None, []
         groups = self._client.room.groups
+        if self._client.podman:
+            # Without root, Podman ignores the limits in the request.
+            limits = [f"--{name}={limit}:{limit}" for name, limit in process_limits(spec).items()]
+            limiting = ["/usr/bin/prlimit", *limits, "--"]
+            volumes = make_volumes(api, self._name, folders(spec, self.uid), label)
         words = ["shell"] if agent else [f"keeper={self.uid + 1}", f"worker={self.uid}"]
         self._container = api.create_container(
             image,
             name=self._name,
-            command=["/usr/bin/python3", "-ISBc", program(), *words],
+            command=[*limiting, "/usr/bin/python3", "-ISBc", program(), *words],
             entrypoint=[],
             user=f"{self.uid}:{self.uid}" if agent else "0:0",
             environment=_ENVIRONMENT | dict(spec.env),
             working_dir="/",
             hostname="rtl",
             stdin_open=True,
-            labels={OWNER_LABEL: owner_label()},
-            host_config=host_config(api, spec, self.uid, groups.parent(spec.role) if groups else None),
+            labels=label,
+            host_config=host_config(api, spec, self.uid, volumes, groups.parent(spec.role) if groups else None),
         )["Id"]
         self._socket = attach(client, self._container)
         api.start(self._container)
@@ -137,7 +144,7 @@ class DockerSandbox(Sandbox):
                 self._channel.close()
             if self._socket is not None:
                 self._socket.close()
-            if self._container:
+            if self._container or self._client.podman:
                 # Docker removes it when the warden ends; this only ensures that it is gone on return.
                 with contextlib.suppress(SandboxError):
                     await self._client.call(self._remove, ending=True)
@@ -145,11 +152,15 @@ class DockerSandbox(Sandbox):
         self._on_close(self)
 
     def _remove(self) -> None:
+        api: Any = self._client.docker().api
         try:
-            self._client.docker().api.remove_container(self._container, force=True, v=True)
+            if self._container:
+                api.remove_container(self._container, force=True, v=True)
         except docker.errors.APIError as error:
             if error.status_code not in (404, 409):  # gone, or its removal is under way
                 raise
+        if self._client.podman:
+            remove_volumes(api, self._name)
 
     async def _reply(self, request: Request, patience: float | None) -> Reply:
         """Wait for a reply. Raises `SandboxBroken` (by commands) or `SandboxLost` (by the machine) if there is none.

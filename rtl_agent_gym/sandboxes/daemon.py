@@ -15,10 +15,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import docker
 import docker.errors
@@ -27,6 +28,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import DaemonError, ImageError, SandboxError
 from .host import Progress, apt_install, exclusive, find_program, is_debian_like, is_root, run_program, silent, tail
+from .podman import is_podman
+from .podman import missing_limits as podman_limits
+from .tunnel import reach
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 """Where a daemon listens by default."""
@@ -55,6 +59,8 @@ class DaemonInfo(BaseModel):
     """Where it keeps images and containers, on its own machine."""
     missing_limits: tuple[str, ...]
     """Limits of a sandbox that this daemon cannot enforce."""
+    podman: bool = False
+    """Whether it is Podman, which answers Docker's requests."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +100,14 @@ def connect(host: str | None = None, *, timeout: float = 60.0) -> docker.DockerC
         timeout: Seconds that one answer may take.
 
     Raises:
-        DaemonError: Nothing answers there; the message says why and what to do.
+        DaemonError: Nothing answers there, or it must not be used; the message says why and what to do.
     """
     host = host or daemon_host()
+    address = reach(host)
     if host.startswith("unix://"):
         _probe(host.removeprefix("unix://"), timeout=min(timeout, 5.0))
     try:
-        tls_files = os.environ if host == os.environ.get("DOCKER_HOST") else {}
-        return docker.DockerClient.from_env(environment={**tls_files, "DOCKER_HOST": host}, timeout=int(timeout))
+        return docker.DockerClient.from_env(environment={"DOCKER_HOST": address}, timeout=int(timeout))
     except (DockerException, OSError, ValueError) as cause:  # ValueError: not an address
         raise DaemonError(f"what listens at {host} does not answer as a Docker daemon: {cause}") from cause
 
@@ -111,7 +117,7 @@ def attach(client: docker.DockerClient, container: str) -> socket.socket:
     stream = client.api.attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
     try:
         if not isinstance(stream, socket.SocketIO):
-            raise DaemonError("cannot attach to containers at this DOCKER_HOST: use unix:// or tcp:// without TLS")
+            raise DaemonError(f"cannot attach to containers: Docker's client gave a {type(stream).__name__}")
         return socket.socket(fileno=os.dup(stream.fileno()))
     finally:
         stream._response.close()
@@ -166,9 +172,22 @@ def find_daemon(host: str | None = None) -> DaemonInfo:
             host=host,
             api_version=client.api.api_version,
             seccomp=any("name=seccomp" in option and "unconfined" not in option for option in security),
-            missing_limits=tuple(name for name in _ENFORCED_LIMITS if not info.get(name)),
+            missing_limits=missing_limits(client.api, info),
+            podman=is_podman(client.api),
             **info,
         )
+
+
+def missing_limits(api: Any, info: Mapping[str, Any]) -> tuple[str, ...]:
+    """The limits of a sandbox that a daemon cannot enforce, by their names in ``docker info``.
+
+    Args:
+        api: Its client.
+        info: Its description of itself.
+    """
+    if is_podman(api):
+        return podman_limits(api)
+    return tuple(name for name in _ENFORCED_LIMITS if not info.get(name))
 
 
 def ensure_daemon(progress: Progress = silent, *, launch: DaemonLaunch | None = None) -> DaemonInfo:

@@ -19,12 +19,12 @@ from typing import Any
 import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
-from docker.utils.socket import frames_iter
 
 from ..errors import ImageError
 from .base_image import ensure_base, image_id
-from .daemon import attach, connect, docker_errors
+from .daemon import connect, docker_errors
 from .host import Progress, exclusive, silent, tail
+from .image_digest import CONTENT_LABEL, checked_content, content_of, remember, run_once
 
 REPOSITORY = "rtl-agent-gym/sim"
 """The image's name; its tag is a digest of the build context."""
@@ -64,14 +64,20 @@ def find_image(client: docker.DockerClient) -> str:
 
 
 def inspect() -> dict[str, Any]:
-    """The daemon's record of the simulation image: its `tag`, `id`, `created` (ISO 8601) and `size` in bytes.
+    """What there is of the simulation image.
+
+    Returns:
+        Its `tag`, the `digest` of its content with a `remark` on whether this is the recorded one, and the daemon's
+        record: its `id`, `created` (ISO 8601) and `size` in bytes.
 
     Raises:
-        ImageError: It has not been built.
+        ImageError: It has not been built, or was changed afterwards.
     """
     with connected() as client:
         image = _image(client)
-    return {"tag": image_tag(), "id": image.id, "created": image.attrs["Created"], "size": image.attrs["Size"]}
+        content = checked_content(client, image.id)
+    record = {"id": image.id, "created": image.attrs["Created"], "size": image.attrs["Size"]}
+    return {"tag": image_tag(), "digest": content.digest, "remark": content.remark, **record}
 
 
 def _image(client: docker.DockerClient) -> Any:
@@ -102,9 +108,15 @@ def ensure_image(progress: Progress = silent, *, rebuild: bool = False) -> str:
                 return found
             base, files = ensure_base(client, progress), context_files()
             tag = _tag(REPOSITORY, files)
-            progress(f"building {tag} on {base}; about four minutes when no step is cached")
+            progress(f"building {tag} on {base}; about five minutes when no step is cached")
             arguments = {"BASE": base} | {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
-            return _build(client, tag, _context_tar(files), progress, buildargs=arguments, nocache=rebuild)
+            built = _build(client, tag, _context_tar(files), progress, buildargs=arguments, nocache=rebuild)
+            content = content_of(client, built)
+            progress(content.remark)
+            recording = f"FROM {built}\nLABEL {CONTENT_LABEL}={content.digest}\n"
+            recorded = _build(client, tag, _tar({"Dockerfile": recording.encode()}), silent)
+            remember(recorded, content)  # a label is no content
+            return recorded
 
 
 def _build(client: docker.DockerClient, tag: str, context: io.BytesIO, progress: Progress, **options: Any) -> str:
@@ -186,7 +198,7 @@ def verify() -> dict[str, str]:
     """
     pins = pinned_versions()
     with connected() as client:
-        output = _run_once(client, find_image(client), _version_script(pins))
+        output = run_once(client, find_image(client), ["/bin/sh", "-c", _version_script(pins)])
     versions = dict(line.split("\t", 1) for line in output.splitlines() if "\t" in line)
     wrong = [
         f"{tool} {versions.get(tool, 'missing')} (wants {pin})"
@@ -219,26 +231,6 @@ def _version_script(pins: dict[str, str]) -> str:
             for name in {packages!r}:
                 print(name, version(name), sep=chr(9))"
         """
-
-
-def _run_once(client: docker.DockerClient, image: str, script: str) -> str:
-    """Run a shell script in a container of its own, which Docker removes when the script ends."""
-    container = client.containers.create(
-        image,
-        ["/bin/sh", "-c", script],
-        user="1000",
-        auto_remove=True,
-        network_mode="none",
-        read_only=True,
-        tmpfs={"/tmp": "size=64m"},
-        cap_drop=["ALL"],
-        mem_limit="1g",
-        pids_limit=256,
-    )
-    # Before the start, since the container and its log are removed as soon as it ends.
-    with attach(client, str(container.id)) as stream:
-        container.start()
-        return b"".join(data for _, data in frames_iter(stream, tty=False)).decode(errors="replace")
 
 
 def prune() -> list[str]:

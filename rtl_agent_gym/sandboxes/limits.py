@@ -5,13 +5,14 @@ The user's word is a text such as ``memory=16G,cpus=4,starts=8``, in part or who
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import DaemonError, UsageError
 
 MEMORY_SHARE = 0.85
 """Share of a machine's memory for sandboxes; the rest is for the daemon and the trainer."""
@@ -19,6 +20,8 @@ STARTS_PER_CPU = 2
 """Containers that start at the same time; the daemon manages about ten a second on each processor."""
 VARIABLE = "RTL_GYM_SANDBOX_LIMITS"
 """The environment variable with the user's limits."""
+WEAK_VARIABLE = "RTL_GYM_ALLOW_WEAK_LIMITS"
+"""The environment variable that lets a daemon grade that cannot enforce all limits."""
 NAMES = ("memory", "cpus", "starts", "ready")
 
 
@@ -73,6 +76,26 @@ def read_limits(text: str, source: str) -> dict[str, float]:
             raise UsageError(f"{source}: {part!r} is no limit such as memory=16G, cpus=4, starts=8 or ready=2")
         found[name] = float(match[1]) * 1024.0 ** " KMGT".index((match[2] or " ").upper())
     return found
+
+
+def require_enforced(missing: Sequence[str]) -> None:
+    """Refuse to grade where limits of the sandbox are not enforced, unless the user allows it.
+
+    There, a design may take all of the machine's memory, processors or processes, so that verdicts, also those of other
+    gradings, depend on what else runs.
+
+    Args:
+        missing: The limits that the daemon cannot enforce.
+
+    Raises:
+        DaemonError: There are some, and `WEAK_VARIABLE` is not set.
+    """
+    if missing and not os.environ.get(WEAK_VARIABLE):
+        raise DaemonError(
+            f"this Docker host cannot enforce {', '.join(missing)}, so it does not grade. Use a host with these limits "
+            f"(rootless ones need cgroup v2 with delegation; see rtl-agent-gym doctor), or accept verdicts that "
+            f"depend on the machine's load: rtl-agent-gym --allow-weak-limits …, or {WEAK_VARIABLE}=1"
+        )
 
 
 def group_memory(root: Path = Path("/sys/fs/cgroup")) -> int:

@@ -72,6 +72,9 @@ class WaitingSandboxes(SandboxProvider):
     async def image(self) -> str:
         return await self._provider.image()
 
+    async def image_digest(self) -> str:
+        return await self._provider.image_digest()
+
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
         return await self._provider.build_image(files, dockerfile=dockerfile)
 

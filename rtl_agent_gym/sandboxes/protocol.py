@@ -235,6 +235,10 @@ class SandboxProvider(Protocol):
         """The id of the image of specs that name none. Raises `ImageError` if it has not been built."""
         ...
 
+    async def image_digest(self) -> str:
+        """What identifies the content of that image on every machine. Raises `ImageError` as `image` does."""
+        return await self.image()
+
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
         """The id of an image built from a folder of files; built once for the same files on this daemon.
 

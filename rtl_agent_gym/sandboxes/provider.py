@@ -19,6 +19,8 @@ from .budget import Budget, Tokens
 from .client import DockerClient, sweep
 from .container import DockerSandbox
 from .image import build_from, find_image
+from .image_digest import checked_content, content_of
+from .limits import require_enforced
 from .protocol import SandboxProvider, SandboxSpec
 
 BUILDS = 3
@@ -53,7 +55,8 @@ class DockerSandboxes(SandboxProvider):
         self._tidied = time.monotonic()  # a client does so when it connects
 
     async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
-        spec, budget = spec or SandboxSpec(), await self.budget()
+        spec = spec or SandboxSpec()
+        budget = await self._ready_for(spec)
         await self._tidy()
         tokens, memory = budget.tokens[spec.role], budget.memory(spec)
         await tokens.take(memory)
@@ -66,7 +69,7 @@ class DockerSandboxes(SandboxProvider):
         return await self._open(spec, budget, tokens)
 
     async def create_ahead(self, spec: SandboxSpec) -> DockerSandbox:
-        budget = await self.budget()
+        budget = await self._ready_for(spec)
         fits = spec.role == "scoring" or self._client.room.fits(budget.memory(spec))
         if not fits or not budget.tokens["waiting"].try_take(budget.memory(spec)):
             raise SandboxError("there is no room for another sandbox that is started in advance")
@@ -76,13 +79,20 @@ class DockerSandboxes(SandboxProvider):
         """Remove containers without an owner, now and then."""
         if time.monotonic() - self._tidied > TIDY:
             self._tidied = time.monotonic()
-            await self._client.call(lambda: sweep(self._client.docker().api))
+            await self._client.call(lambda: sweep(self._client.docker().api, podman=self._client.podman))
 
     async def budget(self) -> Budget:
         """The budget of the daemon's machine. Raises `DaemonError`, and `SandboxLost` if this provider is closed."""
         if self._closed:
             raise SandboxLost(CLOSED)
         return await self._client.budget()
+
+    async def _ready_for(self, spec: SandboxSpec) -> Budget:
+        """The budget, if the daemon may have a sandbox of this kind. Raises `DaemonError`."""
+        budget = await self.budget()
+        if spec.role == "scoring":
+            require_enforced(self._client.missing_limits)
+        return budget
 
     async def _open(self, spec: SandboxSpec, budget: Budget, tokens: Tokens) -> DockerSandbox:
         """Start a sandbox whose memory has been taken from `tokens`; it is returned when the sandbox has ended."""
@@ -114,6 +124,15 @@ class DockerSandboxes(SandboxProvider):
 
     async def image(self) -> str:
         return self._image if self._image else await self._client.call(lambda: find_image(self._client.docker()))
+
+    async def image_digest(self) -> str:
+        def read() -> str:
+            client = self._client.docker()
+            if self._image is None:
+                return checked_content(client, find_image(client)).digest
+            return content_of(client, str(client.images.get(self._image).id)).digest
+
+        return await self._client.call(read)
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
         key = hashlib.sha256(repr((dockerfile, sorted(files.items()))).encode()).hexdigest()

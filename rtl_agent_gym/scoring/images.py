@@ -58,6 +58,13 @@ class HarnessImages:
 
     def __init__(self, base: str | None = None) -> None:
         self._base = base
+        self._digest = ""
+
+    async def digest(self, provider: SandboxProvider) -> str:
+        """The digest of the content of the provider's simulation image. Raises `ImageError`."""
+        if not self._digest:
+            self._digest = await provider.image_digest()
+        return self._digest
 
     async def base(self, provider: SandboxProvider) -> str:
         """The id of the simulation image. Raises `ImageError` if it is missing."""

@@ -151,7 +151,7 @@ class Scorer:
         parts = {
             "problem": self._digest(submission.problem),
             "files": submission.digest,
-            "image": await retrying(lambda: self._images.base(self._sandboxes()), retries),
+            "image": await retrying(lambda: self._images.digest(self._sandboxes()), retries),
             "timeout": timeout,
             "limits": scoring_limits(),
             "frontend": frontend_version(),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shutil
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Iterator
@@ -15,8 +18,9 @@ import pytest
 
 from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.sandboxes import base_image, image
-from rtl_agent_gym.sandboxes.daemon import connect
+from rtl_agent_gym.sandboxes.daemon import connect, daemon_host
 from rtl_agent_gym.sandboxes.host import find_program, is_root
+from rtl_agent_gym.sandboxes.image_digest import run_once
 
 
 @pytest.fixture
@@ -44,6 +48,7 @@ def api(client: docker.DockerClient) -> docker.APIClient:
 @pytest.fixture
 def own_images(context: Path, monkeypatch: pytest.MonkeyPatch, api: docker.APIClient) -> Iterator[Path]:
     """A context for builds of a few seconds, under a name of their own; the images are gone afterwards."""
+    monkeypatch.setattr(sys.modules[__name__], "BASE", image.inspect()["id"])  # as the digest is read by its Python
     name = secrets.token_hex(4)
     monkeypatch.setattr(image, "REPOSITORY", f"rtl-agent-gym-test/{name}")
     monkeypatch.setattr(image, "IMAGE_LABEL", f"io.rtl-agent-gym.test-{name}")
@@ -58,8 +63,13 @@ def own_images(context: Path, monkeypatch: pytest.MonkeyPatch, api: docker.APICl
     pytest.fail(f"images were left behind: {image.REPOSITORY}")
 
 
+BASES = (base_image.PULLED_BASE, base_image.BOOTSTRAPPED_BASE)
+BASE = ""
+"""What `write_dockerfile` builds on."""
+
+
 def write_dockerfile(context: Path, *instructions: str) -> None:
-    lines = ("ARG BASE", "FROM ${BASE}", "ARG ICARUS_VERSION=13.0", *instructions, f"LABEL {image.IMAGE_LABEL}=sim")
+    lines = ("ARG BASE", f"FROM {BASE}", "ARG ICARUS_VERSION=13.0", *instructions, f"LABEL {image.IMAGE_LABEL}=sim")
     (context / "Dockerfile").write_text("\n".join(lines) + "\n")
 
 
@@ -122,6 +132,12 @@ class TestContext:
         assert pins["cocotb"] == "2.0.1"
         assert pins["pytest"] == "8.3.2"
 
+    def test_python_packages_are_locked_with_digests_at_the_pinned_versions(self) -> None:
+        lock = (image.CONTEXT / "requirements.lock").read_text()
+        locked = dict(re.findall(r"(?m)^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", lock))
+        assert len(locked) == lock.count("==")
+        assert locked | {k: v for k, v in image.pinned_versions().items() if k != "iverilog"} == locked
+
 
 @pytest.mark.docker
 class TestTheImage:
@@ -152,7 +168,7 @@ class TestTheImage:
 
     def test_holds_no_certificates_of_the_machine_that_built_it(self, client: docker.DockerClient) -> None:
         script = "find / -xdev -name 'host-ca*' 2>/dev/null; echo searched"
-        output = image._run_once(client, image.inspect()["id"], script)
+        output = run_once(client, image.inspect()["id"], ["/bin/sh", "-c", script])
         assert output == "searched\n"
 
     def test_a_missing_one_says_how_to_build_it(self, context: Path) -> None:
@@ -184,6 +200,7 @@ class TestBuilding:
             image.inspect()["id"]
 
     def test_an_image_without_the_tools_fails_verification(self, own_images: Path) -> None:
+        write_dockerfile(own_images, "RUN rm -rf /venv /usr/local/bin")
         image.ensure_image()
         with pytest.raises(ImageError, match=r"iverilog  ?\(wants 13\.0\).*cocotb missing.*vvp missing.*--no-cache"):
             image.verify()
@@ -224,10 +241,46 @@ def test_a_base_is_bootstrapped_where_no_registry_gives_one(
         name = base_image.ensure_base(client, said.append)
         assert name == "rtl-agent-gym-test/base:trixie"
         assert any("bootstrapping Debian" in line for line in said)
-        release = image._run_once(client, name, "cat /etc/os-release; ls /usr/share/keyrings; ls /var/lib/apt/lists")
+        script = "cat /etc/os-release; ls /usr/share/keyrings; ls /var/lib/apt/lists"
+        release = run_once(client, name, ["/bin/sh", "-c", script])
         assert "VERSION_CODENAME=trixie" in release
         assert "debian-archive-keyring.gpg" in release
         assert base_image.ensure_base(client, said.append) == name
     finally:
         client.api.remove_image("rtl-agent-gym-test/base:trixie", force=True)
     assert not list(Path("/var/tmp").glob("rtl-agent-gym-base-*"))
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+class TestPins:
+    """How a build chooses the versions of Debian's packages; in a container of the base, with its mirror."""
+
+    def choose(self, snapshot: str, lock: str) -> list[str]:
+        """What `debian.sh` says, then the version of `tree` that apt installs."""
+        with closing(connect()) as client:
+            base = next((name for name in BASES if base_image.image_id(client, name)), None)
+        if base is None:
+            pytest.skip("the base is not here any more")
+        archive = image._tar({"debian.sh": (image.CONTEXT / "debian.sh").read_bytes(), "packages.lock": lock.encode()})
+        script = (
+            f"mkdir /build && tar -x -C /build && sh /build/debian.sh '{snapshot}' && apt-get update -qq && "
+            "apt-get install -qq --no-install-recommends tree > /dev/null && dpkg-query -W -f '${Version}' tree"
+        )
+        command = ["docker", "-H", daemon_host(), "run", "--rm", "-i", base, "sh", "-c", script]
+        done = subprocess.run(command, input=archive.read(), capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        return [line for line in done.stdout.decode().splitlines() if line]
+
+    def test_a_version_that_the_mirror_no_longer_has_does_not_fail_the_build(self) -> None:
+        said, version = self.choose("http://127.0.0.1:9/debian", "# recorded\ntree 0.0-1\n")
+        assert "cannot be reached" in said
+        assert version[0].isdigit()
+        assert version != "0.0-1"
+        assert self.choose("http://127.0.0.1:9/debian", f"tree {version}\n") == [said, version]
+
+    def test_the_recorded_day_of_the_archive_is_used_where_it_can_be_reached(self) -> None:
+        mirror = self.choose("", "")[0].split()[-3]  # any archive of Debian's will do
+        assert mirror.startswith("http")
+        assert self.choose(mirror, "")[0] == f"Debian packages: as of {mirror}"

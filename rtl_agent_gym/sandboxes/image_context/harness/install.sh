@@ -25,4 +25,4 @@ test -z "$(LD_PRELOAD="$here/wall.so" RTL_GYM_WALL='||' "$real/vvp" -h 2>&1 | gr
 packages="$(/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 cp "$here/site/rtl_gym_site.py" "$here/site/rtl_gym.pth" "$packages/"
 cp "$here/site/cocotb_runner.py" "$packages/cocotb/runner.py"
-/venv/bin/python -m compileall -q "$packages/cocotb/runner.py" "$packages/rtl_gym_site.py"
+/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash "$packages/cocotb/runner.py" "$packages/rtl_gym_site.py"

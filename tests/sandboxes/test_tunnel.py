@@ -1,0 +1,48 @@
+"""Daemons on other machines: what an address may be, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import DaemonError
+from rtl_agent_gym.sandboxes.daemon import connect
+from rtl_agent_gym.sandboxes.tunnel import reach
+
+
+@pytest.mark.parametrize("host", ["unix:///var/run/docker.sock", "tcp://127.0.0.1:2375", "tcp://[::1]:2375"])
+def test_addresses_on_this_machine_are_used_as_they_are(host: str) -> None:
+    assert reach(host, {}) == host
+
+
+@pytest.mark.parametrize("host", ["tcp://10.0.0.7:2375", "tcp://build.example:2375", "tcp://0.0.0.0:2375"])
+def test_an_unencrypted_address_elsewhere_is_refused(host: str) -> None:
+    with pytest.raises(DaemonError, match=rf"{host} is not used without TLS.*ssh://.*DOCKER_TLS_VERIFY=1"):
+        reach(host, {})
+
+
+@pytest.mark.parametrize(
+    "host", ["npipe:////./pipe/docker", "tcp://here", "ssh://", "docker.sock", "http://127.0.0.1:1"]
+)
+def test_what_is_no_address_is_named(host: str) -> None:
+    with pytest.raises(DaemonError, match="is no address: use unix://PATH"):
+        reach(host, {})
+
+
+def test_a_port_that_is_none() -> None:
+    with pytest.raises(DaemonError, match="tcp://here:99999"):
+        reach("tcp://here:99999", {})
+
+
+def test_missing_certificates_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DaemonError, match=rf"cannot read ca.pem, cert.pem and key.pem in {tmp_path}"):
+        reach("tcp://10.0.0.7:2376", {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)})
+
+
+def test_a_machine_that_ssh_does_not_reach_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(DaemonError, match=r"cannot reach nobody@127\.0\.0\.1 by ssh: .*must work"):
+        connect("ssh://nobody@127.0.0.1:9")
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.tunnel_ssh.find_program", lambda name: None)
+    with pytest.raises(DaemonError, match="openssh-client"):
+        connect("ssh://nobody@127.0.0.1:9")

@@ -1,0 +1,227 @@
+"""Episodes and gradings at a daemon that is reached through TLS or ssh have the verdicts of a local one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import DaemonError, SandboxError
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.daemon import find_daemon
+from rtl_agent_gym.sandboxes.tunnel import close_tunnels
+from rtl_agent_gym.scoring import Scorer
+from tests.certificates import make_certificates
+from tests.second_daemon import SecondDaemon, second_daemon
+
+from .conftest import EMPTY, GOLDEN, TARGET
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(autouse=True)
+def _no_tunnels_left() -> Iterator[None]:
+    yield
+    close_tunnels()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("tls") / "here")
+
+
+@pytest.fixture(scope="module")
+def daemon(certificates: Path) -> Iterator[SecondDaemon]:
+    tls = {"tlscacert": "ca", "tlscert": "server-cert", "tlskey": "server-key"}
+    files = [f"--{option}={certificates}/{name}.pem" for option, name in tls.items()]
+    with second_daemon("--host", "tcp://127.0.0.1:2376", "--tlsverify", *files) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def port(daemon: SecondDaemon) -> int:
+    return daemon.publish(2376)
+
+
+@pytest.fixture
+def over_tls(port: int, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{port}")
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(certificates))
+    return os.environ["DOCKER_HOST"]
+
+
+@pytest.fixture
+def over_ssh(daemon: SecondDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The second daemon behind an sshd of the test's own, with keys of its own."""
+    sshd = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+    if sshd is None or shutil.which("ssh") is None:
+        pytest.skip("ssh is tested with an sshd (Debian: openssh-server)")
+    for name in ("host", "user"):
+        keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(keygen, check=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / "sshd_config").write_text(
+        f"ListenAddress 127.0.0.1:{port}\nHostKey {tmp_path}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
+        f"AuthorizedKeysFile {tmp_path}/user.pub\nPasswordAuthentication no\nPermitRootLogin yes\n"
+    )
+    known = (tmp_path / "host.pub").read_text()
+    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{port} {known}")
+    (tmp_path / "ssh_config").write_text(f"IdentityFile {tmp_path}/user\nUserKnownHostsFile {tmp_path}/known_hosts\n")
+    # ssh reads the configuration of the account, not of $HOME.
+    wrapper = tmp_path / "bin" / "ssh"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/ssh_config "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    with subprocess.Popen([sshd, "-D", "-e", "-f", str(tmp_path / "sshd_config")], stderr=subprocess.DEVNULL) as server:
+        try:
+            for _ in range(100):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                time.sleep(0.1)
+            host = f"ssh://root@127.0.0.1:{port}{daemon.host.removeprefix('unix://')}"
+            monkeypatch.setenv("DOCKER_HOST", host)
+            yield host
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(params=["over_tls", "over_ssh"])
+def remote(request: pytest.FixtureRequest) -> str:
+    host: str = request.getfixturevalue(request.param)
+    return host
+
+
+def containers(daemon: SecondDaemon) -> list[str]:
+    command = ["docker", "-H", daemon.host, "ps", "-aq"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def nothing_is_left(daemon: SecondDaemon) -> bool:
+    for _ in range(300):
+        if not containers(daemon):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+async def test_verdicts_are_those_of_the_local_daemon(remote: str, daemon: SecondDaemon, adder: Problem) -> None:
+    assert find_daemon().host == remote
+    async with Scorer() as scorer:
+        right = await scorer.score(adder, {TARGET: GOLDEN})
+        wrong = await scorer.score(adder, {TARGET: EMPTY})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv("DOCKER_HOST")
+        async with Scorer() as scorer:
+            here = [await scorer.score(adder, {TARGET: text}) for text in (GOLDEN, EMPTY)]
+    different = {"seconds", "retries"}
+    assert [score.model_dump(exclude=different) for score in (right, wrong)] == [
+        score.model_dump(exclude=different) for score in here
+    ]
+    assert right.passed
+    assert not wrong.passed
+    assert nothing_is_left(daemon)
+
+
+async def test_a_sandbox_carries_much_output_and_many_files(remote: str, daemon: SecondDaemon) -> None:
+    async with DockerSandboxes() as provider:
+        sandbox = await provider.create()
+        assert containers(daemon)
+        files = {f"d/{number}": os.urandom(1 << 20) for number in range(8)}
+        await sandbox.write_files(files)
+        assert dict(await sandbox.read_files(["d"])) == files
+        result = await sandbox.run("seq 200000; (exit 3)", max_output=2_000_000)
+        assert result.exit_code == 3
+        assert result.output.splitlines() == [str(number) for number in range(1, 200_001)]
+    assert nothing_is_left(daemon)
+
+
+def test_an_episode_has_the_local_verdict(remote: str, tmp_path: Path) -> None:
+    verdicts = []
+    for host in (remote, ""):
+        environment = os.environ | {"DOCKER_HOST": host}
+        command = [sys.executable, "-m", "rtl_agent_gym", "run", "--policy", "golden", "--json"]
+        where = ["--problem", "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "--transcript-dir", str(tmp_path)]
+        done = subprocess.run([*command, *where], capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        score = json.loads(done.stdout.splitlines()[-1])["score"]
+        verdicts.append((score["passed"], score["tests_passed"], score["tests_total"], score["reward"]))
+    assert verdicts[0] == verdicts[1]
+    assert verdicts[0][0]
+
+
+def test_containers_end_with_a_client_that_is_killed(remote: str, daemon: SecondDaemon) -> None:
+    program = (
+        "import asyncio, os\nfrom rtl_agent_gym.sandboxes import DockerSandboxes\n"
+        "async def main():\n    made = await DockerSandboxes().create()\n"
+        "    if os.fork() == 0:\n        import time; time.sleep(60)\n"  # a child must not keep it alive
+        "    print(made.id, flush=True)\n    await asyncio.sleep(60)\nasyncio.run(main())"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline().startswith(b"rtl-gym-agent-")
+        assert len(containers(daemon)) == 1
+        client.kill()
+        client.wait()
+        assert nothing_is_left(daemon)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(client.pid, signal.SIGKILL)
+
+
+async def test_a_broken_ssh_connection_is_a_machine_fault_and_is_opened_again(over_ssh: str, adder: Problem) -> None:
+    async with DockerSandboxes() as provider:
+        sandbox = await provider.create()
+        found = subprocess.run(["pgrep", "-f", "ControlPath=none.*docker.sock"], capture_output=True, text=True)
+        (process,) = [int(pid) for pid in found.stdout.split() if _parent(int(pid)) == os.getpid()]
+        os.kill(process, signal.SIGKILL)
+        with pytest.raises(SandboxError):
+            await sandbox.run("true")
+        await asyncio.sleep(0.2)
+        async with Scorer(provider) as scorer:
+            assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
+
+
+def _parent(process: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def test_other_certificates_are_refused(over_tls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger = make_certificates(tmp_path / "stranger")
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(stranger))
+    with pytest.raises(DaemonError, match="certificate verify failed"):
+        find_daemon()
+
+
+def test_a_client_that_the_daemon_does_not_know_is_refused(
+    over_tls: str, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = make_certificates(tmp_path / "stranger")
+    shutil.copy(certificates / "ca.pem", stranger)
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(stranger))
+    with pytest.raises(DaemonError, match="cannot reach tcp://"):
+        find_daemon()
+
+
+def test_a_daemon_whose_certificate_names_another_machine_is_refused(
+    over_tls: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.2:{port}")
+    with pytest.raises(DaemonError, match=r"cannot reach tcp://127\.0\.0\.2"):
+        find_daemon()
