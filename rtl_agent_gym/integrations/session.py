@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,7 @@ class ToolSession:
         self._cache, self._seed = cache, seed
         self._lease: Lease | None = None
         self._episode: Episode | None = None
+        self._turn: asyncio.Task[Turn] | None = None
 
     @property
     def episode(self) -> Episode:
@@ -121,8 +123,13 @@ class ToolSession:
         return opening
 
     async def act(self, action: Sequence[ToolCall] | str, *, cut_off: bool = False) -> Turn:
-        """Play a turn of parsed calls, or of a final answer; see `Episode.act`."""
-        return await self.episode.act(action, cut_off=cut_off)
+        """Play a turn of parsed calls, or of a final answer; see `Episode.act`.
+
+        If the caller is cancelled, as by a framework's time limit, the turn is played to its end all the same, so that
+        `finish` can grade the files.
+        """
+        self._turn = asyncio.ensure_future(self.episode.act(action, cut_off=cut_off))
+        return await asyncio.shield(self._turn)
 
     async def run(self, command: Any) -> str:
         """Play a turn of one call, and return what the model reads. After the episode's end nothing is run.
@@ -141,9 +148,13 @@ class ToolSession:
     async def finish(self, reason: StopReason = "completed") -> Result:
         """Grade the files that are there, if that has not been done, and return the result. Idempotent.
 
+        A turn whose caller was cancelled is awaited first.
+
         Raises:
             SandboxError: The machine failed, now or in an earlier turn.
         """
+        if self._turn is not None:
+            await asyncio.wait([self._turn])
         score = await self.episode.finish(reason)
         stop = self.episode.stop_reason or reason
         return Result(score, stop, result_numbers(score, stop, self.episode.turns))
@@ -151,6 +162,9 @@ class ToolSession:
     async def close(self) -> None:
         """End the container, and return what was leased. Idempotent."""
         episode, lease, self._lease = self._episode, self._lease, None
+        if self._turn is not None and not self._turn.done():
+            self._turn.cancel()
+            await asyncio.wait([self._turn])
         try:
             if episode is not None:
                 await episode.close()

@@ -128,6 +128,28 @@ class TestSession:
         with pytest.raises(UsageError, match="running episode"):
             await session.finish()
 
+    async def test_a_turn_outlives_its_caller(self, gray: Problem) -> None:
+        session = ToolSession(gray)
+        try:
+            await session.start()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(session.act([ToolCall.of("sleep 2"), *solve(gray)]), timeout=0.5)
+            result = await session.finish("max_turns")
+            assert (result.score.passed, result.numbers["turns"]) == (True, 1)
+        finally:
+            await session.close()
+
+    async def test_closing_ends_a_turn(self, gray: Problem) -> None:
+        session = ToolSession(gray)
+        await session.start()
+        turn = asyncio.create_task(session.run("sleep 20"))
+        await asyncio.sleep(0.5)
+        begun = asyncio.get_running_loop().time()
+        await session.close()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert asyncio.get_running_loop().time() - begun < 10
+
     async def test_what_is_no_command_is_told_to_the_model(self, gray: Problem) -> None:
         session = ToolSession(gray)
         try:

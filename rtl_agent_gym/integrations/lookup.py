@@ -1,0 +1,46 @@
+"""Problems by name: what frameworks carry in place of a problem, whose hidden tests must not reach their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import UsageError
+from ..problems import Problem, load_problems
+from ..scoring.scorable import scorable
+
+
+def choose_problems(
+    source: str,
+    *,
+    ids: Sequence[str] | None = None,
+    categories: Sequence[str] | None = None,
+    difficulties: Sequence[str] | None = None,
+) -> tuple[str, list[Problem]]:
+    """The source in a form that holds in other folders, and those of its problems that can be scored here.
+
+    Raises:
+        ProblemError: The source cannot be read; see `load_problems`.
+        UsageError: No chosen problem can be scored here.
+    """
+    if Path(source).exists():
+        source = str(Path(source).resolve())
+    found, left_out = scorable(load_problems(source, ids=ids, categories=categories, difficulties=difficulties))
+    if not found:
+        reasons = "; ".join(sorted({reason for _, reason in left_out}))
+        raise UsageError(f"no chosen problem of {source} can be scored here{f': {reasons}' if reasons else ''}")
+    return source, found
+
+
+def find_problem(source: str, id: str) -> Problem:
+    """A problem of a source. Raises `UsageError` if it has none of this id."""
+    known = _read(source)
+    if id not in known:
+        raise UsageError(f"{source} has no problem {id!r}")
+    return known[id]
+
+
+@lru_cache(maxsize=4)
+def _read(source: str) -> dict[str, Problem]:
+    return {problem.id: problem for problem in load_problems(source)}

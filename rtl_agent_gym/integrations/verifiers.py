@@ -1,0 +1,216 @@
+"""Episodes for verifiers 0.4 and prime-rl: a taskset, its task, the harness that plays it, and their environment.
+
+``vf-eval rtl_agent_gym_verifiers`` runs them; that module exists because verifiers' ids have no dots.
+
+::
+
+    Task.setup ──► ToolSession ──► Harness.launch ──► Task.finalize ──► rewards, metrics ──► Harness.cleanup
+                   starts          plays the turns    grades                                 closes
+
+The session is in `CVDPState` of the trace. The harness asks verifiers' own endpoint for each turn, so traces, tokens,
+limits and retries are those of verifiers. Messages are appended and never changed, the tool is declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import verifiers.v1 as vf
+from openai import APIStatusError, AsyncOpenAI
+from pydantic import Field, PrivateAttr
+from verifiers.v1.harnesses.utils.compaction import is_context_overflow
+
+from ..episodes.rules import EpisodeConfig
+from ..episodes.tools import tool_opening
+from ..episodes.turns import StopReason
+from ..errors import SandboxError, UsageError
+from ..renderers import ToolCall
+from ..renderers.protocol import TOOL
+from .lookup import choose_problems, find_problem
+from .session import ToolSession
+
+
+class CVDPData(vf.TaskData):
+    """A problem as it travels in traces and to environment servers: without hidden tests and solution."""
+
+    problems: str = "bundled"
+    """Where `id` is found; see `load_problems`."""
+
+
+class CVDPTaskConfig(vf.TaskConfig):
+    """Rules of an episode, ``--env.taskset.task.…``; see `EpisodeConfig`."""
+
+    max_turns: int = EpisodeConfig.max_turns
+    max_malformed: int = EpisodeConfig.max_malformed
+    command_timeout: float = EpisodeConfig.command_timeout
+    max_output: int = EpisodeConfig.max_output
+    scoring_timeout: float = EpisodeConfig.scoring_timeout
+    harness_feedback: int = EpisodeConfig.harness_feedback
+    progress_coef: float = EpisodeConfig.progress_coef
+    transcript_dir: Path | None = None
+
+    def rules(self) -> EpisodeConfig:
+        """The rules. Raises `UsageError` if one is out of its range."""
+        return EpisodeConfig.from_record(self.model_dump(), transcript_dir=self.transcript_dir)
+
+
+class CVDPTasksetConfig(vf.TasksetConfig):
+    """Which problems to load, ``--env.taskset.…``. ``--select.include.ids`` chooses among them by id."""
+
+    problems: str = "bundled"
+    """A path, a Hugging Face id, or ``"bundled"``."""
+    categories: list[str] | None = None
+    difficulties: list[str] | None = None
+    task: CVDPTaskConfig = CVDPTaskConfig()
+
+
+class CVDPState(vf.State):
+    """What a rollout's hooks share."""
+
+    numbers: dict[str, float] = Field(default_factory=dict)
+    """See `result_numbers`; empty until graded."""
+    _session: ToolSession | None = PrivateAttr(None)
+
+    @property
+    def session(self) -> ToolSession:
+        """The episode. Raises `UsageError` before the task's setup."""
+        if self._session is None:
+            raise UsageError("the task has not been set up: this harness plays the tasks of rtl_agent_gym only")
+        return self._session
+
+
+@contextmanager
+def machine_faults() -> Iterator[None]:
+    """Machine faults as verifiers knows them: on the trace, without a reward, and retried if retries are asked for."""
+    try:
+        yield
+    except SandboxError as error:
+        raise vf.SandboxError(f"{type(error).__name__}: {error}") from error
+
+
+class CVDPTask(vf.Task[CVDPData, CVDPState, CVDPTaskConfig]):
+    """A problem: its setup, its grading, its reward."""
+
+    @property
+    def key(self) -> str:
+        return str(self.data.id)
+
+    async def setup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
+        if not isinstance(trace.agent.config.harness, CVDPHarnessConfig):
+            raise UsageError("these tasks are played by their own harness; leave out --env.agent.harness.id")
+        problem = find_problem(self.data.problems, self.key)
+        trace.state._session = session = ToolSession(problem, self.config.rules())
+        with machine_faults():
+            await session.start()
+
+    async def finalize(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
+        """Grade what is there; a limit of verifiers, or its time-out, may have ended the episode."""
+        reason: StopReason = "max_tokens" if "token" in str(trace.stop_condition) else "max_turns"
+        with machine_faults():
+            result = await trace.state.session.finish(reason)
+        trace.state.numbers = result.numbers
+        trace.info |= {"stop_reason": result.stop_reason, "score": result.score.model_dump(mode="json")}
+
+    @vf.reward
+    async def hidden_tests(self, trace: vf.Trace) -> float:
+        """The reward of the episode."""
+        return float(trace.state.numbers["reward"])
+
+    @vf.metric
+    async def outcome(self, trace: vf.Trace) -> dict[str, float]:
+        """All numbers of the episode but the reward."""
+        return {name: value for name, value in trace.state.numbers.items() if name != "reward"}
+
+
+class CVDPTaskset(vf.Taskset[CVDPTask, CVDPTasksetConfig]):
+    """The problems that can be scored here."""
+
+    def load(self) -> Iterator[CVDPTask]:
+        config = self.config
+        source, found = choose_problems(config.problems, categories=config.categories, difficulties=config.difficulties)
+        rules = config.task.rules()
+        for problem in found:
+            *system, user = (message["content"] for message in tool_opening(problem, rules).messages)
+            data = CVDPData(
+                id=problem.id,
+                name=problem.id,
+                description=f"{problem.category}, {problem.difficulty}",
+                prompt=user,
+                system_prompt=system[0] if system else None,
+                problems=source,
+            )
+            yield CVDPTask(data, config.task)
+
+
+class CVDPHarnessConfig(vf.HarnessConfig):
+    """The options that every harness has."""
+
+
+class CVDPHarness(vf.Harness[CVDPHarnessConfig]):
+    """Plays the turns, in this process. The model's commands run in the episode's container, never in the runtime."""
+
+    APPENDS_SYSTEM_PROMPT: ClassVar[bool] = True
+    EXECUTES_CODE: ClassVar[bool] = False
+    NEEDS_CONTAINER: ClassVar[bool] = False
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace,
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+        tool_interception_url: str | None = None,
+    ) -> vf.ProgramResult:
+        session: ToolSession = trace.state.session
+        system, user = self.resolve_text_prompt(data)
+        tools: list[Any] = [TOOL]
+        messages: list[Any] = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": user})
+        async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None) as client:
+            while not session.over:
+                try:
+                    answer = await client.chat.completions.create(model=ctx.model, messages=messages, tools=tools)
+                except APIStatusError as error:
+                    if trace.stop_condition is None and is_context_overflow(error):
+                        trace.stop("max_total_tokens")
+                        break
+                    raise  # verifiers knows why
+                choice = answer.choices[0]
+                with machine_faults():
+                    replies = await play_turn(session, choice)
+                messages += [choice.message.model_dump(exclude_none=True), *replies]
+        return vf.ProgramResult(exit_code=0, stdout="", stderr="")
+
+    async def cleanup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
+        if trace.state._session is not None:
+            await trace.state._session.close()
+
+
+async def play_turn(session: ToolSession, choice: Any) -> list[dict[str, str]]:
+    """Play the choice of a chat completion, and return the messages that reply to it."""
+    ids = [call.id for call in choice.message.tool_calls or []]
+    calls = [ToolCall(call.function.name, call.function.arguments) for call in choice.message.tool_calls or []]
+    turn = await session.act(calls or choice.message.content or "", cut_off=choice.finish_reason == "length")
+    texts = turn.replies(len(calls))
+    if not calls:
+        return [{"role": "user", "content": texts[0]}]
+    return [{"role": "tool", "tool_call_id": id_, "content": text} for id_, text in zip(ids, texts, strict=True)]
+
+
+class CVDPEnvironmentConfig(vf.EnvConfig):
+    """One agent. Its runtime, where nothing runs, is a folder of this machine; verifiers' default is a cloud."""
+
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+
+
+class CVDPEnvironment(vf.Env[CVDPEnvironmentConfig]):
+    """One agent plays each task once."""
+
+    async def run(self, task: vf.Task, agents: vf.Agents) -> None:
+        await agents.agent.run(task)

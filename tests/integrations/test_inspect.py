@@ -1,0 +1,63 @@
+"""The scripted episodes through inspect_ai: its samples, its retries, limits and time-outs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.renderers import ToolCall
+from tests.integrations.conformance import Script, scripts, solution
+from tests.integrations.ecosystem import call, play_all
+from tests.integrations.ecosystem_players import vocabulary
+from tests.integrations.players import SessionPlayer
+from tests.integrations.test_verifiers import CUT_OFF
+
+pytestmark = [pytest.mark.ecosystem, pytest.mark.docker, pytest.mark.timeout(3600)]
+
+
+async def test_scripts_end_as_without_a_framework(tmp_path: Path) -> None:
+    played = await play_all("inspect", scripts(), tmp_path / "there", **vocabulary())
+    for script, there in zip(scripts(), played, strict=True):
+        (tmp_path / script.name).mkdir()
+        assert (script.name, there) == (script.name, await SessionPlayer().play(script, tmp_path / script.name))
+        assert [path.suffix for path in (tmp_path / "there" / script.name).iterdir()] == [".jsonl"]
+
+
+async def test_a_machine_fault_is_retried_if_asked_for(tmp_path: Path) -> None:
+    fault = Script("fault", (solution(), (ToolCall.of("ls"),), "Done."), fault_in=2)
+    assert await call("inspect", "retried", fault, tmp_path, **vocabulary()) == {
+        "error": None,
+        "attempts": 3,
+        "passed": 1.0,
+    }
+
+
+async def test_a_machine_fault_is_no_score_and_not_shown(tmp_path: Path) -> None:
+    fault = Script("fault", ((ToolCall.of("ls"),), "Done."), fault_in=1)
+    seen = await call("inspect", "scored_on_error", fault, tmp_path, **vocabulary())
+    assert seen == {"error": True, "scores": {}, "last read": "assistant"}
+
+
+@pytest.mark.parametrize(("limit", "value"), [("time", 60), ("message", 4)])
+async def test_what_inspect_cuts_off_is_graded(tmp_path: Path, limit: str, value: int) -> None:
+    sample: dict[str, Any] = await call("inspect", "limited", CUT_OFF, tmp_path, limit, value, **vocabulary())
+    assert (sample["limit"], sample["value"]) == (limit, {"passed": 1.0, "reward": 1.4})
+    assert sample["metadata"]["stop_reason"] == "max_turns"
+
+
+async def test_other_solvers_can_use_the_sandbox(tmp_path: Path) -> None:
+    found = await call("inspect", "sandbox_methods", tmp_path, **vocabulary())
+    assert found == {
+        "pwd": [True, 0, "/code\n"],
+        "stdin, folder and variable": [True, 0, "/code/rtl seven given"],
+        "status": [False, 3, "both\nstreams\n"],
+        "timeout": "SandboxTimeoutError",
+        "user": "SandboxUserUnsupportedError",
+        "round trip": True,
+        "missing": "FileNotFoundError",
+        "folder": "IsADirectoryError",
+        "forbidden": "PermissionError",
+        "passed": 1.0,
+    }

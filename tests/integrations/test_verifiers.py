@@ -1,0 +1,60 @@
+"""The scripted episodes through verifiers: its command, its traces, its retries, limits and time-outs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.renderers import ToolCall
+from tests.integrations.conformance import RULES, Script, scripts, solution
+from tests.integrations.ecosystem import call, play_all
+from tests.integrations.players import SessionPlayer
+
+pytestmark = [pytest.mark.ecosystem, pytest.mark.docker, pytest.mark.timeout(3600)]
+
+SLEEP = (ToolCall.of("sleep 19"),)
+CUT_OFF = Script("cut off", (solution(), *[SLEEP] * 4, "Done."), RULES.with_options(command_timeout=20.0))
+"""Solved in its first turn; the others take longer than a time limit."""
+
+
+async def test_scripts_end_as_without_a_framework(tmp_path: Path) -> None:
+    played = await play_all("verifiers", scripts(), tmp_path / "there")
+    for script, there in zip(scripts(), played, strict=True):
+        (tmp_path / script.name).mkdir()
+        here = await SessionPlayer().play(script, tmp_path / script.name)
+        assert (script.name, there.reward, there.passed) == (script.name, here.reward, here.passed)
+        if isinstance(script.turns[-1], str):
+            assert (script.name, there.observations) == (script.name, here.observations)
+        assert [path.suffix for path in (tmp_path / "there" / script.name).iterdir()] == [".jsonl"]
+
+
+async def test_a_machine_fault_is_retried_if_asked_for(tmp_path: Path) -> None:
+    fault = Script("fault", (solution(), (ToolCall.of("ls"),), "Done."), fault_in=2)
+    trace = await call("verifiers", "retried", fault, tmp_path)
+    assert trace["ok"]
+    assert [error["type"] for error in trace["errors"]] == ["SandboxError"] * 2
+    assert trace["rewards"]["hidden_tests"] == {"score": 1.4, "weight": 1.0}
+    assert trace["metrics"] | {"tests_passed": 1.0, "turns": 3.0, "stop/completed": 1.0} == trace["metrics"]
+    assert trace["info"]["score"]["passed"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "stop"), [("timeout.rollout", "12", "agent_timeout"), ("max-turns", "1", "max_turns")]
+)
+async def test_what_verifiers_cuts_off_is_graded(tmp_path: Path, option: str, value: str, stop: str) -> None:
+    trace = await call("verifiers", "limited", CUT_OFF, tmp_path, f"--env.agent.{option}", value)
+    assert (trace["ok"], trace["stop_condition"], trace["errors"]) == (True, stop, [])
+    assert (trace["metrics"]["tests_passed"], trace["metrics"]["stop/max_turns"]) == (1.0, 1.0)
+
+
+async def test_a_full_context_is_graded(tmp_path: Path) -> None:
+    trace = await call("verifiers", "overflowing", CUT_OFF, tmp_path)
+    assert (trace["ok"], trace["stop_condition"], trace["errors"]) == (True, "max_total_tokens", [])
+    assert (trace["metrics"]["tests_passed"], trace["metrics"]["stop/max_tokens"]) == (1.0, 1.0)
+
+
+async def test_another_harness_is_refused(tmp_path: Path) -> None:
+    trace = await call("verifiers", "limited", CUT_OFF, tmp_path, "--env.agent.harness.id", "null")
+    assert not trace["ok"]
+    assert "played by their own harness" in trace["errors"][-1]["message"]
