@@ -1,4 +1,4 @@
-"""``rtl-agent-gym problems``: list, show, check and generate problems."""
+"""``rtl-agent-gym problems``: list, show, check, generate and export problems."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ from ..problems import (
 from ..problems.writing import problem_row
 from ..visible import plural, visible
 from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption, ProblemsOption
+from .problems_export import export_command
 
-problems_app = typer.Typer(no_args_is_help=True, help="List, show, check and generate problems.")
+problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate and export problems.")
+problems_app.command("export")(export_command)
 
 _PIPE_WIDTH = 240
 _NARROW = 72

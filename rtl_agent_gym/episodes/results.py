@@ -11,6 +11,20 @@ STOP = "stop/"
 """Prefix of the number that says why the episode ended; tinker-cookbook's `STOP_METRIC_PREFIX`."""
 
 
+def score_numbers(score: Score) -> dict[str, float]:
+    """The part of `result_numbers` that a grading alone determines; ``reward`` is the score's."""
+    return {
+        "reward": score.reward,
+        "format_valid": float(score.format > 0),
+        "syntax_valid": float(score.syntax >= 1.0),
+        "tests_passed": float(score.passed),
+        "tests_share": score.tests_passed / score.tests_total if score.tests_total else 0.0,
+        "interface": score.interface,
+        "compile": score.compile,
+        "violations": float(len(score.violations)),
+    }
+
+
 def result_numbers(score: Score, stop: StopReason | None, turns: Sequence[Turn]) -> dict[str, float]:
     """Numbers that a trainer averages over episodes.
 
@@ -24,15 +38,8 @@ def result_numbers(score: Score, stop: StopReason | None, turns: Sequence[Turn])
         turns: All turns that were played.
     """
     results = [result for turn in turns for result in turn.results]
-    numbers = {
+    numbers = score_numbers(score) | {
         "reward": score.reward + sum(turn.progress_reward for turn in turns),
-        "format_valid": float(score.format > 0),
-        "syntax_valid": float(score.syntax >= 1.0),
-        "tests_passed": float(score.passed),
-        "tests_share": score.tests_passed / score.tests_total if score.tests_total else 0.0,
-        "interface": score.interface,
-        "compile": score.compile,
-        "violations": float(len(score.violations)),
         "turns": float(len(turns)),
         "commands": float(len(results)),
         "commands_timed_out": float(sum(result.timed_out for result in results)),

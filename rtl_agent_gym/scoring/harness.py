@@ -125,7 +125,7 @@ async def run_harness(
         request: Request = {
             "seconds": max(left, 0.1),
             "settings": vars(defences or Defences()),
-            "services": [_request(service, submission.problem, seed) for _, service in group],
+            "services": [service_request(service, submission.problem, seed) for _, service in group],
             "lint": _lint_command(services, submission) if lint and not runs else None,
         }
         report = await _run_batch(submission, image, request, provider)
@@ -160,9 +160,20 @@ async def _run_batch(submission: SubmittedFiles, image: str, request: Request, p
         ) from error
 
 
-def _request(service: Service, problem: Problem, drawn: int | None) -> ServiceRequest:
-    """A service for the supervisor. Fixed seeds give equal designs equal scores; a harness may set its own."""
-    seed = str(int(problem.digest[:8], 16) if drawn is None else drawn)
+def default_seed(problem: Problem) -> int:
+    """A problem's own seed of random stimuli."""
+    return int(problem.digest[:8], 16)
+
+
+def service_request(service: Service, problem: Problem, drawn: int | None = None) -> ServiceRequest:
+    """A service for the supervisor. Fixed seeds give equal designs equal scores; a harness may set its own.
+
+    Args:
+        service: One of the problem's.
+        problem: The problem.
+        drawn: The seed; None for `default_seed`.
+    """
+    seed = str(default_seed(problem) if drawn is None else drawn)
     plain = {
         "HOME": RUN_DIR,
         "PYTHONDONTWRITEBYTECODE": "1",

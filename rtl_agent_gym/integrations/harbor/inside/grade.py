@@ -1,0 +1,166 @@
+"""Grades in the verifier's container: runs the hidden tests on an agent's files and writes the reward.
+
+This process and the supervisor, which it starts, are root's. Compilers, simulators and the tests that load a design
+run as a user of their own, who can neither read ``/tests`` nor write ``/logs``. The verdict comes from the
+supervisor's report, by the rules of `scoring`: it never depends on a file or a text of the tests' processes alone.
+
+If the machine fails, no reward is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ....errors import HarnessError, RTLGymError
+from ....problems.model import Problem
+from ....scoring.blame import check_report
+from ....scoring.grader.bounds import decode_report
+from ....scoring.grader.messages import Report, Request
+from ....scoring.outcomes import account, share
+from ....scoring.submission import SubmittedFiles, sift
+from .collect import TARGET, end_processes
+from .collected import read_collected
+
+USER = 1001
+"""Runs everything that a design can influence."""
+PATIENCE = 4.0
+"""How many times the tests' time limit the supervisor may take to report: it adds time in which nothing could run."""
+START = 20.0
+"""Seconds that it may take besides."""
+LARGEST_FILE = 256 << 20
+_SUPERVISOR = (
+    "import sys; sys.path.append('/opt/rtl-agent-gym/grader'); from rtl_gym_grader.supervisor import main; main()"
+)
+_AS_USER = [
+    *("/usr/bin/prlimit", f"--fsize={LARGEST_FILE}", "--core=0", "--"),
+    *("/usr/bin/setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--inh-caps=-all", "--no-new-privs"),
+    "--",
+]
+
+
+def grade(task: dict[str, Any], files: dict[str, bytes]) -> tuple[dict[str, float], str]:
+    """Run the hidden tests on files; the reward's numbers, and why in words.
+
+    Args:
+        task: The content of ``problem.json``.
+        files: The agent's, by path relative to the work folder.
+
+    Raises:
+        SandboxError: The machine failed.
+        ProblemError: The hidden tests cannot be run at all.
+    """
+    fields = task["problem"]
+    problem = Problem(**{name: fields[name] for name in ("id", "context", "targets", "harness", "agentic")})
+    request: Request = task["request"]
+    defences = request["settings"]
+    submission = sift(problem, files, defended=defences["files"])
+    if submission.fault:
+        return _numbers(submission, violations=len(submission.violations)), submission.fault
+    _place(submission, [service["cwd"] for service in request["services"]])
+    report = _run(request)
+    check_report(report, problem)
+    accounts = [account(service["messages"], check_results=defences["witness"]) for service in report["services"]]
+    reported = [text for found in accounts for text in found.violations]
+    violations = list(dict.fromkeys([*submission.violations, *reported]))
+    passed = not violations and all(service["code"] == 0 for service in report["services"])
+    pairs = zip(report["services"], accounts, strict=True)
+    tests = [test for service, found in pairs for test in found.tests(service["name"], service["code"])]
+    compiled = [ok for found in accounts for ok in found.compiled]
+    done, total = share(tests)
+    numbers = _numbers(
+        submission,
+        passed=passed,
+        tests=done / total if total and not violations else 0.0,
+        compiled=sum(compiled) / len(compiled) if compiled else 0.0,
+        violations=len(violations),
+    )
+    words = [f"{done} of {total} tests passed", *violations, *submission.left_out]
+    return numbers, "; ".join(text.encode("ascii", "backslashreplace").decode() for text in words)
+
+
+def _numbers(
+    submission: SubmittedFiles,
+    *,
+    passed: bool = False,
+    tests: float = 0.0,
+    compiled: float = 0.0,
+    violations: int = 0,
+) -> dict[str, float]:
+    """The numbers of a reward file, named as in `episodes.results`; ``reward`` is the official verdict."""
+    return {
+        "reward": float(passed),
+        "tests_passed": float(passed),
+        "tests_share": tests,
+        "format_valid": float(submission.format > 0),
+        "compile": compiled,
+        "violations": float(violations),
+    }
+
+
+def _place(submission: SubmittedFiles, folders: list[str]) -> None:
+    """Write the work folder for the user, and the hidden tests, which only root can change."""
+    os.chmod("/code", 0o1777)  # sticky: the user cannot rename what is root's there
+    for path in ("rtl", "verif", "docs", "rundir"):
+        _folder(f"/code/{path}")
+    for path, content in submission.tree.items():
+        _folder(os.path.dirname(f"/code/{path}"))
+        Path("/code", path).write_bytes(content)
+        os.chown(f"/code/{path}", USER, USER)
+    for path, text in submission.problem.harness.items():
+        for root in ("", "/code") if path.startswith("src/") else ():
+            place = Path(f"{root}/{path}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+    for path in [*folders, "/rundir"]:
+        _folder(path)
+
+
+def _folder(path: str) -> None:
+    """Make a folder and those above it, all the user's; folders that exist stay as they are, except ``/rundir``."""
+    if os.path.isdir(path) and path != "/rundir":
+        return
+    if not os.path.isdir(path):
+        _folder(os.path.dirname(path))
+        os.mkdir(path)
+    os.chown(path, USER, USER)
+
+
+def _run(request: Request) -> Report:
+    """Run the services under the supervisor, each as the user."""
+    services = [{**service, "argv": [*_AS_USER, *service["argv"]]} for service in request["services"]]
+    command = ["/usr/bin/python3", "-IBc", _SUPERVISOR]
+    asked = json.dumps({**request, "services": services}).encode()
+    try:
+        ended = subprocess.run(command, input=asked, capture_output=True, timeout=PATIENCE * request["seconds"] + START)
+        return decode_report(ended.stdout.decode())
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        raise HarnessError(f"the supervisor did not report: {error}") from error
+    finally:
+        end_processes(USER)
+
+
+def write_reward(folder: Path, numbers: dict[str, float]) -> None:
+    """Write the reward file, in place of whatever is there."""
+    for name in ("reward.json", "reward.txt"):
+        (folder / name).unlink(missing_ok=True)
+    new = folder / f".reward.{os.getpid()}"
+    new.write_text(json.dumps(numbers), encoding="utf-8")
+    new.rename(folder / "reward.json")
+
+
+def main() -> None:
+    """Grade ``/collected``. Exits 3 without a reward if the machine failed."""
+    logs = Path("/logs/verifier")
+    task = json.loads(Path("/tests/problem.json").read_text(encoding="utf-8"))
+    try:
+        numbers, words = grade(task, read_collected(Path(TARGET)))
+    except RTLGymError as error:
+        print(f"no verdict, since the machine failed: {error}")
+        sys.exit(3)
+    print(words)
+    write_reward(logs, numbers)

@@ -1,0 +1,90 @@
+"""Trials of Harbor's: scripts, faults, and both ways to verify."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.problems import load_problems
+from tests.integrations.conformance import EXPECTED, gray, scripts
+from tests.integrations.harbor_player import HarborPlayer, containers, run_trial, scripted
+
+pytestmark = [pytest.mark.ecosystem, pytest.mark.docker, pytest.mark.timeout(1800)]
+
+SCRIPTS = {script.name: script for script in scripts()}
+QUICK = {"solved", "hostile", "machine fault"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    before = containers()
+    images = tagged()
+    yield
+    assert containers() <= before
+    assert tagged() <= images
+
+
+def tagged() -> set[str]:
+    """The images that Harbor has built."""
+    listed = subprocess.run(
+        ["docker", "images", "--format", "{{.Repository}}"], capture_output=True, text=True, check=True
+    )
+    return {name for name in listed.stdout.split() if name.startswith("hb__")}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name in EXPECTED
+        if name not in HarborPlayer.left_out
+    ],
+)
+async def test_a_script_ends_as_in_a_session(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("tinker_cookbook")
+    from tests.integrations.players import SessionPlayer
+
+    for player in ("session", "harbor"):
+        (tmp_path / player).mkdir()
+    direct = await SessionPlayer().play(SCRIPTS[name], tmp_path / "session")
+    played = await HarborPlayer().play(SCRIPTS[name], tmp_path / "harbor")
+    assert (played.reward, played.passed) == (direct.reward, direct.passed)
+    assert played.passed == EXPECTED[name]
+
+
+async def test_a_machine_fault_is_repeated(tmp_path: Path) -> None:
+    options = scripted(SCRIPTS["machine fault"], tmp_path, "--agent-kwarg", f"fault_once={tmp_path / 'mark'}")
+    trial = await asyncio.to_thread(run_trial, tmp_path, gray(), *options, "--max-retries", "1")
+    assert (tmp_path / "mark").exists()
+    assert trial.exception is None, trial
+    assert trial.rewards is not None
+    assert trial.rewards["reward"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), pytest.param("nop", 0.0, marks=[pytest.mark.slow])])
+def test_the_script_of_the_task_verifies_alone(agent: str, reward: float, tmp_path: Path) -> None:
+    trial = run_trial(tmp_path, gray(), "--agent", agent, exact=False)
+    assert trial.exception is None, trial
+    assert trial.rewards is not None
+    assert trial.rewards["reward"] == reward
+
+
+def test_a_machine_fault_is_no_number_for_the_script_either(tmp_path: Path) -> None:
+    trial = run_trial(tmp_path, gray(), *scripted(SCRIPTS["machine fault"], tmp_path), exact=False)
+    assert (trial.rewards, trial.exception) == (None, "RewardFileNotFoundError")
+    assert "the agent's files were not collected" in (trial.folder / "verifier" / "test-stdout.txt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", load_problems("bundled"), ids=lambda problem: problem.id)
+def test_the_reference_solution_earns_all(problem: object, tmp_path: Path) -> None:
+    from rtl_agent_gym.problems import Problem
+
+    assert isinstance(problem, Problem)
+    solved = run_trial(tmp_path, problem, "--agent", "oracle")
+    assert solved.rewards is not None
+    assert solved.rewards["reward"] == pytest.approx(1.4), solved
