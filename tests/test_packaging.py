@@ -15,7 +15,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text())
-HEAVY = ("torch", "tinker", "tinker_cookbook", "transformers", "peft", "ray", "litellm", "huggingface_hub")
+HEAVY = (
+    "torch",
+    "tinker",
+    "tinker_cookbook",
+    "transformers",
+    "peft",
+    "ray",
+    "litellm",
+    "huggingface_hub",
+    "trl",
+    "datasets",
+    "openenv",
+    "fastapi",
+    "uvicorn",
+)
 
 
 @pytest.mark.parametrize("what", ["import rtl_agent_gym", "from rtl_agent_gym.cli import app"])

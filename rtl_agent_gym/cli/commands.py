@@ -23,6 +23,7 @@ COMMANDS = {
     "export": "export_command",
     "export-model": "export_model_command",
     "train": "train_command",
+    "serve": "serve_command",
     "cluster": "cluster_app",
     "image": "image_app",
     "problems": "problems_app",

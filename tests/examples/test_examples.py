@@ -27,14 +27,14 @@ def run(name: str, *arguments: str) -> str:
 
 def test_every_program_has_a_test_and_says_how_it_is_run() -> None:
     programs = {path.name for path in EXAMPLES.glob("*.py")}
-    assert programs == {"custom_loop.py", "custom_policy.py", "custom_reward.py", "custom_renderer.py"}
+    assert programs == {"custom_loop.py", "custom_policy.py", "custom_reward.py", "custom_renderer.py", "grpo_trl.py"}
     for name in programs:
         text = (EXAMPLES / name).read_text(encoding="utf-8")
         assert f"\n    .venv/bin/python examples/{name}" in text
         assert len(text.splitlines()) < 180
 
 
-@pytest.mark.parametrize("name", ["custom_loop.py", "custom_policy.py"])
+@pytest.mark.parametrize("name", ["custom_loop.py", "custom_policy.py", "grpo_trl.py"])
 def test_arguments_are_explained(name: str) -> None:
     shown = run(name, "--help")
     usage = next(line for line in (EXAMPLES / name).read_text().splitlines() if f"examples/{name}" in line)

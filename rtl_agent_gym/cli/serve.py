@@ -1,0 +1,84 @@
+"""``rtl-agent-gym serve``: episodes over the network, with OpenEnv."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..episodes.rules import LONGEST_TIMEOUT, EpisodeConfig
+from ..errors import UsageError
+from ..problems import load_problems
+from ..scoring import RewardWeights
+from ..scoring.scorable import scorable
+from ..visible import plural
+from .episode_options import WeightsOption
+from .options import CategoriesOption, DifficultiesOption, ProblemIdsOption, ProblemsOption, writable_folder
+from .show import stderr_console
+
+
+def serve_command(
+    problems: ProblemsOption = "bundled",
+    problem: ProblemIdsOption = None,
+    category: CategoriesOption = None,
+    difficulty: DifficultiesOption = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; another than this machine's needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Episodes at the same time; more are refused.")] = 64,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RTL_GYM_SERVER_TOKEN",
+            help="What callers must send as a bearer token; safer in the environment variable.",
+        ),
+    ] = None,
+    max_turns: Annotated[int, typer.Option(min=1, help="Turns after which an episode ends.")] = 50,
+    command_timeout: Annotated[
+        float, typer.Option(min=0.1, max=LONGEST_TIMEOUT, help="Seconds that one shell command may run.")
+    ] = 30.0,
+    harness_feedback: Annotated[
+        int, typer.Option(min=0, help="How often the agent may submit its files and read which checks fail; 0: never.")
+    ] = 0,
+    weights: WeightsOption = "default",
+    transcript_dir: Annotated[
+        Path | None, typer.Option(help="Folder for transcripts; none are written without it.")
+    ] = None,
+) -> None:
+    """Serve episodes to trainers on this or other machines, over OpenEnv's protocol. Ctrl-C ends it."""
+    try:
+        from ..integrations.openenv_server import ServerConfig, serve
+    except ImportError as error:
+        raise UsageError(f"serve needs OpenEnv: pip install 'rtl-agent-gym[openenv]' ({error})") from error
+    console = stderr_console()
+    found = load_problems(problems, ids=problem, categories=category, difficulties=difficulty)
+    kept, left = scorable(found)
+    if not kept:
+        raise UsageError(f"{problems} has no problem that matches and can be scored here")
+    if left:
+        console.print(f"left out, as they cannot be scored here: {plural(len(left), 'problem')}", markup=False)
+    if transcript_dir is not None:
+        writable_folder(transcript_dir, "--transcript-dir")
+    rules = EpisodeConfig(
+        max_turns=max_turns,
+        command_timeout=command_timeout,
+        harness_feedback=harness_feedback,
+        transcript_dir=transcript_dir,
+    )
+    config = ServerConfig(
+        kept,
+        rules,
+        RewardWeights.preset(weights),
+        host=host,
+        port=port,
+        max_sessions=max_sessions,
+        token=token,
+    )
+
+    def ready(url: str) -> None:
+        console.print(f"{plural(len(kept), 'problem')} at {url} (Ctrl-C ends)", markup=False, soft_wrap=True)
+
+    asyncio.run(serve(config, ready))

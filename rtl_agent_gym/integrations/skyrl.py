@@ -1,0 +1,149 @@
+"""SkyRL-gym 0.4: a text environment for SkyRL's generator, registered as ``rtl``.
+
+::
+
+    register()
+    env = skyrl_gym.make("rtl", env_config={"renderer": "qwen3"}, extras={"problem_id": ID})
+
+An exception of `RTLTextEnv.step` ends SkyRL's whole training step, and no return value excludes an episode. So a
+machine fault is retried inside: the turns so far are played again in a new sandbox. Only a fault in each attempt is
+raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import skyrl_gym
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+from ..envs import CVDPAgenticEnv
+from ..envs.gym_options import read_problems
+from ..episodes.results import result_numbers
+from ..errors import SandboxError, UsageError
+from ..problems import Problem, find_problem
+
+NAME = "rtl"
+"""The id under which SkyRL makes the environment; the column ``env_class`` of a row."""
+ATTEMPTS = 3
+"""How often each turn is tried, by default."""
+
+_log = logging.getLogger(__name__)
+
+
+class RTLTextEnv(BaseTextEnv):
+    """An episode. It opens nothing until `init`.
+
+    Args:
+        env_config: ``problems`` (the source, ``"bundled"`` by default), ``attempts`` (of each turn),
+            and the arguments of `CVDPAgenticEnv`, such as ``renderer``, ``reward`` and ``max_turns``.
+        extras: The row, with ``problem_id``. SkyRL adds its own ``max_turns``, which counts if `env_config` has none.
+
+    Raises:
+        UsageError: There is no such problem, or an option is wrong.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        options, row = dict(env_config or {}), dict(extras or {})
+        if "problem_id" not in row:
+            raise UsageError("a row of SkyRL's data needs the column problem_id; rows() makes such rows")
+        if "max_turns" in row:
+            options.setdefault("max_turns", row["max_turns"])
+        self._attempts = int(options.pop("attempts", ATTEMPTS))
+        problem = find_problem(_load(str(options.pop("problems", "bundled"))), row["problem_id"])
+        self._env = CVDPAgenticEnv([problem], **options)
+        self._seed = secrets.randbits(31)
+        self._played: list[tuple[str, dict[str, Any]]] = []
+        """Each turn: what the model wrote, and what was observed of it, as in `_evidence`."""
+        self._running = False
+        self.max_turns = self._env.config.max_turns
+
+    def init(self, prompt: Any) -> tuple[list[dict[str, str]], dict[str, Any]]:
+        """Begin the episode. Returns the problem's own messages, whatever the row's prompt is.
+
+        Raises:
+            SandboxError: The machine failed in each attempt.
+        """
+        self._played.clear()
+        info = self._attempt(self._begin)
+        return info["messages"], {name: value for name, value in info.items() if name != "messages"}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Play a turn: the model's text in the renderer's dialect.
+
+        Raises:
+            SandboxError: The machine failed in each attempt. The sandbox has ended.
+        """
+        observation, reward, terminated, truncated, info = self._attempt(lambda: self._step(action))
+        self._played.append((action, _evidence(info)))
+        self.turns += 1
+        done = terminated or truncated
+        observations = [] if done else [{"role": "user", "content": observation}]
+        return BaseTextEnvStepOutput(observations=observations, reward=float(reward), done=done, metadata=info)
+
+    def get_metrics(self) -> dict[str, Any]:
+        """`result_numbers` of an episode that was graded; otherwise none."""
+        episode = self._env.episode
+        score = episode.turns[-1].score if episode is not None and episode.turns else None
+        return {} if episode is None or score is None else result_numbers(score, episode.stop_reason, episode.turns)
+
+    def close(self) -> None:
+        """End the sandbox. Idempotent."""
+        self._running = False
+        self._env.close()
+
+    def _attempt(self, work: Callable[[], Any]) -> Any:
+        for left in reversed(range(max(self._attempts, 1))):
+            try:
+                return work()
+            except SandboxError as fault:
+                self.close()
+                if not left:
+                    raise
+                _log.warning("the episode is played again up to turn %d: %s", len(self._played) + 1, fault)
+        raise AssertionError("unreachable")
+
+    def _begin(self) -> dict[str, Any]:
+        _, info = self._env.reset(seed=self._seed)
+        self._running = True
+        return info
+
+    def _step(self, action: str) -> Any:
+        if not self._running:
+            self._begin()
+            for number, (text, before) in enumerate(self._played, start=1):
+                if _evidence(self._env.step(text)[-1]) != before:
+                    raise SandboxError(f"turn {number} went otherwise when it was played again")
+        return self._env.step(action)
+
+
+def _evidence(info: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same when a turn is played again; outputs may contain times and numbers of processes."""
+    return {name: info.get(name) for name in ("action", "exit_code", "timed_out", "stop_reason")}
+
+
+@cache
+def _load(source: str) -> Sequence[Problem]:
+    return read_problems(source)[0]
+
+
+def rows(problems: str = "bundled") -> list[dict[str, Any]]:
+    """The rows of SkyRL's data set for a source of problems: ``prompt``, ``env_class`` and ``problem_id``.
+
+    `RTLTextEnv.init` replaces the prompt, which SkyRL only measures.
+    """
+    return [
+        {"prompt": [{"role": "user", "content": problem.prompt}], "env_class": NAME, "problem_id": problem.id}
+        for problem in _load(problems)
+    ]
+
+
+def register() -> None:
+    """Make `RTLTextEnv` known to SkyRL-gym in this process. Idempotent; call it in every worker."""
+    if NAME not in skyrl_gym.envs.registration.registry:
+        skyrl_gym.register(id=NAME, entry_point=f"{__name__}:{RTLTextEnv.__name__}")

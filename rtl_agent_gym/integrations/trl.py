@@ -1,0 +1,217 @@
+"""TRL 1.16: `RTLEnvironment` for `GRPOTrainer`'s ``environment_factory``, its dataset, and its one reward function.
+
+::
+
+    environment = partial(RTLEnvironment, "bundled", config=EpisodeConfig(max_turns=20))
+    trainer = GRPOTrainer(
+        model, train_dataset=make_dataset(environment), environment_factory=environment, reward_funcs=[hidden_tests]
+    )
+
+TRL resets and calls environments one after another, and shows the model whatever an exception in a tool says. So
+sandboxes start in the background, a machine fault is kept until the end, and `hidden_tests` grades all episodes of the
+batch in parallel and returns None for those with a fault, which TRL leaves out of the loss and of the baseline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+import statistics
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from ..envs.gym_options import read_problems
+from ..episodes.rewards import Reward
+from ..episodes.rules import EpisodeConfig
+from ..episodes.runtime import background_loop, run_sync
+from ..episodes.tools import ToolOpening, tool_opening
+from ..errors import SandboxError, UsageError
+from ..problems import Problem, find_problem, load_problems
+from ..renderers import ToolCall
+from ..renderers.protocol import MAX_CALLS_READ, TOOL_NAME
+from ..sandboxes.budget import RESERVED, usage
+from .session import OVER, Result, ToolSession
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+FAULT = "[the sandbox is not available; the episode is over]"
+"""What the model reads after a machine fault."""
+
+_log = logging.getLogger(__name__)
+_open: WeakSet[RTLEnvironment] = WeakSet()
+"""Environments with a sandbox. TRL opens those of a whole batch before it grades any."""
+
+
+def _any_arguments(declared: Callable[..., str]) -> Callable[..., str]:
+    """The tool as `declared`, but called with whatever the model wrote: wrong names are answered as in all adapters."""
+
+    @functools.wraps(declared)
+    def call(self: RTLEnvironment, **arguments: Any) -> str:
+        return run_sync(self._play(arguments))
+
+    return call
+
+
+class RTLEnvironment:
+    """An episode as `GRPOTrainer` drives it. It opens nothing until `reset`; its sandbox ends with the grading, or with
+    the process.
+
+    Args:
+        problems: As for `load_problems`.
+        config: The rules; None for the defaults. TRL counts the turns: give ``max_turns`` to it as
+            ``max_tool_calling_iterations``, too.
+        reward: How the score becomes a reward; see `read_reward`.
+        cache: Folder of cached gradings; None for no cache.
+    """
+
+    def __init__(
+        self,
+        problems: str | Path | Sequence[Problem] = "bundled",
+        *,
+        config: EpisodeConfig | None = None,
+        reward: Reward = None,
+        cache: Path | None = None,
+    ) -> None:
+        self._source, self._config = problems, config or EpisodeConfig()
+        self._reward, self._cache = reward, cache
+        self._session: ToolSession | None = None
+        self._started: Future[ToolOpening]
+
+    def reset(self, problem_id: str, **_: Any) -> None:
+        """Begin an episode: TRL passes a row of the dataset. The sandbox starts in the background.
+
+        Raises:
+            UsageError: There is no such problem, it cannot be scored here, or the machine has no memory for another
+                sandbox before the batch is graded.
+        """
+        run_sync(self._end())
+        problem = find_problem(self._problems(), problem_id)
+        if problem.unscorable:
+            raise UsageError(f"{problem.id} cannot be scored here: {problem.unscorable}")
+        room = usage().get("agent/capacity", float("inf")) // min(RESERVED["agent"], self._config.sandbox.memory)
+        if len(_open) >= max(room, 1):
+            raise UsageError(
+                f"a generation batch needs a sandbox for each of its episodes, and there is memory for {room:.0f}: "
+                "lower per_device_train_batch_size or steps_per_generation, or raise the limits of sandboxes"
+            )
+        # A call is a turn of the session. One that reached the limit would be graded there, while all others wait.
+        rules = self._config.with_options(max_turns=self._config.max_turns * MAX_CALLS_READ + 1)
+        self._session = ToolSession(problem, rules, reward=self._reward, cache=self._cache)
+        _open.add(self)
+        self._started = asyncio.run_coroutine_threadsafe(self._session.start(), background_loop())
+
+    @_any_arguments
+    def execute_bash(self, command: str) -> str:
+        """Run a command in the persistent bash shell and return what it printed.
+
+        Args:
+            command: The bash command to run; several lines and here-documents are fine.
+
+        Returns:
+            What the command printed.
+        """
+        raise AssertionError("replaced by its decorator")
+
+    async def _play(self, arguments: dict[str, Any]) -> str:
+        session = self._session
+        if session is None or session.over:
+            return OVER
+        try:
+            await asyncio.wrap_future(self._started)
+            return (await session.act([ToolCall(TOOL_NAME, json.dumps(arguments))])).replies()[0]
+        except SandboxError:  # kept by `_started` or by the session, for `_grade`
+            return FAULT
+
+    async def _grade(self, completion: Any) -> Result | None:
+        """The result, or None after a machine fault. The sandbox ends."""
+        session = self._session
+        if session is None:
+            raise UsageError("hidden_tests grades each episode once, after reset()")
+        try:
+            await asyncio.wrap_future(self._started)
+            answer = _answer(completion)
+            if answer is not None and not session.over:
+                await session.act(answer)
+            turns = sum(message["role"] == "assistant" for message in completion)
+            return await session.finish("max_turns" if turns >= self._config.max_turns else "max_tokens")
+        except SandboxError as fault:
+            _log.warning("an episode of %s is left out: %s", session.problem.id, fault)
+            return None
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        session, self._session = self._session, None
+        _open.discard(self)
+        if session is not None:
+            with contextlib.suppress(SandboxError):  # close() during start() would race with it
+                await asyncio.wrap_future(self._started)
+            await session.close()
+
+    def _problems(self) -> Sequence[Problem]:
+        return _load(str(self._source)) if isinstance(self._source, (str, Path)) else self._source
+
+
+@functools.cache
+def _load(source: str) -> list[Problem]:
+    return load_problems(source)
+
+
+def make_dataset(environment: Callable[[], RTLEnvironment] = RTLEnvironment) -> Dataset:
+    """The problems of an environment as the trainer's dataset, with columns ``prompt`` (messages) and ``problem_id``.
+
+    Problems that cannot be scored here are left out, with a warning.
+
+    Args:
+        environment: What the trainer gets as ``environment_factory``.
+
+    Raises:
+        UsageError: There is no such source, or none of its problems can be scored here.
+    """
+    from datasets import Dataset
+
+    made = environment()
+    kept, _ = read_problems(made._problems())
+    prompts = [tool_opening(problem, made._config).messages for problem in kept]
+    return Dataset.from_dict({"prompt": prompts, "problem_id": [problem.id for problem in kept]})
+
+
+async def hidden_tests(
+    completions: Sequence[Any],
+    environments: Sequence[RTLEnvironment],
+    log_metric: Callable[[str, float], None] | None = None,
+    **_: Any,
+) -> list[float | None]:
+    """The reward of each episode, for ``reward_funcs``; None after a machine fault.
+
+    Give it alone: TRL leaves an episode out only if all reward functions return None for it. Other rewards of a score
+    belong into `RTLEnvironment`'s argument ``reward``. Means of `result_numbers` are logged as ``rtl/NAME``, and the
+    share of episodes with a fault as ``rtl/faults``.
+    """
+
+    async def grade() -> list[Result | None]:
+        pairs = zip(environments, completions, strict=True)
+        return await asyncio.gather(*(environment._grade(completion) for environment, completion in pairs))
+
+    results = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(grade(), background_loop()))
+    if log_metric is not None:
+        graded = [result.numbers for result in results if result is not None]
+        for name in sorted(set().union(*graded)):
+            log_metric(f"rtl/{name}", statistics.fmean(numbers.get(name, 0.0) for numbers in graded))
+        log_metric("rtl/faults", 1 - len(graded) / max(len(results), 1))
+    return [None if result is None else result.reward for result in results]
+
+
+def _answer(completion: Any) -> str | None:
+    """The text that ended the episode; None if the model was cut off after a call or its output."""
+    last = completion[-1]
+    if last["role"] != "assistant" or last.get("tool_calls"):
+        return None
+    return str(last.get("content") or "")

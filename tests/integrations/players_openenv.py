@@ -1,0 +1,110 @@
+"""OpenEnv as a player: ``rtl-agent-gym serve`` in one process, and our client in another, both in OpenEnv's Python.
+
+python -m tests.integrations.players_openenv URL SERVER < SCRIPT > PLAYED     # SERVER: process id; both pickled
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+import re
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.sandboxes.daemon import connect
+from tests.integrations.conformance import Played, Script, gray, in_short, kill
+
+
+@contextlib.asynccontextmanager
+async def serving(*options: str, **variables: str) -> AsyncIterator[tuple[str, Process]]:
+    """A server on a free port. Its end must be a clean one, and leave no container."""
+    from tests.integrations.ecosystem import ROOT, clean, environment
+
+    python = await asyncio.to_thread(environment, "openenv")
+    command = ("-m", "rtl_agent_gym", "serve", "--port", "0", *options)
+    process = await asyncio.create_subprocess_exec(
+        str(python), *command, stdout=DEVNULL, stderr=PIPE, cwd=ROOT, env=clean() | variables
+    )
+    assert process.stderr is not None
+    try:
+        line = (await process.stderr.readline()).decode()
+        found = re.search(r" at (http://\S+) ", line)
+        assert found is not None, line + (await process.stderr.read()).decode()
+        yield found[1], process
+        process.send_signal(signal.SIGINT)
+        errors = await process.stderr.read()
+        assert (await process.wait(), errors.decode()) == (0, "")
+        assert not containers(process.pid)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def containers(process: int, role: str = "") -> list[str]:
+    """The names of a process's containers."""
+    client = connect()
+    try:
+        named = re.compile(rf"rtl-gym-{role or '[a-z]+'}-{process}-")
+        return [
+            str(one.name) for one in client.containers.list(all=True, ignore_removed=True) if named.match(str(one.name))
+        ]
+    finally:
+        client.close()
+
+
+class OpenEnvPlayer:
+    name = "OpenEnv 0.10"
+
+    async def play(self, script: Script, folder: Path) -> Played:
+        from tests.integrations.elsewhere import play_elsewhere
+
+        rules = script.config
+        options = {
+            "--max-turns": rules.max_turns,
+            "--command-timeout": rules.command_timeout,
+            "--harness-feedback": rules.harness_feedback,
+            "--transcript-dir": folder,
+        }
+        async with serving(*(str(word) for pair in options.items() for word in pair)) as (url, server):
+            return await play_elsewhere("openenv", __name__, script, url, str(server.pid))
+
+
+async def play(script: Script, url: str, server: int) -> Played:
+    """Play it with our client in this process."""
+    from rtl_agent_gym.integrations.openenv import RTLClient
+
+    observations: list[str] = []
+    total = 0.0
+    try:
+        async with RTLClient(url) as env:
+            opening = (await env.reset(problem_id=gray().id)).observation
+            assert [message["role"] for message in opening["messages"]] == ["system", "user"]
+            assert [tool["function"]["name"] for tool in opening["tools"]] == ["execute_bash"]
+            for number, said in enumerate(script.turns, 1):
+                if number == script.fault_in:
+                    (sandbox,) = containers(server, "agent")
+                    kill(sandbox)
+                action = {"answer": said} if isinstance(said, str) else {"calls": [asdict(call) for call in said]}
+                result = await env.step(action)
+                total += result.reward
+                replies = result.observation["replies"]
+                if not isinstance(said, str):
+                    assert len(replies) == len(said)
+                    observations.append(in_short("\n".join(replies)))
+            assert result.done
+    except SandboxError:
+        return Played(None, None, tuple(observations))
+    assert result.metadata["numbers"]["reward"] == total
+    return Played(total, result.metadata["score"]["passed"], tuple(observations))
+
+
+if __name__ == "__main__":
+    made = asyncio.run(play(pickle.load(sys.stdin.buffer), sys.argv[1], int(sys.argv[2])))
+    sys.stdout.buffer.write(pickle.dumps(made))

@@ -1,0 +1,78 @@
+"""SkyRL-gym as a player: scripts as text in Qwen's dialect, in a process of SkyRL's own Python.
+
+python -m tests.integrations.players_skyrl FOLDER ATTEMPTS < SCRIPT > PLAYED     # both pickled
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.renderers import ModelTurn, get_renderer
+from tests.integrations.conformance import Played, Script, gray, in_short, kill
+
+QWEN = get_renderer("qwen3")
+
+
+class SkyrlPlayer:
+    """With one attempt, since a fault that is retried gives a verdict.
+
+    Args:
+        attempts: ``env_config.attempts``.
+    """
+
+    name = "SkyRL-gym 0.4"
+
+    def __init__(self, attempts: int = 1) -> None:
+        self._attempts = attempts
+
+    async def play(self, script: Script, folder: Path) -> Played:
+        from tests.integrations.elsewhere import play_elsewhere  # not in SkyRL's Python, which has no pytest
+
+        return await play_elsewhere("skyrl", __name__, script, str(folder), str(self._attempts))
+
+
+def play(script: Script, folder: Path, attempts: int) -> Played:
+    """Play it in this process."""
+    import skyrl_gym
+
+    from rtl_agent_gym.integrations.skyrl import RTLTextEnv, register
+
+    register()
+    rules = {field.name: getattr(script.config, field.name) for field in fields(script.config)}
+    config = rules | {"transcript_dir": folder, "renderer": "qwen3", "attempts": attempts}
+    env: Any = skyrl_gym.make("rtl", env_config=config, extras={"problem_id": gray().id})
+    assert isinstance(env, RTLTextEnv)
+    observations: list[str] = []
+    total, step = 0.0, None
+    try:
+        messages, _ = env.init([])
+        assert [message["role"] for message in messages] == ["system", "user"]
+        for number, said in enumerate(script.turns, 1):
+            if number == script.fault_in:
+                assert env._env.episode is not None
+                kill(env._env.episode.sandbox.id)
+            step = env.step(said if isinstance(said, str) else QWEN.turn_text(ModelTurn(calls=said)))
+            total += step["reward"]
+            if not isinstance(said, str) and not step["done"]:
+                (message,) = step["observations"]
+                observations.append(in_short("\n".join(QWEN.read_observation(message["content"], len(said)))))
+        assert step is not None
+        assert step["done"]
+        metrics = env.get_metrics()
+    except SandboxError:
+        return Played(None, None, tuple(observations))
+    finally:
+        env.close()
+    assert metrics["reward"] == total
+    read_all = isinstance(script.turns[-1], str)  # the model does not read the output of the last turn
+    return Played(total, bool(metrics["tests_passed"]), tuple(observations) if read_all else None)
+
+
+if __name__ == "__main__":
+    made = play(pickle.load(sys.stdin.buffer), Path(sys.argv[1]), int(sys.argv[2]))
+    sys.stdout.buffer.write(pickle.dumps(made))

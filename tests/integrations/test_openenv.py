@@ -1,0 +1,189 @@
+"""OpenEnv: the scripts over a connection, who may call the server, and what ends with a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.integrations.conformance import EXPECTED, gray, scripts
+from tests.integrations.ecosystem import ROOT, clean, environment
+from tests.integrations.players import SessionPlayer
+from tests.integrations.players_openenv import OpenEnvPlayer, containers, serving
+
+BY_NAME = {script.name: script for script in scripts()}
+TOKEN = "a-token-of-this-test"
+
+
+def run(program: str, *arguments: str) -> list[str]:
+    """The lines that a program prints in OpenEnv's Python."""
+    done = subprocess.run(
+        [str(environment("openenv")), "-c", IMPORTS + program, *arguments],
+        cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+IMPORTS = """
+import asyncio, sys
+from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.integrations.openenv import RTLClient
+URL, *MORE = sys.argv[1:]
+
+async def told(work):
+    try:
+        await work
+        print("fine")
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
+async def test_each_script_gets_the_verdict_of_a_session(name: str, tmp_path: Path) -> None:
+    folders = [tmp_path / "direct", tmp_path / "there"]
+    for folder in folders:
+        folder.mkdir()
+    direct = await SessionPlayer().play(BY_NAME[name], folders[0])
+    played = await OpenEnvPlayer().play(BY_NAME[name], folders[1])
+    assert played == direct
+    assert played.passed is EXPECTED[name]
+
+
+async def status(url: str, **headers: str) -> int:
+    """The status of an HTTP request."""
+
+    def ask() -> int:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    return await asyncio.to_thread(ask)
+
+
+GUARDED = """
+async def main():
+    await told(RTLClient(URL).connect())
+    await told(RTLClient(URL, token="another-token-of-16").connect())
+    await told(RTLClient(URL, token=MORE[0], headers={"Origin": "http://example.org"}).connect())
+    async with RTLClient(URL, token=MORE[0]) as env:
+        await told(env.step({"command": "ls"}))
+        await told(env.reset(problem_id="nosuch"))
+        await told(env.step({"no": "field"}))
+        second = RTLClient(URL, token=MORE[0])
+        await told(second.reset())
+        await told(env.step({"command": "x" * (9 << 20)}))
+        await told(env.step({"command": "ls"}))
+    await told(RTLClient("http://127.0.0.1:9", token=MORE[0]).connect())
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+async def test_only_callers_with_the_token_are_served() -> None:
+    async with serving("--host", "0.0.0.0", "--max-sessions", "1", RTL_GYM_SERVER_TOKEN=TOKEN) as (url, _):
+        url = url.replace("0.0.0.0", "127.0.0.1")
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        assert await status(f"{url}/health") == 401
+        assert await status(f"{url}/health", **bearer) == 200
+        assert await status(f"{url}/health", Origin="http://example.org", **bearer) == 403
+        for path in ("/reset", "/mcp", "/docs", "/openapi.json", "/state", "/web"):
+            assert await status(url + path, **bearer) == 404
+        shown = await asyncio.to_thread(run, GUARDED, url, TOKEN)
+    missing, wrong, page, early, unknown, odd, second, long, after, nowhere = shown
+    for line in (missing, wrong, page):
+        assert line.startswith("UsageError: ")
+        assert "token is missing or wrong" in line
+    assert early.startswith("UsageError: the episode is over or has not begun")
+    assert unknown.startswith("UsageError: there is no problem 'nosuch'")
+    assert odd == "UsageError: Invalid message"
+    assert second.startswith("SandboxError: the server has no free session")
+    assert long == "UsageError: the message is longer than the server reads"
+    assert after.startswith("SandboxError: there is no connection, or it was lost")
+    assert nowhere.startswith("SandboxError: http://127.0.0.1:9 cannot be reached")
+
+
+@pytest.mark.ecosystem
+async def test_another_address_needs_a_token() -> None:
+    python = await asyncio.to_thread(environment, "openenv")
+    for options in (["--host", "0.0.0.0"], ["--host", "::"], ["--token", "short"]):
+        command = [str(python), "-m", "rtl_agent_gym", "serve", "--port", "0", *options]
+        done = subprocess.run(command, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=200)
+        assert done.returncode == 2
+        assert "token" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+CUT_OFF = """
+async def main():
+    async with RTLClient(URL) as env:
+        await env.reset(problem_id=MORE[0], seed=1)
+        for path, text in SOLUTION:
+            await env.step({"command": f"cat > {path} <<'END_OF_FILE'\\n{text}\\nEND_OF_FILE"})
+        result = await env.step({"stop": "max_tokens"})
+        print(result.reward, result.done, result.metadata["stop_reason"], result.metadata["numbers"]["reward"])
+
+asyncio.run(main())
+"""
+
+ABANDONED = """
+import os, signal
+
+async def main():
+    async with RTLClient(URL) as env:
+        await env.reset(problem_id=MORE[0])
+        print((await env.step({"command": "echo begun"})).observation["replies"][0], flush=True)
+        running = asyncio.ensure_future(env.step({"command": "sleep 3"}))
+        await asyncio.wait([running], timeout=0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+async def test_a_cut_off_episode_is_graded_and_an_abandoned_one_leaves_no_container() -> None:
+    golden = gray().golden
+    assert golden is not None
+    async with serving() as (url, server):
+        program = f"SOLUTION = {list(golden.items())!r}\n{CUT_OFF}"
+        assert await asyncio.to_thread(run, program, url, gray().id) == ["1.4 True max_tokens 1.4"]
+        python = await asyncio.to_thread(environment, "openenv")
+        killed = await asyncio.create_subprocess_exec(
+            str(python), "-c", IMPORTS + ABANDONED, url, gray().id, cwd=ROOT, env=clean(), stdout=subprocess.PIPE
+        )
+        assert (await killed.communicate())[0] == b"begun\n\n"
+        for _ in range(60):
+            if not containers(server.pid, "agent"):
+                break
+            await asyncio.sleep(1)
+        assert not containers(server.pid, "agent")
+
+
+def test_the_command_says_what_is_missing() -> None:
+    try:
+        import openenv  # noqa: F401
+    except ImportError:
+        done = subprocess.run(
+            [sys.executable, "-m", "rtl_agent_gym", "serve"], cwd=ROOT, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 2
+        assert "pip install 'rtl-agent-gym[openenv]'" in done.stderr
+    else:
+        pytest.skip("OpenEnv is installed")

@@ -1,0 +1,69 @@
+"""SkyRL-gym: the scripts, faults that are retried inside, and the registration."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integrations.conformance import EXPECTED, scripts
+from tests.integrations.ecosystem import ROOT, clean, environment
+from tests.integrations.players import SessionPlayer
+from tests.integrations.players_skyrl import SkyrlPlayer
+
+pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800)]
+BY_NAME = {script.name: script for script in scripts()}
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
+async def test_each_script_gets_the_verdict_of_a_session(name: str, tmp_path: Path) -> None:
+    folders = [tmp_path / "direct", tmp_path / "there"]
+    for folder in folders:
+        folder.mkdir()
+    direct = await SessionPlayer().play(BY_NAME[name], folders[0])
+    played = await SkyrlPlayer().play(BY_NAME[name], folders[1])
+    assert (played.reward, played.passed) == (direct.reward, direct.passed)
+    assert played.passed is EXPECTED[name]
+    if played.observations is not None:
+        assert played.observations == direct.observations
+
+
+@pytest.mark.docker
+async def test_a_fault_is_played_again_and_gets_the_verdict_without_one(tmp_path: Path) -> None:
+    played = await SkyrlPlayer(attempts=2).play(BY_NAME["machine fault"], tmp_path)
+    assert (played.reward, played.passed) == (0.4, False)
+    assert played.observations is not None
+    assert len(played.observations) == 3
+    assert len(list(tmp_path.iterdir())) == 2  # a transcript of each attempt
+
+
+PROGRAM = """
+import skyrl_gym
+from omegaconf import DictConfig
+from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.integrations.skyrl import RTLTextEnv, register, rows
+register()
+register()
+row = rows()[0]
+env = skyrl_gym.make(row["env_class"], env_config=DictConfig({"renderer": "qwen3"}), extras=row | {"max_turns": 7})
+assert isinstance(env, RTLTextEnv) and env.max_turns == 7 and env.get_metrics() == {}
+env.close()
+for row in ({}, {"problem_id": "nosuch"}):
+    try:
+        skyrl_gym.make("rtl", env_config={}, extras=row)
+    except UsageError as error:
+        print(error)
+"""
+
+
+async def test_it_is_registered_once_and_checks_rows() -> None:
+    python = await asyncio.to_thread(environment, "skyrl")
+    done = subprocess.run([str(python), "-c", PROGRAM], cwd=ROOT, env=clean(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert "needs the column problem_id" in first
+    assert "there is no problem 'nosuch'" in second
