@@ -78,13 +78,14 @@ class DockerClient:
                 host = daemon_host()
                 client = connect(host, timeout=120)
                 info = client.api.info()
-                self._client, self._uid_range = client, uid_range(info)
-                self._host, self._budget = host, budget_of(host, info)
+                budget = budget_of(host, info)
                 self.podman = is_podman(client.api)
                 self.missing_limits = missing_limits(client.api, info)
-                groups = None if self.podman else groups_of(host, info, self._budget.limits)
-                self._room = Room(self._budget.limits, groups, local=host.startswith("unix://"))
+                groups = None if self.podman else groups_of(host, info, budget.limits)
+                self._room = Room(budget.limits, groups, local=host.startswith("unix://"))
+                self._host, self._uid_range = host, uid_range(info)
                 sweep(client.api, podman=self.podman)
+                self._client, self._budget = client, budget  # last, since others do not wait for the lock
             else:
                 reach(self._host)  # opens a tunnel again that has broken
         return self._client

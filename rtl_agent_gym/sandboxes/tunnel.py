@@ -61,10 +61,10 @@ def reach(host: str, environment: Mapping[str, str] = os.environ) -> str:
     Raises:
         DaemonError: The daemon cannot be reached this way, or must not be: unencrypted on another machine.
     """
-    where = urlsplit(host)
-    if where.scheme == "unix":
+    if host.startswith("unix://"):
         return host
     try:
+        where = urlsplit(host)
         port = where.port
     except ValueError as cause:
         raise DaemonError(f"DOCKER_HOST={host}: {cause}") from cause

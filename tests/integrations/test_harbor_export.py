@@ -241,6 +241,7 @@ mkdir -p /code/rtl/deep && echo 'module a; endmodule' > /code/rtl/a.sv && chmod 
 rmdir /code/verif && ln -s / /code/verif && mkfifo /code/rtl/pipe.sv
 ln -s /code/rtl /code/rtl/loop && mkdir /collected 2>/dev/null || true
 for i in 1 2 3; do (trap '' TERM HUP INT; while :; do sleep 0.1; echo x > /code/docs/x$i; done) > /dev/null 2>&1 & done
+until [ -e /code/docs/x1 ] && [ -e /code/docs/x2 ] && [ -e /code/docs/x3 ]; do sleep 0.05; done
 disown -a
 """
 """What an agent may try against the collection of its files."""

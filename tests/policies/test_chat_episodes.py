@@ -77,4 +77,4 @@ def test_a_connection_that_is_lost_again_and_again_is_no_verdict(tmp_path: Path)
     assert (found["finished"], found["faults"], found["retries"]) == (0, 1, 2)
     assert transcript.score is None
     assert transcript.end is not None
-    assert "ModelError" in str(transcript.end.error)
+    assert "RequestRefused" in str(transcript.end.error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from rtl_agent_gym.episodes import disk
 from rtl_agent_gym.errors import DaemonError, ImageError
 from rtl_agent_gym.logs import FORMAT, EpisodeFilter, logging_as
-from rtl_agent_gym.sandboxes import DockerSandboxes, breaker, provider
+from rtl_agent_gym.sandboxes import DockerSandboxes, breaker, client, provider
 from rtl_agent_gym.sandboxes import budget as budget_module
 from rtl_agent_gym.sandboxes.breaker import Breaker
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
@@ -70,10 +71,11 @@ async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monk
 async def test_containers_without_an_owner_are_removed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     async with DockerSandboxes() as made:
         await (await made.create()).close()
-        child = subprocess.Popen(["true"])
-        child.wait()
-        owner = f"{OWNER_LABEL}={subprocess.check_output(['hostname'], text=True).strip()}:{child.pid}"
-        left = subprocess.check_output(["docker", "create", "--label", owner, image_tag(), "true"], text=True).strip()
+        # To every other process its owner, the machine's first process, lives, so that no other sweep takes it away.
+        owner = f"{socket.gethostname()}:1"
+        monkeypatch.setattr(client, "owner_lives", lambda label: label != owner)
+        label = f"{OWNER_LABEL}={owner}"
+        left = subprocess.check_output(["docker", "create", "--label", label, image_tag(), "true"], text=True).strip()
         await (await made.create()).close()
         there = ["docker", "inspect", "--format", "{{.Id}}", left]
         assert subprocess.run(there, capture_output=True).returncode == 0

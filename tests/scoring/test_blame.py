@@ -181,7 +181,7 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     plain = docker.APIClient.create_host_config
 
     def below(self: docker.APIClient, **options: Any) -> Any:
-        return plain(self, **options, cgroup_parent=f"/{name}")
+        return plain(self, **options | {"cgroup_parent": f"/{name}"})
 
     monkeypatch.setattr(docker.APIClient, "create_host_config", below)
     yield controller / name
