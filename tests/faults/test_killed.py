@@ -37,6 +37,7 @@ def verdicts(folder: Path) -> list[tuple[Any, ...]]:
     return [(r.key, r.seed, r.turns, r.malformed, r.stop_reason, r.cause, r.score and r.score.reward) for r in found]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_evaluation_that_is_killed_goes_on_to_the_same_result(tmp_path: Path, moment: Moment) -> None:
     whole, cut, log = tmp_path / "whole", tmp_path / "cut", tmp_path / "log"

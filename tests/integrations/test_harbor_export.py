@@ -289,6 +289,7 @@ class TestScript:
         assert (solved.code, solved.rewards["reward"], solved.rewards["tests_share"]) == (0, 1.0, 1.0), solved.output
         assert (untouched.code, untouched.rewards["reward"]) == (0, 0.0), untouched.output
 
+    @pytest.mark.slow
     async def test_its_numbers_are_the_scorers(self, images: VerifierImages, provider: DockerSandboxes) -> None:
         (problem,) = [problem for problem in BUNDLED if "alu" in problem.id]  # some of its tests pass untouched
         async with Scorer(provider) as scorer:

@@ -164,12 +164,14 @@ class TestImages:
         here = client.images.get(image.image_tag())
         assert here.labels[CONTENT_LABEL] == content_of(client, str(here.id)).digest
 
+    @pytest.mark.slow
     def test_a_build_of_the_recorded_packages_has_the_recorded_digest(self, client: docker.DockerClient) -> None:
         found = content_of(client, image.find_image(client))
         if found.differing:
             pytest.skip(f"this image has other packages: {found.remark}")
         assert found.digest == image_digest.RECORDED.read_text().strip()
 
+    @pytest.mark.slow
     async def test_two_builds_give_gradings_the_same_key(
         self, client: docker.DockerClient, derived: Callable[..., str], tmp_path: Path
     ) -> None:
