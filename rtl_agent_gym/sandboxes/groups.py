@@ -131,11 +131,13 @@ def _used(folder: Path) -> int:
     return 0
 
 
-def free_memory(limits: Limits) -> int | None:
-    """Bytes that may still be taken from this machine without going over the limit; None if unknown."""
+def free_memory() -> int | None:
+    """Bytes that this machine still has; None if unknown. The limit does not count here: other programs than sandboxes
+    may use the rest of the machine.
+    """
     try:
         words = dict(re.findall(r"(\w+):\s+(\d+) kB", MEMINFO.read_text()))
-        return int(words["MemAvailable"]) * 1024 - max(0, int(words["MemTotal"]) * 1024 - limits.memory)
+        return int(words["MemAvailable"]) * 1024
     except (OSError, KeyError):
         return None
 

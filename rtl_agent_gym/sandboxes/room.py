@@ -36,7 +36,8 @@ class Room:
         """Bytes that agents may still take; None if unknown."""
         if self.groups is not None:
             return self.groups.free("agent") - int(SPARE * self.groups.limits["agent"])
-        return None if not self._local or (free := free_memory(self.limits)) is None else free
+        free = free_memory() if self._local else None
+        return None if free is None else free - int(SPARE * self.limits.memory)
 
     def fits(self, memory: int) -> bool:
         """Whether there is room for so many bytes."""

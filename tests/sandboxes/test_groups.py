@@ -156,6 +156,8 @@ def test_without_groups_the_memory_of_the_machine_counts(tmp_path: Path, monkeyp
     monkeypatch.setattr(groups, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
     here = Room(LIMITS, None, local=True)
-    assert here.fits(1 << 30)  # 4 of the 24 GiB are not for sandboxes
-    assert not here.fits((1 << 30) + 1)
+    assert here.fits(4 << 30)  # a twentieth of the limit stays free
+    assert not here.fits((4 << 30) + 1)
+    less = Limits(memory=2 << 30, cpus=2, starts=4)
+    assert Room(less, None, local=True).fits(1 << 30)  # although other programs use far more than the limit leaves
     assert Room(LIMITS, None, local=False).fits(1 << 40)
