@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Which rows of a CVDP file a right design can pass here, found out by running each.
+"""What is known of the rows of a CVDP file, found out by running designs: writes the notes of ``cvdp_notes``.
 
-    .venv/bin/python benchmarks/compatibility.py ROWS.jsonl [--row ID …] [--seconds 60] [--write]
+    .venv/bin/python benchmarks/compatibility.py ROWS.jsonl … [--row ID …] [--write]
 
-A row is run with a design known here to be right, where there is one: its own solution, or a design of this project's
-in ``tests/scoring/designs/ID/`` (without the prefix ``cvdp_agentic_``). Otherwise it is run with what shows at least
-that its hidden tests load, compile and judge: the RTL that it ships, and for missing targets a module with the ports
-and parameters that the problem and its tests name, and nothing in it. Each run prints one line of Markdown;
-``--write`` puts its last column into ``docs/compatibility.md``.
+A row is run with a design known to be right: its own solution, or a design of this project's in
+``tests/scoring/designs/ID/`` (without the prefix ``cvdp_agentic_``). A row that no design can pass has a proof in
+``tests/scoring/impossible/ID/``: a design that is right, what its tests say of it (and of any other), and the one
+change to the tests with which it passes. Then each statement of the row is tried with its design (see
+`cvdp_statements`).
 
-A row that no design can pass has a proof in ``tests/scoring/impossible/ID/``: a design that is right, what its tests
-say of it (and of any other), and the one change to the tests with which it passes.
+Each row prints one line of Markdown. ``--write`` puts what was found into ``notes.json``, in place of the same rows
+there, and writes the tables of ``docs/compatibility.md`` anew. Nothing is written if a statement did not hold.
 """
 
 from __future__ import annotations
@@ -19,194 +19,191 @@ import argparse
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
+from cvdp_statements import IMPOSSIBLE, Written, files_below, needs, right_design, short, written_statements
+
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.cvdp_notes import Note, Right, Statement, read_notes, row_digest
+from rtl_agent_gym.problems.cvdp_notes.notes import NOTES
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.scoring.compose import read_services
-from rtl_agent_gym.scoring.frontend import Frontend
-from rtl_agent_gym.scoring.harness import HarnessRun, run_harness, source_paths, top_modules
-from rtl_agent_gym.scoring.images import HarnessImages
-from rtl_agent_gym.scoring.interface import demands
-from rtl_agent_gym.scoring.outcomes import account
-from rtl_agent_gym.scoring.submission import sift
+from rtl_agent_gym.scoring.scorable import why_unscorable
 
 ROOT = Path(__file__).resolve().parents[1]
-DESIGNS = ROOT / "tests" / "scoring" / "designs"
-IMPOSSIBLE = ROOT / "tests" / "scoring" / "impossible"
 PAGE = ROOT / "docs" / "compatibility.md"
-FINER = "`timescale 1ns/1ps\n"
-_MISSING = re.compile(r"parameter [`'](\w+)[`'] not found")
+DIRECTIVE = "`timescale 1ns/1ps"
+MARK = "<!-- {} of {}, by benchmarks/compatibility.py -->"
 
 
-def short(problem: Problem) -> str:
-    """A row's id without the prefix that all share."""
-    return problem.id.removeprefix("cvdp_agentic_")
+class Untrue(Exception):
+    """A run contradicts what is written of a row."""
 
 
-def right_design(problem: Problem) -> dict[str, str] | None:
-    """Files of a design known to be right, by their path, or None."""
-    folder = DESIGNS / short(problem)
-    return files_below(folder) if folder.is_dir() else problem.golden
-
-
-def files_below(folder: Path) -> dict[str, str]:
-    """The files of a folder by their path in it."""
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
-
-
-def unnamed(problem: Problem) -> list[str]:
-    """Names in the design that the hidden tests ask for and the task mentions nowhere. Nobody can know them."""
-    told = set(re.findall(r"\w+", problem.prompt + "\n".join(problem.context.values())))
-    tests = "\n".join(
-        re.sub(r'#.*|"[^"\n]*"', "", text)
-        for path, text in problem.harness.items()
-        if path.endswith(".py") and not path.endswith("test_runner.py")
+async def measure(problem: Problem, release: str, scorer: Scorer) -> Note:
+    """What is known of a row, from runs. Raises `Untrue` if one of them contradicts what is written."""
+    written = written_statements().get(short(problem), [])
+    right, how = await try_right(problem, scorer)
+    statements = [await try_statement(problem, one, scorer) for one in written]
+    return Note(
+        id=problem.id,
+        digest=row_digest(problem),
+        release=release,
+        right=right,
+        how=how,
+        needs=needs().get(short(problem), ()),
+        statements=tuple(statements),
     )
-    return sorted(set(re.findall(r"\bdut\.([A-Za-z]\w*)", tests)) - told)
 
 
-async def placeholder(problem: Problem, frontend: Frontend, names: Sequence[str]) -> dict[str, str]:
-    """What the row ships, and modules that do nothing, with parameters of these names, for what it does not."""
-    services = read_services(problem)
-    files = {path: problem.context[path] for path in problem.targets if path in problem.context}
-    parameters = ", ".join(f"parameter {name} = 8" for name in names)
-    asked = {demand.module: demand for demand in await demands(problem, top_modules(services), frontend)}
-    missing = [
-        path for path in dict.fromkeys([*problem.targets, *source_paths(services)]) if path not in problem.context
-    ]
-    homes = {next((path for path in missing if Path(path).stem == top), None): top for top in top_modules(services)}
-    for path in missing:
-        top = homes.get(path) or (None if len(missing) > 1 else next(iter(top_modules(services)), None))
-        ports = asked[top].ports if top in asked else ()
-        directions = {"in": "input", "out": "output", "inout": "inout"}
-        listed = ", ".join(f"{directions.get(p.direction, 'input')} [{(p.width or 64) - 1}:0] {p.name}" for p in ports)
-        head = f" #({parameters})" if parameters and top else ""
-        files[path] = f"module {top or Path(path).stem}{head} ({listed});\nendmodule\n"
-    return files
-
-
-def seen(run: HarnessRun, what: str) -> str:
-    """What a run with a placeholder shows, in words."""
-    accounts = [account(service["messages"]) for service in run.services]
-    if "Bad `period`" in "".join(service["log"] for service in run.services):
-        return "judged; an odd clock period stops the harness unless the RTL begins with `` `timescale 1ns/1ps ``"
-    late = any(service["code"] is None for service in run.services)
-    if any(simulation for heard in accounts for item in heard.items.values() for simulation in item.simulations):
-        return f"judged, no right design written; the hidden tests run and fail {what}{' (cut off)' if late else ''}"
-    if said := next((heard.compiler for heard in accounts if heard.compiler), ""):
-        line = next((line for line in said.splitlines() if "error" in line.lower()), said.splitlines()[0])
-        line = line.replace("/code/", "").replace("`", "'").replace("|", "/").strip()
-        return f"not judged, no right design written; {what} does not compile: `{line[:110]}`"
-    return f"not judged, no right design written; {what} did not come to an end" if late else "not judged"
-
-
-async def examine(problem: Problem, provider: DockerSandboxes, frontend: Frontend, seconds: float) -> str:
-    """What is known of a row, in words."""
-    missing = unnamed(problem)
-    guess = f"; its tests use names that the task gives nowhere: {', '.join(f'`{name}`' for name in missing)}"
-    return await judge(problem, provider, frontend, seconds) + (guess if missing else "")
-
-
-async def judge(problem: Problem, provider: DockerSandboxes, frontend: Frontend, seconds: float) -> str:
-    """What running it shows."""
+async def try_right(problem: Problem, scorer: Scorer) -> tuple[Right, str]:
+    """What is known of right designs, and how it was shown."""
+    if reason := why_unscorable(problem):
+        return "unknown", f"cannot be run here: {reason}"
     if (IMPOSSIBLE / short(problem)).is_dir():
-        return await disprove(problem, provider)
+        return "impossible", await disprove(problem, scorer)
     files = right_design(problem)
-    if files is not None:
-        async with Scorer(provider) as scorer:
-            score = await scorer.score(problem, files, timeout=600)
-        if not score.passed:
-            return f"fails with the design here: {score.reason[:160]}"
-        finer = any(FINER.strip() in text.replace(" / ", "/") for text in files.values())
-        odd = finer and re.search(r"Clock\([^)]*(\b\d*[13579]|_period)\s*,\s*unit", "".join(problem.harness.values()))
-        nothing, what = await _without(problem, provider, frontend, seconds)
-        return (
-            "passes with a right design"
-            + (", which begins with `` `timescale 1ns/1ps ``" if odd else "")
-            + (f"; {what} passes, too" if all(service["code"] == 0 for service in nothing.services) else "")
-        )
-    return seen(*await _without(problem, provider, frontend, seconds))
+    if files is None:
+        return "unknown", "no right design is written, and the row has no solution"
+    score = await scorer.score(problem, files, timeout=600)
+    if not score.passed:
+        raise Untrue(f"{problem.id}: the right design fails: {score.reason}")
+    own = files == problem.golden
+    return "passes", "the row's own solution passes" if own else "a design of this project's passes"
 
 
-async def disprove(problem: Problem, provider: DockerSandboxes) -> str:
-    """Whether the proof that no design passes holds, in words."""
+async def disprove(problem: Problem, scorer: Scorer) -> str:
+    """Why no design passes, after checking the proof."""
     files = files_below(IMPOSSIBLE / short(problem))
     proof = json.loads(files.pop("proof.json"))
     text = problem.harness[proof["file"]]
-    mended = problem.model_copy(
-        update={"harness": {**problem.harness, proof["file"]: text.replace(proof["from"], proof["to"])}}
-    )
-    run = await _run(problem, files, provider, 600)
-    if not any(proof["says"] in service["log"] for service in run.services) or not any(s["code"] for s in run.services):
-        return "the proof that no design passes does not hold: its tests say something else"
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(mended, files, timeout=600)
-    if not score.passed:
-        return f"the proof that no design passes does not hold: even mended, its tests fail: {score.reason[:160]}"
-    return f"cannot be passed by any design: {proof['why']}"
+    tests = {**problem.harness, proof["file"]: text.replace(proof["from"], proof["to"])}
+    if (await scorer.score(problem, files, timeout=600)).passed:
+        raise Untrue(f"{problem.id}: a design passes although the row is called impossible")
+    mended = await scorer.score(problem.model_copy(update={"harness": tests}), files, timeout=600)
+    if not mended.passed:
+        raise Untrue(f"{problem.id}: even with its tests mended, the design fails: {mended.reason}")
+    return str(proof["why"])
 
 
-async def _without(
-    problem: Problem, provider: DockerSandboxes, frontend: Frontend, seconds: float
-) -> tuple[HarnessRun, str]:
-    """A run without a right design, and what was run."""
-    names: list[str] = []
-    while True:
-        files = await placeholder(problem, frontend, names)
-        run = await _run(problem, files, provider, seconds)
-        said = "".join(str(heard.get("text", "")) for service in run.services for heard in service["messages"])
-        more = [name for name in dict.fromkeys(_MISSING.findall(said)) if name not in names]
-        if not more:
-            break
-        names += more  # what the harness sets must be there
-    kept = all(path in problem.context for path in files)
-    return run, "the design as shipped" if kept else "a module with nothing in it"
+async def try_statement(problem: Problem, written: Written, scorer: Scorer) -> Statement:
+    """A statement as a run of its design shows it."""
+    if written.read_only:
+        return written.statement(None)
+    files = written.design(problem)
+    score = await scorer.score(problem, files, timeout=600)
+    if score.passed != written.passes:
+        verdict = "passes" if score.passed else f"fails ({score.reason})"
+        raise Untrue(f"{problem.id}: {written.name!r} is not so: its design {verdict}")
+    if score.violations or score.compile < 1:
+        raise Untrue(f"{problem.id}: {written.name!r}: its design is refused or does not compile: {score.reason}")
+    found = written.statement(score)
+    if found.lacks and any(re.search(found.lacks, text) for text in files.values()):
+        raise Untrue(f"{problem.id}: {written.name!r}: its design does not lack {found.lacks}")
+    return found
 
 
-async def _run(problem: Problem, files: dict[str, str], provider: DockerSandboxes, seconds: float) -> HarnessRun:
-    services = read_services(problem)
-    return await run_harness(sift(problem, files), services, provider, HarnessImages(), timeout=seconds, lint=False)
+def release_of(path: Path) -> str:
+    """Where a file's rows were published, from its name."""
+    version = re.search(r"v\d+\.\d+\.\d+", path.name)
+    return (version[0] if version else path.name) + (" (example)" if "example" in path.name else "")
 
 
-def write(known: dict[str, str]) -> None:
-    """Put what was found into the last column of the page's table."""
-    lines = PAGE.read_text().splitlines()
-    for at, line in enumerate(lines):
-        cells = line.split(" | ")
-        row = cells[0].removeprefix("| ").strip("`")
-        if row in known:
-            lines[at] = " | ".join([*cells[:3], f"{known[row]} |"])
-    PAGE.write_text("\n".join(lines) + "\n")
+def in_words(note: Note) -> str:
+    """What is known of a row in one cell of a table."""
+    demands = ", ".join(one.name for one in note.wants)
+    blind = ", ".join(one.name for one in note.unseen)
+    parts = [f"demands unstated: {demands}" if demands else "", f"does not see: {blind}" if blind else ""]
+    return "; ".join([note.rating, *(part for part in parts if part)])
 
 
-async def measure(problems: Sequence[Problem], seconds: float) -> dict[str, str]:
-    """Every row in turn."""
-    known: dict[str, str] = {}
-    frontend = Frontend()
-    try:
-        async with DockerSandboxes() as provider:
-            for problem in problems:
-                known[problem.id] = await examine(problem, provider, frontend, seconds)
-                print(f"| `{problem.id}` | {problem.category} | {known[problem.id]} |", flush=True)
-    finally:
-        await frontend.close()
-    return known
+def marked(text: str) -> str:
+    """A text as Markdown; a directive of Verilog begins with a character that Markdown reads."""
+    return text.replace(DIRECTIVE, f"`` {DIRECTIVE} ``")
+
+
+def tables(notes: Iterable[Note]) -> dict[str, list[str]]:
+    """The tables of the documentation by name, as lines of Markdown."""
+    rows = sorted(notes, key=lambda note: note.id)
+    ratings = ("sound", "weak", "unfair", "impossible", "unknown")
+    counts = {(note.release, rating): 0 for note in rows for rating in ratings}
+    for note in rows:
+        counts[note.release, note.rating] += 1
+    releases = sorted({note.release for note in rows})
+
+    def told(kind: str) -> list[str]:
+        return [
+            f"| `{note.id}` | {one.name} | {marked(one.text)}{'' if one.shown == 'run' else ' *(read, not shown)*'} |"
+            for note in rows
+            for one in note.statements
+            if one.kind == kind
+        ]
+
+    def line(note: Note) -> str:
+        needed = ", ".join(f"`{name}`" for name in note.needs) or "–"
+        return f"| `{note.id}` | {note.release} | {needed} | {in_words(note)} |"
+
+    return {
+        "counts": [
+            f"| release | {' | '.join(ratings)} | rows |",
+            "|---" * (len(ratings) + 2) + "|",
+            *(
+                f"| {release} | {' | '.join(str(counts[release, rating]) for rating in ratings)} "
+                f"| {sum(counts[release, rating] for rating in ratings)} |"
+                for release in releases
+            ),
+        ],
+        "demands": ["| row | demand | what its tests want |", "|---|---|---|", *told("wants")],
+        "blind spots": ["| row | blind spot | what its tests do not see |", "|---|---|---|", *told("unseen")],
+        "rows": ["| row | release | needs | what is known |", "|---|---|---|---|", *map(line, rows)],
+    }
+
+
+def page_with(text: str, notes: Iterable[Note]) -> str:
+    """The page with its tables written anew from the notes."""
+    for name, lines in tables(notes).items():
+        begin, end = MARK.format("begin", name), MARK.format("end", name)
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n\n" + "\n".join(lines) + f"\n\n{end}{rest.split(end)[1]}"
+    return text
+
+
+def write(found: Iterable[Note]) -> None:
+    """Put notes into the package's file in place of those of the same rows, and write the tables anew."""
+    notes = {note.id: note for note in read_notes(NOTES)} | {note.id: note for note in found}
+    ordered = [notes[name] for name in sorted(notes)]
+    rows = [note.model_dump(mode="json", exclude_defaults=True) for note in ordered]
+    NOTES.write_text(json.dumps({"rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), ordered), encoding="utf-8")
+
+
+async def measure_files(paths: Iterable[Path], rows: list[str] | None) -> list[Note]:
+    """The notes of the rows of these files; a row that is in several is run where it has a solution."""
+    problems: dict[str, tuple[Problem, str]] = {}
+    for path in paths:
+        for problem in load_problems(path):
+            known = problems.get(problem.id)
+            if (rows is None or problem.id in rows) and (known is None or known[0].golden is None):
+                problems[problem.id] = problem, release_of(path)
+    notes: list[Note] = []
+    async with DockerSandboxes() as provider, Scorer(provider) as scorer:
+        for problem, release in problems.values():
+            notes.append(await measure(problem, release, scorer))
+            print(f"| `{problem.id}` | {in_words(notes[-1])} |", flush=True)
+    return notes
 
 
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rows", help="CVDP's agentic rows, as JSON Lines")
+    parser.add_argument("rows", nargs="+", type=Path, help="files of CVDP rows, as JSON Lines")
     parser.add_argument("--row", action="append", help="ids; all by default")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for rows without a right design")
-    parser.add_argument("--write", action="store_true", help="put the result into docs/compatibility.md")
+    parser.add_argument("--write", action="store_true", help="write notes.json and the tables of the documentation")
     options = parser.parse_args()
-    known = asyncio.run(measure(load_problems(options.rows, ids=options.row), options.seconds))
+    found = asyncio.run(measure_files(options.rows, options.row))
     if options.write:
-        write(known)
+        write(found)
 
 
 if __name__ == "__main__":

@@ -123,9 +123,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2, with smollm2: 0")
     parser.add_argument("--held-out", type=int, help="held-out problems, each played once; default: 128 or 32")
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="folder of the runs and results")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="change an option of all runs; use another --folder"
+    )
     parser.add_argument("--tables", action="store_true", help="only print the tables of what has been measured")
     parser.add_argument("--plot", type=Path, help="only draw the curve of the run `following` to this PNG file")
     sizes = parser.parse_args()
+    if wrong := [pair for pair in sizes.set if "=" not in pair]:
+        parser.error(f"--set: got {wrong[0]!r}; write NAME=VALUE")
     runs, seeds, held_out = MODELS[sizes.model]
     sizes.runs, sizes.seeds = sizes.runs or runs, sizes.seeds or seeds
     sizes.held_out = sizes.held_out or held_out

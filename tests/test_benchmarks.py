@@ -60,6 +60,14 @@ def test_the_compatibility_of_a_row() -> None:
     assert "passes" in line
 
 
+def test_the_strength_of_tests_is_measured_once(tmp_path: Path) -> None:
+    options = ("--row", PROBLEM, "--limit", "2", "--results", str(tmp_path / "results.jsonl"))
+    assert f"{PROBLEM}: killed=" in benchmark("mutants", *options)
+    assert benchmark("mutants", *options) == ""
+    [row] = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert sum(row["strength"]["total"].values()) == 2
+
+
 def test_the_tables_of_learning_pool_the_seeds(tmp_path: Path) -> None:
     rows = [
         {"name": "negated", "seed": seed, "steps": 8, "before": 0.1, "after": after, "episodes": 64.0, "seconds": 60}

@@ -20,7 +20,7 @@ NAME, PARTS = re.compile(r"rtl_gym_\w+"), ("bucket", "count", "sum")
 
 
 def read(port: int) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[:1] != "#")}
 
@@ -65,7 +65,7 @@ def test_without_a_port_nothing_is_served() -> None:
 def test_the_dashboard_shows_what_there_is() -> None:
     board = json.loads((Path(__file__).parent.parent / "docs/assets/grafana.json").read_text())
     asked = {name for panel in board["panels"] for one in panel["targets"] for name in NAME.findall(one["expr"])}
-    with serving(-1) as port, urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with serving(-1) as port, urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     there = set(kinds) | {f"{name}_{part}" for name, kind in kinds.items() if kind == "histogram" for part in PARTS}

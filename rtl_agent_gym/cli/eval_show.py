@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from ..errors import SandboxError
 from ..evaluation import EpisodeResult, Observer, Summary
+from ..evaluation.fairness import Unstated
 from ..problems import Problem
 from ..visible import plural, visible
 from .show import EpisodePrinter
@@ -131,19 +133,11 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
     """Print the results as tables; `simulated`: the hidden tests were run."""
     if not simulated:
         console.print("with these weights the hidden tests are not run, so no episode can pass", style="yellow")
-    rates = _table("episodes", "", "problems", "episodes", *_SHARES, "reward")
-    for group in (summary.by_category, summary.by_difficulty, {"[bold]all[/]": summary.overall}):
-        for name, one in group.items():
-            if one is not None:
-                shares = [f"{getattr(one, share):.0%}" for share in _SHARES]
-                rates.add_row(name, str(one.problems), str(one.episodes), *shares, f"{one.reward:.3f}")
-        rates.add_section()
-    console.print(rates)
-    if summary.pass_at:
-        passes = _table("pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
-        for k, found in summary.pass_at.items():
-            passes.add_row(str(k), f"{found.value:.1%}", f"{found.low:.1%} – {found.high:.1%}", str(found.problems))
-        console.print(passes)
+    print_rates(console, summary, "all rows: " if summary.noted else "")
+    if summary.fair is not None and summary.fair.finished < summary.finished:
+        print_rates(console, summary.fair, "fair rows: ")
+    elif summary.noted:
+        console.print(f"{'none' if summary.fair is None else 'all'} of these rows are known to be fair")
     if summary.causes and simulated:
         causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
         console.print(f"not passed, by cause: {causes}", markup=False)
@@ -169,6 +163,34 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
             f"machine faults: {summary.retries} retried, {plural(summary.faults, 'episode')} left without a verdict",
             style="yellow",
         )
+
+
+def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
+    """Print which failed episodes an unstated demand of the tests accounts for."""
+    if not found:
+        return
+    episodes = plural(len(found), "failed episode")
+    console.print(f"{episodes} failed only tests that a design which follows the task fails, too:", style="yellow")
+    for one in found:
+        line = f"  {one.problem_id}, sample {one.sample}: {one.demand}: {one.text}"
+        console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def print_rates(console: Console, summary: Summary, of: str = "") -> None:
+    """Print the rates by category, by difficulty and of all, and pass@k; `of`: how titles begin."""
+    rates = _table(f"{of}episodes", "", "problems", "episodes", *_SHARES, "reward")
+    for group in (summary.by_category, summary.by_difficulty, {"[bold]all[/]": summary.overall}):
+        for name, one in group.items():
+            if one is not None:
+                shares = [f"{getattr(one, share):.0%}" for share in _SHARES]
+                rates.add_row(name, str(one.problems), str(one.episodes), *shares, f"{one.reward:.3f}")
+        rates.add_section()
+    console.print(rates)
+    if summary.pass_at:
+        passes = _table(f"{of}pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
+        for k, found in summary.pass_at.items():
+            passes.add_row(str(k), f"{found.value:.1%}", f"{found.low:.1%} – {found.high:.1%}", str(found.problems))
+        console.print(passes)
 
 
 def _table(title: str, *columns: str) -> Table:

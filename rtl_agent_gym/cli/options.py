@@ -17,7 +17,8 @@ ProblemsOption = Annotated[
         "--problems",
         metavar="SOURCE",
         help="Source of the problems: bundled, a .jsonl file or a folder of them, owner/name[:file] on the Hugging "
-        "Face Hub, or family:NAME (generated problems).",
+        "Face Hub, family:NAME (generated problems), verilog-eval:FOLDER, rtllm:FOLDER or notsotiny:FILE. "
+        "SOURCE+mutants: debugging problems made of SOURCE's designs.",
     ),
 ]
 ProblemOption = Annotated[
@@ -33,10 +34,30 @@ CategoriesOption = Annotated[
 DifficultiesOption = Annotated[
     list[str] | None, typer.Option("--difficulty", help="Only easy, medium or hard problems; repeatable.")
 ]
+FairOnlyOption = Annotated[
+    bool,
+    typer.Option(
+        "--fair-only",
+        help="Only rows of CVDP that a right design is known to pass and whose tests demand nothing unstated.",
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="End with one line of JSON on stdout; everything else goes to stderr.")
 ]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
+
+
+def chosen_problems(
+    source: str,
+    ids: list[str] | None,
+    categories: list[str] | None,
+    difficulties: list[str] | None,
+    *,
+    fair_only: bool,
+) -> list[Problem]:
+    """The problems of a source that match the options; an empty list of values is no filter. Raises `UsageError`."""
+    filters = {"ids": ids or None, "categories": categories or None, "difficulties": difficulties or None}
+    return load_problems(source, rows="fair" if fair_only else "all", **filters)
 
 
 def one_problem(source: str, problem_id: str | None) -> Problem:

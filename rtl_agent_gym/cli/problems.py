@@ -1,4 +1,4 @@
-"""``rtl-agent-gym problems``: list, show, check, generate and export problems."""
+"""``rtl-agent-gym problems``: list, show, check, generate, mutate and export problems."""
 
 from __future__ import annotations
 
@@ -22,13 +22,27 @@ from ..problems import (
     scan_problems,
     validate_problem,
 )
+from ..problems.cvdp_notes import note_of
+from ..problems.needs import missing_here
 from ..problems.writing import problem_row
 from ..visible import plural, visible
-from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption, ProblemsOption
+from .options import (
+    CategoriesOption,
+    DifficultiesOption,
+    FairOnlyOption,
+    JsonOption,
+    ProblemIdsOption,
+    ProblemsOption,
+    chosen_problems,
+)
 from .problems_export import export_command
+from .problems_mutants import mutate_command, strength_command
+from .problems_notes import note_lines
 
-problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate and export problems.")
+problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate, mutate and export problems.")
 problems_app.command("export")(export_command)
+problems_app.command("strength")(strength_command)
+problems_app.command("mutate")(mutate_command)
 
 _PIPE_WIDTH = 240
 _NARROW = 72
@@ -40,26 +54,33 @@ def list_command(
     ids: ProblemIdsOption = None,
     categories: CategoriesOption = None,
     difficulties: DifficultiesOption = None,
+    fair_only: FairOnlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the problems of a source."""
-    problems = load_problems(source, ids=ids or None, categories=categories or None, difficulties=difficulties or None)
+    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     if as_json:
         typer.echo(json.dumps([_summary(problem) for problem in problems]))
         return
     console = _console()
     table = Table("id", "category", "difficulty", "targets", "golden", "scorable", title=None)
     table.columns[0].no_wrap = True
+    noted = any(map(_rating, problems))
+    if noted:
+        table.add_column("row")
     for problem in problems:
-        golden, unscorable = problem.golden is not None, problem.unscorable
+        golden, unscorable = problem.golden is not None, missing_here(problem)
         if console.width >= _NARROW:
             cells = problem.id, _category(problem), problem.difficulty, "\n".join(problem.targets)
             scorable = "yes" if unscorable is None else f"no: {unscorable}"
-            table.add_row(*map(_plain, (*cells, "yes" if golden else "no", scorable)))
+            table.add_row(
+                *map(_plain, (*cells, "yes" if golden else "no", scorable, *([_rating(problem)] if noted else [])))
+            )
             continue
         console.print(_plain(problem.id), style="bold", soft_wrap=True)
         facts = [_category(problem), problem.difficulty, "golden" if golden else "no golden"]
         facts += [] if unscorable is None else [f"not scorable: {unscorable}"]
+        facts += [rating] if (rating := _rating(problem)) else []
         console.print(Padding(_plain(f"{', '.join(facts)}: {', '.join(problem.targets)}"), (0, 0, 0, 2)))
     if console.width >= _NARROW:
         console.print(table)
@@ -87,9 +108,11 @@ def show_command(
         return
     console = _console()
     console.print(_plain(f"{problem.id}  {_category(problem)}, {problem.difficulty}"), style="bold")
-    if problem.unscorable is not None:
-        console.print(_plain(f"cannot be scored: {problem.unscorable}"), style="yellow")
+    if (missing := missing_here(problem)) is not None:
+        console.print(_plain(f"cannot be scored: {missing}"), style="yellow")
     console.print(_plain("targets: " + (", ".join(problem.targets) or "none")))
+    for line in note_lines(problem):
+        console.print(_plain(line), soft_wrap=True)
     console.rule("prompt")
     console.print(_plain(problem.prompt), soft_wrap=True)
     for name, files in parts.items():
@@ -116,7 +139,8 @@ def validate_command(
         for problem in problems
         for message in validate_problem(problem)
     ]
-    unscorable = {problem.id: problem.unscorable for problem in problems if problem.unscorable is not None}
+    missing = {problem.id: missing_here(problem) for problem in problems}
+    unscorable = {problem_id: reason for problem_id, reason in missing.items() if reason is not None}
     if as_json:
         typer.echo(json.dumps({"problems": len(problems), "findings": findings, "unscorable": unscorable}))
     else:
@@ -159,9 +183,22 @@ def _summary(problem: Problem) -> dict[str, Any]:
         "prompt_characters": len(problem.prompt),
         "context_characters": sum(map(len, problem.context.values())),
         "has_golden": problem.golden is not None,
-        "unscorable": problem.unscorable,
+        "unscorable": missing_here(problem),
         "digest": problem.digest,
+        "note": _note(problem),
     }
+
+
+def _note(problem: Problem) -> dict[str, Any] | None:
+    """What is known of a row of CVDP, as plain data."""
+    note = note_of(problem)
+    return None if note is None else note.model_dump(mode="json", exclude={"id"}) | {"rating": note.rating}
+
+
+def _rating(problem: Problem) -> str:
+    """What is known of a row of CVDP, in one word; empty if nothing is."""
+    note = note_of(problem)
+    return "" if note is None else note.rating
 
 
 def _category(problem: Problem) -> str:

@@ -8,9 +8,16 @@ from typing import Annotated, Literal
 import typer
 
 from ..errors import UsageError
-from ..problems import load_problems
+from ..problems import Problem
 from ..visible import plural, visible
-from .options import CategoriesOption, DifficultiesOption, ProblemIdsOption, writable_folder
+from .options import (
+    CategoriesOption,
+    DifficultiesOption,
+    FairOnlyOption,
+    ProblemIdsOption,
+    chosen_problems,
+    writable_folder,
+)
 
 
 def export_command(
@@ -28,13 +35,14 @@ def export_command(
     ids: ProblemIdsOption = None,
     categories: CategoriesOption = None,
     difficulties: DifficultiesOption = None,
+    fair_only: FairOnlyOption = False,
 ) -> None:
     """Write problems as tasks of another framework. Exits 1 when none of them can be written."""
     from ..integrations.harbor.tasks import write_task
     from ..sandboxes.image import image_tag
     from ..scoring.scorable import why_unscorable
 
-    problems = load_problems(source, ids=ids or None, categories=categories or None, difficulties=difficulties or None)
+    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     writable_folder(out, "--out")
     written = 0
     for problem in problems:
@@ -42,7 +50,7 @@ def export_command(
             raise UsageError(f"--out {out}: {problem.id} is there already; remove it, or choose another folder")
     for problem in problems:
         try:
-            if reason := why_unscorable(problem):
+            if reason := why_unscorable(problem, texts=False) or heavy_reason(problem):
                 raise UsageError(f"{problem.id}: {reason}")
             write_task(problem, out, image or image_tag())
             written += 1
@@ -50,3 +58,8 @@ def export_command(
             typer.echo(f"left out: {visible(str(error))}", err=True)
     typer.echo(f"{plural(written, 'task')} of {format} written to {out}")
     raise typer.Exit(0 if written else 1)
+
+
+def heavy_reason(problem: Problem) -> str | None:
+    """Why a heavy row is not exported; None for others."""
+    return "a heavy row starts from a repository, which a task does not hold" if problem.checkout else None

@@ -16,12 +16,15 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from ..errors import UsageError
+from ..evaluation.recorded_judge import RecordedJudge, recorded_judge
 from ..evaluation.replay import Replay, recorded_weights, replay, replayed_to
+from ..policies.judge import ChatJudge, make_judge
 from ..problems import Problem, load_problems
 from ..sandboxes import DockerSandboxes
 from ..scoring import Scorer
 from ..transcripts import Transcript, read_transcript
 from ..visible import plural
+from .episode_options import JudgeOption
 from .options import JsonOption, ProblemsOption
 from .shell import attach_terminal, require_terminal
 
@@ -43,6 +46,7 @@ def replay_command(
         int | None, typer.Option("--to-turn", min=1, metavar="K", help="Stop before turn K; with --shell.")
     ] = None,
     shell: Annotated[bool, typer.Option("--shell", help="Open the episode's shell there, in this terminal.")] = False,
+    judge: JudgeOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Run a recorded episode's commands again in a fresh container and compare the output turn by turn.
@@ -67,7 +71,7 @@ def replay_command(
         asyncio.run(_open_shell(transcript, known[name], to_turn, console))
         return
     with console.status(f"replaying {plural(len(transcript.turns), 'turn')}"):
-        report = asyncio.run(_replay(transcript, known[name]))
+        report = asyncio.run(_replay(transcript, known[name], judge))
     _print_differences(report, console)
     if report.identical:
         score = " and the score" if report.score_compared else ", no score recorded"
@@ -77,9 +81,20 @@ def replay_command(
     raise typer.Exit(0 if report.identical else 1)
 
 
-async def _replay(transcript: Transcript, problem: Problem) -> Replay:
-    async with DockerSandboxes() as provider, Scorer(provider, weights=recorded_weights(transcript)) as scorer:
-        return await replay(transcript, problem, provider=provider, grader=scorer)
+async def _replay(transcript: Transcript, problem: Problem, judge: str | None) -> Replay:
+    rater = make_judge(judge) if judge is not None else recorded_judge(transcript)
+    try:
+        async with (
+            DockerSandboxes() as provider,
+            Scorer(provider, weights=recorded_weights(transcript), judge=rater) as scorer,
+        ):
+            report = await replay(transcript, problem, provider=provider, grader=scorer)
+    finally:
+        if isinstance(rater, ChatJudge):
+            await rater.close()
+    if isinstance(rater, RecordedJudge):
+        report.notes.append(f"{rater.name} was not asked again: its recorded rating is used (--judge asks one)")
+    return report
 
 
 async def _open_shell(transcript: Transcript, problem: Problem, turn: int, console: Console) -> None:

@@ -32,7 +32,7 @@ def run_command(
 
     Exits 0 when the design passed, 1 when it did not.
     """
-    chosen = require_scorable(one_problem(str(config.problems), problem))
+    chosen = require_scorable(one_problem(str(config.problems), problem), config.episode.grading)
     weights = RewardWeights.preset(str(config.reward))
     writable_folder(transcript_dir, "--transcript-dir")
     rules = replace(config.episode, transcript_dir=transcript_dir)

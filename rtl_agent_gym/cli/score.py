@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -17,10 +18,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from .. import strict_json
 from ..episodes.rules import LONGEST_TIMEOUT
 from ..errors import UsageError
+from ..policies.judge import judge_of
+from ..policies.protocol import Closable
 from ..problems import Problem, find_problem, load_problems
+from ..problems.paths import AGENT_FOLDERS, ANSWER_FILE, graded_folders
 from ..sandboxes import DockerSandboxes
 from ..scoring import TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
-from .episode_options import CacheOption, WeightsOption
+from ..scoring.options import GradingOptions, HarnessOptions
+from ..scoring.scorable import require_scorable
+from .episode_options import (
+    CacheOption,
+    HarnessEnvOption,
+    HarnessImagesOption,
+    HarnessNetworkOption,
+    JudgeOption,
+    WeightsOption,
+)
 from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_score
 
@@ -35,11 +48,13 @@ def score_command(
     problems: ProblemsOption = "bundled",
     problem: ProblemOption = None,
     files: Annotated[
-        Path | None, typer.Option("--files", metavar="DIR", help="A work folder with rtl/, verif/, docs/.")
+        Path | None, typer.Option("--files", metavar="DIR", help="A work folder; for a text, one with subjective.txt.")
     ] = None,
     candidates: Annotated[
         Path | None,
-        typer.Option("--candidates", metavar="FILE", help='JSON Lines of {"id": …, "files": {path: text}}.'),
+        typer.Option(
+            "--candidates", metavar="FILE", help='JSON Lines of {"id": …, "files": {path: text}}, or "response": text.'
+        ),
     ] = None,
     weights: WeightsOption = "default",
     timeout: Annotated[
@@ -48,6 +63,10 @@ def score_command(
     ] = TIME_LIMIT,
     workers: Annotated[int, typer.Option(min=1, help="Candidates to grade at the same time.")] = 2,
     cache: CacheOption = True,
+    judge: JudgeOption = None,
+    harness_images: HarnessImagesOption = None,
+    harness_env: HarnessEnvOption = None,
+    harness_network: HarnessNetworkOption = "",
     json_: Annotated[
         bool, typer.Option("--json", help="End with one line of JSON on stdout; with --candidates, one for each.")
     ] = False,
@@ -63,14 +82,18 @@ def score_command(
         raise UsageError("--timeout: give a number of seconds")
     wanted, batch = RewardWeights.preset(weights), list[Candidate]()
     if files is not None:
-        batch = [(one_problem(problems, problem), dict(read_folder(files)))]
+        chosen = one_problem(problems, problem)
+        batch = [(chosen, dict(read_folder(files, chosen)))]
     else:
         assert candidates is not None
         batch = list(read_candidates(candidates, load_problems(problems), problem))
         if not batch:
             raise UsageError(f"--candidates {candidates}: holds no candidate; each is a line of JSON")
+    options = GradingOptions(judge, HarnessOptions.read(harness_images or (), harness_env, harness_network))
+    for one in {candidate.id: candidate for candidate, _ in batch}.values():
+        require_scorable(one, options)
     console = Console(stderr=json_ or candidates is not None)
-    scores = asyncio.run(_grade(batch, wanted, timeout, workers, ScoreCache() if cache else None, console))
+    scores = asyncio.run(_grade(batch, wanted, timeout, workers, ScoreCache() if cache else None, options, console))
     for number, ((graded, _), score) in enumerate(zip(batch, scores, strict=True)):
         if candidates is None:
             print_score(console, score, wanted)
@@ -89,6 +112,7 @@ async def _grade(
     timeout: float,
     workers: int,
     cache: ScoreCache | None,
+    options: GradingOptions,
     console: Console,
 ) -> list[Score]:
     turn = asyncio.Semaphore(workers)
@@ -96,10 +120,16 @@ async def _grade(
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("grading", total=len(batch))
         waiting = workers if len(batch) > workers else 0
+        judge = judge_of(options)
         async with (
+            AsyncExitStack() as owned,
             DockerSandboxes() as provider,
-            Scorer(provider, weights=weights, cache=cache, waiting=waiting) as scorer,
+            Scorer(
+                provider, weights=weights, cache=cache, waiting=waiting, judge=judge, harness=options.harness
+            ) as scorer,
         ):
+            if isinstance(judge, Closable):
+                owned.push_async_callback(judge.close)
 
             async def one(candidate: Candidate) -> Score:
                 async with turn:
@@ -112,21 +142,23 @@ async def _grade(
             return [task.result() for task in tasks]
 
 
-def read_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
+def read_folder(folder: Path, problem: Problem | None = None) -> Iterator[tuple[str, bytes]]:
     """The regular files below a work folder; links are not followed. Files that are not graded have no content.
+
+    Which these are depends on the problem; without one, they are those outside rtl/, verif/ and docs/.
 
     Raises:
         UsageError: There is no such folder, or it is too large.
     """
     if not folder.is_dir():
         raise UsageError(f"--files {folder}: there is no such folder; give a work folder, which holds rtl/")
-    total = 0
+    total, graded = 0, {*AGENT_FOLDERS} if problem is None else {*graded_folders(problem), ANSWER_FILE}
 
     def refuse(error: OSError) -> NoReturn:
         raise UsageError(f"--files {error.filename}: cannot be read: {error.strerror}") from error
 
     def is_graded(path: Path) -> bool:
-        return path.relative_to(folder).parts[:1] in (("rtl",), ("verif",), ("docs",))
+        return path.relative_to(folder).parts[0] in graded
 
     def on_unreadable_folder(error: OSError) -> None:
         if Path(error.filename) == folder or is_graded(Path(error.filename)):
@@ -170,8 +202,10 @@ def read_candidates(path: Path, problems: list[Problem], only: str | None) -> It
         except ValueError as error:
             raise UsageError(f"{path}:{number}: not JSON ({error})") from error
         files = row.get("files") if isinstance(row, dict) else None
+        if files is None and isinstance(row, dict) and isinstance(row.get("response"), str):
+            files = {ANSWER_FILE: row["response"]}
         if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()):
-            raise UsageError(f'{path}:{number}: expected {{"id": ID, "files": {{PATH: TEXT}}}}')
+            raise UsageError(f'{path}:{number}: expected {{"id": ID, "files": {{PATH: TEXT}}}}, or "response": TEXT')
         name = row.get("id", only)
         if not isinstance(name, str):
             raise UsageError(f"{path}:{number}: the id of the problem is missing")

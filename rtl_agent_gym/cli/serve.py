@@ -10,12 +10,19 @@ import typer
 
 from ..episodes.rules import LONGEST_TIMEOUT, EpisodeConfig
 from ..errors import UsageError
-from ..problems import load_problems
 from ..scoring import RewardWeights
 from ..scoring.scorable import scorable
 from ..visible import plural
 from .episode_options import WeightsOption
-from .options import CategoriesOption, DifficultiesOption, ProblemIdsOption, ProblemsOption, writable_folder
+from .options import (
+    CategoriesOption,
+    DifficultiesOption,
+    FairOnlyOption,
+    ProblemIdsOption,
+    ProblemsOption,
+    chosen_problems,
+    writable_folder,
+)
 from .show import stderr_console
 
 
@@ -24,6 +31,7 @@ def serve_command(
     problem: ProblemIdsOption = None,
     category: CategoriesOption = None,
     difficulty: DifficultiesOption = None,
+    fair_only: FairOnlyOption = False,
     host: Annotated[str, typer.Option(help="Address to listen on; another than this machine's needs a token.")] = (
         "127.0.0.1"
     ),
@@ -54,8 +62,8 @@ def serve_command(
     except ImportError as error:
         raise UsageError(f"serve needs OpenEnv: pip install 'rtl-agent-gym[openenv]' ({error})") from error
     console = stderr_console()
-    found = load_problems(problems, ids=problem, categories=category, difficulties=difficulty)
-    kept, left = scorable(found)
+    found = chosen_problems(problems, problem, category, difficulty, fair_only=fair_only)
+    kept, left = scorable(found, texts=False)
     if not kept:
         raise UsageError(f"{problems} has no problem that matches and can be scored here")
     if left:

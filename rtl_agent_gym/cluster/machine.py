@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import SandboxError, SandboxLost, UsageError
 from ..metrics import FAULTS, serving
 from ..problems import Problem
-from ..sandboxes import CommandResult, DockerSandboxes, FoundFiles, Sandbox, SandboxSpec
+from ..sandboxes import CommandResult, DockerSandboxes, FoundFiles, Reading, Sandbox, SandboxSpec
 from ..sandboxes.budget import set_limits, usage
 from ..sandboxes.daemon import daemon_host
 from ..scoring import RewardWeights, Scorer
@@ -104,10 +104,14 @@ class Machine:
             sandbox = await asyncio.shield(self._sandboxes[name])
         return sandbox.id, str(getattr(sandbox, "image_id", ""))
 
-    async def run(self, name: str, command: str, timeout: float, max_output: int) -> CommandResult:
-        """See `Sandbox.run`."""
+    async def run(
+        self, name: str, command: str, timeout: float, max_output: int, then_read: Reading | None = None
+    ) -> tuple[CommandResult, FoundFiles | None]:
+        """See `Sandbox.run`; returns also what it put into `Reading.found`."""
         with self._counting("command"):
-            return await (await self._sandbox(name)).run(command, timeout=timeout, max_output=max_output)
+            sandbox = await self._sandbox(name)
+            result = await sandbox.run(command, timeout=timeout, max_output=max_output, then_read=then_read)
+        return result, then_read.found if then_read else None
 
     async def write_files(self, name: str, files: Mapping[str, str | bytes], options: Mapping[str, Any]) -> None:
         """See `Sandbox.write_files`."""

@@ -217,6 +217,9 @@ class Cluster:
             self._on_event(f"machine {name} is not used: {error}{again}")
             _kill(actor)
             return
+        except BaseException:  # the cluster is closed meanwhile: nobody else knows this actor
+            _kill(actor)
+            raise
         self.machines[node] = machine
         self._admitted.append(machine)
         if node in self._refused:

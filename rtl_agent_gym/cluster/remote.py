@@ -13,6 +13,7 @@ from typing import Any
 
 from ..episodes.runtime import WAITING, Runtime
 from ..errors import SandboxError, SandboxLost, UsageError
+from ..policies.judge import judge_of
 from ..problems import Problem
 from ..sandboxes import (
     WORK_DIR,
@@ -25,9 +26,11 @@ from ..sandboxes import (
     SandboxProvider,
     SandboxSpec,
 )
-from ..scoring import RewardWeights
+from ..scoring import RewardWeights, Scorer
+from ..scoring.judging import Judge
+from ..scoring.options import GradingOptions
+from ..scoring.retrying import retrying
 from ..scoring.score import Score
-from ..scoring.scorer import retrying
 from .connecting import connect
 from .machines import Cluster, RemoteMachine
 
@@ -60,7 +63,10 @@ class RemoteSandbox(Sandbox):
         on_output: OutputSink | None = None,
         then_read: Reading | None = None,
     ) -> CommandResult:
-        result: CommandResult = await self._machine.call("run", self._name, command, timeout, max_output)
+        result: CommandResult
+        result, found = await self._machine.call("run", self._name, command, timeout, max_output, then_read)
+        if then_read is not None:
+            then_read.found = found
         if on_output is not None:
             on_output(result.output.encode())
         return result
@@ -161,10 +167,18 @@ class RemoteGrader:
         cluster: Its machines.
         weights: Weights of the stages; None for the default.
         cached: Whether each machine uses its own cache of gradings.
+        texts: Grades answers that are text, in this process; None for problems without them.
     """
 
-    def __init__(self, cluster: Cluster, weights: RewardWeights | None = None, *, cached: bool = False) -> None:
-        self.weights = weights or RewardWeights()
+    def __init__(
+        self,
+        cluster: Cluster,
+        weights: RewardWeights | None = None,
+        *,
+        cached: bool = False,
+        texts: Scorer | None = None,
+    ) -> None:
+        self.weights, self._texts = weights or RewardWeights(), texts
         self._cluster, self._cached = cluster, cached
         self._problems: dict[str, Any] = {}
         """What has been sent to Ray's object store, by digest: each node fetches it once."""
@@ -178,6 +192,8 @@ class RemoteGrader:
         seed: int | None = None,
     ) -> Score:
         """See `Scorer.score`."""
+        if problem.asks_text and self._texts is not None:
+            return await self._texts.score(problem, files, timeout)
 
         unused: list[tuple[str, Score]] = []
 
@@ -222,7 +238,7 @@ class ClusterRuntime(Runtime):
         self.cluster = Cluster(limits)
         self._provider = _OpenedLater(self.cluster, address)
         self.users = 0
-        self._graders: dict[tuple[RewardWeights | None, bool], RemoteGrader] = {}
+        self._graders: dict[tuple[RewardWeights | None, Path | None, str | Judge | None], RemoteGrader] = {}
 
     @property
     def provider(self) -> RemoteSandboxes:
@@ -233,12 +249,25 @@ class ClusterRuntime(Runtime):
         return self._provider
 
     def scorer(
-        self, weights: RewardWeights | None, cache: Path | None = None, *, waiting: int = WAITING
+        self,
+        weights: RewardWeights | None,
+        cache: Path | None = None,
+        *,
+        waiting: int = WAITING,
+        options: GradingOptions | None = None,
     ) -> RemoteGrader:
-        """The grader with these weights; with a `cache`, each machine uses its own."""
-        key = (weights, cache is not None)
+        """The grader with these weights; with a `cache`, each machine uses its own. Texts are graded in this process.
+
+        Raises:
+            UsageError: The options name images: a cluster's nodes have only the simulation image.
+        """
+        options = options or GradingOptions()
+        if options.harness.images:
+            raise UsageError("--harness-image: a cluster grades with the simulation image only; leave --ray out")
+        key = (weights, cache, options.judge)
         if key not in self._graders:
-            self._graders[key] = RemoteGrader(self.cluster, weights, cached=cache is not None)
+            texts = Scorer(weights=weights, cache=cache, judge=judge_of(options))
+            self._graders[key] = RemoteGrader(self.cluster, weights, cached=cache is not None, texts=texts)
         return self._graders[key]
 
     async def close(self) -> None:

@@ -59,6 +59,7 @@ SMALL = ModelRecipe(
         "lora_rank": 0,
         "kl_penalty_coef": 1.0,
         "kl_clip": 3.0,
+        "kl_budget": 20.0,
         "loss_reduction": "mean",
         "reward_coef": 0.0,
         "grad_clip_norm": 0.1,

@@ -38,9 +38,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             ``"dense"``, or a function of the `Score`; the default gives at most 1.4.
         on_output: Called with the raw output of commands while they run.
         render_mode: ``"ansi"`` makes `render` return the episode so far as text.
-        **rules: Any option of `EpisodeConfig` by its name, such as ``max_turns=20`` or ``transcript_dir="runs"``; it
-            replaces the one in `config`. Gymnasium's ``max_episode_steps`` and `TimeLimit` are refused, as they would
-            end episodes ungraded.
+        **rules: Any option of `EpisodeConfig` by its name, such as ``max_turns=20``, ``transcript_dir="runs"`` or
+            ``judge="chat:MODEL"``; it replaces the one in `config`. Gymnasium's ``max_episode_steps`` and `TimeLimit`
+            are refused, as they would end episodes ungraded.
 
     Raises:
         UsageError: An option is wrong, or none of the problems can be scored here.
@@ -81,7 +81,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 f"this environment's workspace is {self.workspace!r}: CVDPAgentic-v0 is for shells, CVDPSingleTurn-v0 "
                 "for answers"
             )
-        self._problems, self._unscorable = read_problems(problems)
+        self._problems, self._unscorable = read_problems(problems, self.config.grading)
         self._renderer = read_renderer(renderer)
         self._weights, self._function = read_reward(reward)
         self._on_output, self._caller = on_output, Caller()
@@ -113,7 +113,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             if self._lease is None:
                 self._lease = acquire(background_loop())
             runtime = self._lease.runtime
-            scorer = runtime.scorer(self._weights, waiting=1)
+            scorer = runtime.scorer(self._weights, waiting=1, options=self.config.grading)
             self._episode = Episode(
                 problem,
                 provider=runtime.agents,

@@ -13,11 +13,14 @@ import gymnasium as gym
 from ..errors import UsageError
 from ..problems import Problem, load_problems
 from ..renderers import Renderer, get_renderer
+from ..scoring.options import GradingOptions
 from ..scoring.scorable import scorable
 
 
-def read_problems(problems: str | Path | Sequence[Problem]) -> tuple[list[Problem], dict[str, str]]:
-    """The problems that can be scored, and the reason why each of the others cannot, by id.
+def read_problems(
+    problems: str | Path | Sequence[Problem], options: GradingOptions | None = None
+) -> tuple[list[Problem], dict[str, str]]:
+    """The problems that can be scored with these options, and the reason why each of the others cannot, by id.
 
     Raises:
         UsageError: There are none, or the argument holds something else than problems.
@@ -32,7 +35,7 @@ def read_problems(problems: str | Path | Sequence[Problem]) -> tuple[list[Proble
             raise UsageError(f"`problems[{index}]` is not a Problem: {problem!r}")
     if not found:
         raise UsageError("there is no problem to work on: `problems` is empty")
-    kept, left = scorable(found)
+    kept, left = scorable(found, options)
     if not kept:
         problem, reason = left[0]
         more = f", and so with {len(left) - 1} more" if len(left) > 1 else ""

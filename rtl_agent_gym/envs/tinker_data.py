@@ -7,17 +7,18 @@ import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import chz
-import numpy as np
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
-from ..problems import Problem, load_problems, order_by_difficulty, split_problems
+from ..problems import Problem, load_problems, split_problems
+from ..problems.cvdp_notes import Rows
 from ..scoring import RewardWeights
 from ..scoring.scorable import scorable
+from .problem_order import Order, make_problem_sampler
 from .tinker_config import TinkerEnvConfig
 from .tinker_env import CVDPEnvGroupBuilder
 from .tinker_tokenizers import register_tokenizers
@@ -25,24 +26,6 @@ from .tinker_tokenizers import register_tokenizers
 logger = logging.getLogger(__name__)
 
 register_tokenizers()  # the cookbook's trainers load tokenizers by name
-
-Order = Literal["shuffled", "curriculum", "given", "difficulty", "pass_rate"]
-"""How problems are chosen.
-
-- ``shuffled``: each once per epoch, in a new order each time.
-- ``curriculum``: each once per epoch, from easy to hard, shuffled within a difficulty.
-- ``given``: each once per epoch, in the order of the source.
-- ``difficulty``: at random, at first from the easiest third, later from more, after `ALL_BY` of the batches from all.
-- ``pass_rate``: at random in proportion to p · (1 − p) of the running pass rate p, so that problems that are always or
-  never solved are rare; an untried problem counts as p = 0.5. For trainers that call `CVDPDataset.learn`.
-"""
-
-ALL_BY = 0.6
-"""The share of the batches after which the order ``difficulty`` draws from all problems."""
-FLOOR = 0.05
-"""Added to the weight of each problem in the order ``pass_rate``, so that every problem can be drawn."""
-MOMENTUM = 0.8
-"""Weight of the old running pass rate when it is updated with a new group's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +62,8 @@ class CVDPDataset(RLDataset):
         if not problems:
             raise UsageError("a dataset needs a problem; the source is empty or its filters leave nothing")
         self.problems, self.config, self.schedule = list(problems), config, schedule
-        self.pass_rates: dict[str, float] = {}
-        """The running pass rate of each tried problem; save it with a checkpoint, and restore it."""
+        self.problem_sampler = make_problem_sampler(schedule.order, self.problems, schedule.seed, len(self))
+        """Which problems come; save its `state` with a checkpoint, and restore it."""
 
     def __len__(self) -> int:
         if self.schedule.batches is not None:
@@ -100,46 +83,14 @@ class CVDPDataset(RLDataset):
         if not 0 <= index < len(self):
             raise IndexError(f"there are {len(self)} batches, no number {index}")
         size = self.schedule.batch_size
-        if self.schedule.order in ("difficulty", "pass_rate"):
-            return self._draw(index, size)
-        places = range(index * size, (index + 1) * size)
+        chosen = self.problem_sampler.choose(index, size)
         if self.schedule.batches is None:
-            places = places[: len(self.problems) * self.schedule.epochs - places.start]
-        orders = {number: self.epoch(number) for number in {place // len(self.problems) for place in places}}
-        return [orders[place // len(self.problems)][place % len(self.problems)] for place in places]
-
-    def epoch(self, number: int) -> list[Problem]:
-        """The problems in the order of an epoch, counted from 0."""
-        if self.schedule.order == "given":
-            return list(self.problems)
-        generator = np.random.default_rng([self.schedule.seed, number])
-        mixed = [self.problems[int(i)] for i in generator.permutation(len(self.problems))]
-        return order_by_difficulty(mixed) if self.schedule.order == "curriculum" else mixed
-
-    def pool(self, index: int) -> list[Problem]:
-        """The problems that a batch may contain."""
-        if self.schedule.order != "difficulty":
-            return list(self.problems)
-        share = min(1.0, 1 / 3 + (2 / 3) * index / max(1.0, ALL_BY * len(self)))
-        return order_by_difficulty(self.problems)[: max(1, round(share * len(self.problems)))]
+            chosen = chosen[: len(self.problems) * self.schedule.epochs - index * size]
+        return chosen
 
     def learn(self, problem: str, passed: Sequence[float]) -> None:
-        """Update a problem's pass rate with a group's results: 1 for each episode that passed, otherwise 0."""
-        if passed:
-            rate = sum(passed) / len(passed)
-            self.pass_rates[problem] = MOMENTUM * self.pass_rates.get(problem, rate) + (1 - MOMENTUM) * rate
-
-    def _draw(self, index: int, size: int) -> list[Problem]:
-        generator, pool = np.random.default_rng([self.schedule.seed, index]), self.pool(index)
-        rates = np.array([self.pass_rates.get(problem.id, 0.5) for problem in pool])
-        weights = rates * (1 - rates) + FLOOR if self.schedule.order == "pass_rate" else np.ones(len(pool))
-        chosen: list[Problem] = []
-        while len(chosen) < size:
-            drawn = generator.choice(
-                len(pool), size=min(size - len(chosen), len(pool)), replace=False, p=weights / weights.sum()
-            )
-            chosen += [pool[int(place)] for place in drawn]
-        return chosen
+        """Tell the sampler a group's results: 1 for each episode that passed, otherwise 0."""
+        self.problem_sampler.learn(problem, passed)
 
 
 @chz.chz
@@ -155,6 +106,7 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
     ids: list[str] | None = chz.field(default=None, doc="keep only these problems")
     categories: list[str] | None = chz.field(default=None, doc="keep only these categories, such as cid003")
     difficulties: list[str] | None = chz.field(default=None, doc="keep only these: easy, medium, hard")
+    rows: Rows = chz.field(default="all", doc="fair or sound: keep only rows of CVDP that are known to be")
     held_out: float = chz.field(default=0.0, doc="share of the problems to test with, never trained on")
 
     batch_size: int = chz.field(default=1, doc="problems, and so groups, in a batch")
@@ -175,6 +127,7 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
     scoring_timeout: float = chz.field(default=600.0, doc="seconds the hidden tests may run")
     harness_feedback: int = chz.field(default=0, doc="how often the agent may submit and learn which checks fail")
     progress_coef: float = chz.field(default=0.5, doc="total reward of submissions when all tests pass")
+    judge: str | None = chz.field(default=None, doc="judge of answers that are text, such as chat:MODEL; None for none")
     max_tokens: int | None = chz.field(default=None, doc="tokens that a turn may sample; None leaves it to the trainer")
     max_trajectory_tokens: int | None = chz.field(default=None, doc="tokens of a whole episode; None for no limit")
     max_prompt_tokens: int | None = chz.field(default=None, doc="tokens of the prompt; a longer task is shortened")
@@ -202,9 +155,13 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
     def load(self) -> list[Problem]:
         """The problems that meet the filters and can be scored here. Logs a warning for each that cannot."""
         problems = load_problems(
-            self.problems, ids=self.ids, categories=self.categories, difficulties=self.difficulties
+            self.problems,
+            ids=self.ids,
+            categories=self.categories,
+            difficulties=self.difficulties,
+            rows=self.rows,
         )
-        kept, left_out = scorable(problems)
+        kept, left_out = scorable(problems, self.env_config().episode.grading)
         for problem, reason in left_out:
             logger.warning("%s is left out: %s", problem.id, reason)
         if not kept:

@@ -34,8 +34,10 @@ from ..episodes.runtime import Lease, acquire
 from ..errors import SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem, category_name
+from ..problems.needs import missing_here
 from ..renderers import Renderer
 from ..sandboxes import SandboxProvider
+from ..scoring.scorable import require_scorable
 from ..scoring.score import Score
 from .tinker_config import TinkerEnvConfig, load_renderer
 
@@ -204,9 +206,9 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
     ) -> None:
         if group_size < 1:
             raise UsageError(f"group_size must be at least 1, got {group_size}")
-        if problem.unscorable:
-            raise UsageError(f"{problem.id} cannot be scored here: {problem.unscorable}")
         self.problem, self.config, self.group_size, self.seed = problem, config or TinkerEnvConfig(), group_size, seed
+        if missing_here(problem) is not None:
+            require_scorable(problem, self.config.episode.grading)
         self._envs: list[CVDPEnv] = []
         self._lease: Lease | None = None
 
@@ -219,7 +221,8 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         if self._lease is None:
             self._lease = acquire()
         provider = self._lease.runtime.agents
-        grader = self._lease.runtime.scorer(self.config.reward, self.config.score_cache)
+        options = self.config.episode.grading
+        grader = self._lease.runtime.scorer(self.config.reward, self.config.score_cache, options=options)
         made = [
             CVDPEnv(self.problem, self.config, renderer=renderer, provider=provider, grader=grader, seed=self.seed)
             for _ in range(self.group_size)

@@ -8,6 +8,7 @@ for the same file, the last one counts: models draft first and decide later.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from bisect import bisect_left
@@ -78,6 +79,21 @@ class Answer:
     """Text by path relative to the work folder."""
     found: tuple[str, ...] = ()
     """The target files among `files`."""
+
+
+def read_text(text: str) -> str:
+    """An answer that is text: the string in the official form ``{"response": "…"}``, or else the whole text."""
+    found = text.strip()
+    if found.startswith("```json") and found.endswith("```"):
+        found = found.removeprefix("```json").removesuffix("```").strip()
+    if found.startswith("{") and found.endswith("}"):
+        try:
+            value = json.loads(found, strict=False)
+        except (ValueError, RecursionError):
+            return text.strip()
+        if isinstance(value, dict) and isinstance(value.get("response"), str):
+            return str(value["response"])
+    return text.strip()
 
 
 def read_answer(text: str, problem: Problem) -> Answer:

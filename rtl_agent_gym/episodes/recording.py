@@ -11,11 +11,12 @@ from .. import __version__
 from ..errors import SandboxBroken
 from ..policies.protocol import Completion
 from ..problems import Problem
+from ..problems.paths import graded_folders
 from ..sandboxes import CommandResult, FoundFiles, Reading, Sandbox
 from ..scoring import RewardWeights, rules_digest
 from ..scoring.score import Score
 from ..transcripts import CommandRecord, End, Header, ScoreRecord, SubmissionRecord, TranscriptWriter, TurnRecord
-from .rules import FOLDERS, EpisodeConfig
+from .rules import EpisodeConfig
 from .submissions import Submission, Submitted
 from .turns import Opening, Turn
 
@@ -45,7 +46,7 @@ class Recording:
             return
         self._writer = TranscriptWriter.in_folder(self.config.transcript_dir, self.problem.id)
         if self.config.record_files and self.config.workspace == "shell":
-            self._files = _recorded_files(self.problem.context)
+            self._files = _recorded_files(self.problem)
         options = self.config.recorded()
         if isinstance(weights, RewardWeights):
             options["weights"] = weights.model_dump()
@@ -71,7 +72,7 @@ class Recording:
         """The files to read after each turn; None if their changes are not recorded."""
         if self._writer is None or not self.config.record_files:
             return None
-        return Reading(FOLDERS, self.problem.targets, MAX_RECORDED_FILE, MAX_RECORDED_TOTAL)
+        return Reading(graded_folders(self.problem), self.problem.targets, MAX_RECORDED_FILE, MAX_RECORDED_TOTAL)
 
     async def turn(
         self, completion: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None, reading: Reading | None
@@ -153,13 +154,16 @@ class Recording:
             self._writer.write(event)
 
 
-def _recorded_files(context: Mapping[str, str]) -> dict[str, str]:
-    """The files of a problem whose changes a transcript records."""
-    return {
-        path: text
-        for path, text in context.items()
-        if path.partition("/")[0] in FOLDERS and len(text.encode()) <= MAX_RECORDED_FILE
-    }
+def _recorded_files(problem: Problem) -> dict[str, str]:
+    """The files of a problem whose changes a transcript records: as many as their limit allows, the smallest first."""
+    folders, left = graded_folders(problem), MAX_RECORDED_TOTAL
+    sizes = {path: len(text.encode()) for path, text in problem.context.items() if path.partition("/")[0] in folders}
+    kept = set()
+    for path in sorted(sizes, key=lambda path: (path not in problem.targets, sizes[path], path)):
+        if sizes[path] <= min(left, MAX_RECORDED_FILE):
+            kept.add(path)
+            left -= sizes[path]
+    return {path: text for path, text in problem.context.items() if path in kept}
 
 
 def command_record(command: str, result: CommandResult, output: str) -> CommandRecord:

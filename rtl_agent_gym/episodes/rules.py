@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ..errors import UsageError
+from ..policies.judge import read_judge
 from ..problems import Problem
 from ..sandboxes import SandboxSpec
+from ..scoring.judging import Judge
+from ..scoring.options import GradingOptions, HarnessOptions
 from ..scoring.score import Score
 
 FOLDERS = ("rtl", "verif", "docs")
@@ -90,6 +93,17 @@ class EpisodeConfig:
     teach_dialect: bool = True
     """Whether the prompt teaches the dialect's form of tool calls. False for a chat service with tools of its own."""
 
+    judge: str | Judge | None = None
+    """The judge model of problems whose answer is text: ``chat:MODEL``, or ``chat:MODEL@URL``. None leaves out
+    categories 9 and 10."""
+    harness_images: tuple[str, ...] = ()
+    """Your images of commercial simulators, as ``NAME=IMAGE``. Without one, problems that need it are left out."""
+    harness_env: Path | None = None
+    """A file of ``NAME=value`` lines: variables of the tests in those images, such as a licence's place. It is read
+    when a grader is made, and recorded nowhere."""
+    harness_network: str = ""
+    """The Docker network that those tests' containers join, such as a licence server's; empty for none."""
+
     sandbox: SandboxSpec = field(default_factory=SandboxSpec)
     """Image and limits of the agent's sandbox."""
     start_attempts: int = 3
@@ -116,6 +130,18 @@ class EpisodeConfig:
         if self.harness_feedback and self.workspace == "answer":
             raise UsageError("harness_feedback must be 0 in an episode of one answer, which has no turn to submit in")
         self._check_transcript_dir()
+        if isinstance(self.judge, str):
+            read_judge(self.judge)
+        if isinstance(self.harness_images, str):
+            raise UsageError("harness_images must be a list of NAME=IMAGE")
+        object.__setattr__(self, "harness_images", tuple(self.harness_images or ()))
+        HarnessOptions.read(self.harness_images, None, self.harness_network)
+
+    @property
+    def grading(self) -> GradingOptions:
+        """What gradings need. Raises `UsageError` if `harness_env` cannot be read."""
+        harness = HarnessOptions.read(self.harness_images, self.harness_env, self.harness_network)
+        return GradingOptions(self.judge, harness)
 
     def _check(self, name: str, kind: type, *, zero: bool = False, none: str = "") -> None:
         value = getattr(self, name)

@@ -20,9 +20,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
+from ..policies.judge import judge_of
+from ..policies.protocol import Closable
 from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
 from ..sandboxes.budget import given_limits
 from ..scoring import RewardWeights, Scorer
+from ..scoring.judging import Judge
+from ..scoring.options import GradingOptions
 from .rules import Grader
 
 WAITING = 4
@@ -61,8 +65,16 @@ class Runtime(Protocol):
         """Makes those of episodes; may keep some ready."""
         ...
 
-    def scorer(self, weights: RewardWeights | None, cache: Path | None = None, *, waiting: int = WAITING) -> Grader:
-        """The grader with these weights (None: the default) and this folder of cached gradings (None: no cache).
+    def scorer(
+        self,
+        weights: RewardWeights | None,
+        cache: Path | None = None,
+        *,
+        waiting: int = WAITING,
+        options: GradingOptions | None = None,
+    ) -> Grader:
+        """The grader with these weights (None: the default), this folder of cached gradings (None: no cache), and these
+        options (None: no judge and no images of the caller's).
 
         `waiting` is the number of scoring sandboxes to keep ready, if this call creates the grader.
         """
@@ -85,7 +97,8 @@ class LocalRuntime(Runtime):
         ready = int(given_limits().get("ready", 0))
         self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
         self.users = 0
-        self._scorers: dict[tuple[RewardWeights | None, Path | None], Scorer] = {}
+        self._scorers: dict[tuple[RewardWeights | None, Path | None, GradingOptions], Scorer] = {}
+        self._judges: dict[str | Judge | None, Judge | None] = {}
 
     @property
     def provider(self) -> DockerSandboxes:
@@ -95,16 +108,36 @@ class LocalRuntime(Runtime):
     def agents(self) -> SandboxProvider:
         return self._agents
 
-    def scorer(self, weights: RewardWeights | None, cache: Path | None = None, *, waiting: int = WAITING) -> Scorer:
+    def scorer(
+        self,
+        weights: RewardWeights | None,
+        cache: Path | None = None,
+        *,
+        waiting: int = WAITING,
+        options: GradingOptions | None = None,
+    ) -> Scorer:
+        options = options or GradingOptions()
+        key = weights, cache, options
         with _lock:
-            if (weights, cache) not in self._scorers:
-                made = Scorer(self.provider, weights=weights, cache=cache, waiting=waiting)
-                self._scorers[weights, cache] = made
-            return self._scorers[weights, cache]
+            if key not in self._scorers:
+                if options.judge not in self._judges:
+                    self._judges[options.judge] = judge_of(options)
+                self._scorers[key] = Scorer(
+                    self.provider,
+                    weights=weights,
+                    cache=cache,
+                    waiting=waiting,
+                    judge=self._judges[options.judge],
+                    harness=options.harness,
+                )
+            return self._scorers[key]
 
     async def close(self) -> None:
         for scorer in self._scorers.values():
             await scorer.close()
+        for named, judge in self._judges.items():
+            if isinstance(named, str) and isinstance(judge, Closable):
+                await judge.close()
         if self.agents is not self.provider:
             await self.agents.close()
         await self.provider.close()

@@ -83,12 +83,17 @@ class Submissions:
 
     def is_submission(self, command: str) -> bool:
         """Whether a command is a submission, which does not go to the shell."""
-        return self.config.harness_feedback > 0 and command.strip() == COMMAND
+        return self.available and command.strip() == COMMAND
+
+    @property
+    def available(self) -> bool:
+        """Whether there are submissions: an answer that is text has none."""
+        return self.config.harness_feedback > 0 and not self.problem.asks_text
 
     def misplaced(self, command: str, result: CommandResult) -> bool:
         """Whether the shell failed to find ``submit``, which a command contained among other things."""
         unknown = result.exit_code == 127 or f"{COMMAND}: command not found" in result.output
-        return self.config.harness_feedback > 0 and unknown and _IN_A_LINE.search(command) is not None
+        return self.available and unknown and _IN_A_LINE.search(command) is not None
 
     async def submit(self, read: Callable[[], Awaitable[tuple[dict[str, str | bytes], str]]]) -> Submitted:
         """Grade the current files, or answer that no submission is left.

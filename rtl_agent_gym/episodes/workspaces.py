@@ -11,10 +11,11 @@ from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
 from ..metrics import COMMAND_TIMEOUTS, COMMANDS
 from ..policies.protocol import Completion
 from ..problems import Problem
+from ..problems.paths import ANSWER_FILE, graded_folders
 from ..renderers import Action, Renderer, with_notes
 from ..renderers.actions import native_action
 from ..sandboxes import CommandResult, FoundFiles, OutputSink, Reading, Sandbox, SandboxProvider
-from .answers import Answer, read_answer
+from .answers import Answer, read_answer, read_text
 from .rules import FOLDERS, EpisodeConfig
 from .submissions import MISPLACED, Submissions
 from .turns import StopReason, Turn
@@ -44,6 +45,8 @@ class ShellWorkspace:
     """Called with the output of commands while they run."""
     sandbox: Sandbox | None = field(default=None, init=False)
     _broken: bool = field(default=False, init=False)
+    _text: str = field(default="", init=False)
+    """The last message, which is the answer if the problem asks for text."""
 
     async def open(self) -> None:
         """Start the sandbox, and write the problem's files into it.
@@ -69,7 +72,8 @@ class ShellWorkspace:
                 self.sandbox = sandbox
 
     async def _prepare(self, sandbox: Sandbox) -> None:
-        await sandbox.write_files(self.problem.context, folders=[*FOLDERS, "rundir"])
+        folders = ["rundir"] if self.problem.checkout else [*FOLDERS, "rundir"]
+        await sandbox.write_files(self.problem.context, folders=folders)
         # Starts no process, which on a busy machine would take longer than everything else here.
         seeded = await sandbox.run(f"RANDOM={self.seed & 0x7FFFFFFF}", timeout=30.0)
         if seeded.exit_code != 0:
@@ -84,6 +88,7 @@ class ShellWorkspace:
         if action.kind == "malformed":
             return Turn(number, action, observation=self.renderer.correction_text(action.correction or ""))
         if action.kind == "final":
+            self._text = read_text(action.text)
             return Turn(number, action, stop_reason="completed")
         results: list[CommandResult] = []
         outputs: list[str] = []
@@ -125,11 +130,13 @@ class ShellWorkspace:
 
         The problem's own files are read first, so that they are graded however many others the agent leaves.
         """
+        if self.problem.asks_text:
+            return {ANSWER_FILE: self._text}, ""
         if self.sandbox is None:
             raise UsageError("the files of a shell are in its sandbox, which is not open")
         given = [path for path in self.problem.context if path not in self.problem.targets]
         try:
-            found = await self.sandbox.read_files(FOLDERS, first=[*self.problem.targets, *given])
+            found = await self.sandbox.read_files(graded_folders(self.problem), first=[*self.problem.targets, *given])
         except SandboxBroken as error:
             return {}, f"nothing was left to grade: {error}"
         lines = found.left_out_lines(_MOST_NAMED) if isinstance(found, FoundFiles) else []
@@ -156,7 +163,11 @@ class AnswerWorkspace:
 
     async def act(self, completion: Completion, number: int, then_read: Reading | None = None) -> Turn:
         """Find the files in the answer. Any answer ends the episode."""
-        self._answer = read_answer(read_completion(completion, self._renderer).text, self._problem)
+        text = read_completion(completion, self._renderer).text
+        if self._problem.asks_text:
+            self._answer = Answer({ANSWER_FILE: read_text(text)}, (ANSWER_FILE,) if text.strip() else ())
+        else:
+            self._answer = read_answer(text, self._problem)
         action = Action("final" if self._answer.found else "malformed", text=completion.text)
         stop: StopReason = "max_tokens" if completion.cut_off else "completed" if self._answer.found else "parse_error"
         return Turn(number, action, stop_reason=stop, answer=self._answer)

@@ -20,7 +20,9 @@ from ..episodes.prompt import open_prompt
 from ..episodes.rewards import Reward
 from ..errors import UsageError
 from ..policies import ModelOptions, Policy, ScriptedPolicy
+from ..policies.judge import judge_name
 from ..problems import Problem
+from ..problems.cvdp_notes import Rows
 from ..renderers import Renderer
 from ..sandboxes import SandboxSpec
 from ..sandboxes.image import image_tag
@@ -44,13 +46,15 @@ class EvaluationConfig:
     """
 
     problems: str | Path | Sequence[Problem] = "bundled"
-    """A source for `load_problems`, or a list of problems. The next three options apply to a source."""
+    """A source for `load_problems`, or a list of problems. The next four options apply to a source."""
     ids: Sequence[str] | None = None
     """Only the problems with these ids."""
     categories: Sequence[str] | None = None
     """Only the problems of these categories, such as ``cid003``."""
     difficulties: Sequence[str] | None = None
     """Only the problems of these difficulties: ``easy``, ``medium``, ``hard``."""
+    rows: Rows = "all"
+    """Only the rows of CVDP that are known to be ``fair`` or ``sound``; see `load_problems`."""
     policy: str = "golden"
     """Name of the policy, as in `make_policy`; not used if `evaluate` is given a policy."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -182,6 +186,10 @@ def _other_rules(rules: EpisodeConfig) -> dict[str, Any]:
     for name in ("max_tokens", "max_trajectory_tokens", "max_prompt_tokens"):
         if (limit := getattr(rules, name)) is not None:
             found[name] = limit
+    if rules.judge is not None:
+        found["judge"] = judge_name(rules.judge) if isinstance(rules.judge, str) else rules.judge.name
+    if rules.harness_images:
+        found["harness_images"] = list(rules.harness_images)
     if rules.sandbox != SandboxSpec():
         found["sandbox"] = repr(rules.sandbox)
     return {name: value for name, value in found.items() if name not in EvaluationRecord.model_fields}

@@ -14,11 +14,12 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ..episodes.episode import Episode, EpisodeConfig, Grader
 from ..episodes.prompt import episode_renderer
@@ -36,7 +37,9 @@ from ..errors import (
 )
 from ..logs import logging_as
 from ..policies import Closable, Policy, make_policy
+from ..policies.judge import judge_of
 from ..problems import Problem, load_problems
+from ..problems.cvdp_notes import Note
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import SandboxProvider
 from ..sandboxes.budget import queueing_as, set_limits
@@ -44,6 +47,7 @@ from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir
 from ..scoring.scorable import scorable
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
+from .fairness import Unstated, find_unstated, notes_for
 from .official import write_official
 from .outcome import EpisodeResult, Summary, episode_seed, summarise
 from .play import Observer, play, rules_for
@@ -68,11 +72,23 @@ class Evaluation:
     """What was spent on the model in all, earlier runs in the folder included."""
     stopped: str = ""
     """Which limit stopped it before every episode had a verdict; empty if none did."""
+    notes: Mapping[str, Note] = field(default_factory=dict)
+    """What is known of the problems that are rows of CVDP, by id."""
 
     @cached_property
     def summary(self) -> Summary:
         """The results summed up."""
-        return summarise(self.results, episodes=self.record.samples * len(self.record.digests), spent=self.spent)
+        episodes = self.record.samples * len(self.record.digests)
+        return summarise(self.results, episodes=episodes, spent=self.spent, notes=self.notes)
+
+    @cached_property
+    def unstated(self) -> list[Unstated]:
+        """The failed episodes for which a demand accounts that no task states."""
+        return find_unstated(self.results, self.notes, self.folder)
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``summary.json`` holds."""
+        return self.summary.as_json() | {"unstated": [asdict(one) for one in self.unstated]}
 
 
 async def evaluate(
@@ -149,12 +165,14 @@ def _scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Pro
     found, source = config.problems, "the given list"
     if isinstance(found, (str, Path)):
         source = str(found)
-        found = load_problems(found, ids=config.ids, categories=config.categories, difficulties=config.difficulties)
-    problems, left_out = scorable(found)
+        filters = {"ids": config.ids, "categories": config.categories, "difficulties": config.difficulties}
+        found = load_problems(found, rows=config.rows, **filters)
+    problems, left_out = scorable(found, config.episode.grading)
     for problem, reason in left_out:
         observer.left_out(problem, reason)
     if not problems:
-        raise UsageError(f"no selected problem of {source} can be scored here")
+        reasons = "; ".join(sorted({reason for _, reason in left_out})[:3])
+        raise UsageError(f"no selected problem of {source} can be scored here{f': {reasons}' if reasons else ''}")
     return problems
 
 
@@ -168,20 +186,26 @@ async def _make_grader(
     cache = default_cache_dir() if config.cache else None
     scorer: Grader
     if runtime is not None:
-        scorer = runtime.scorer(weights, cache, waiting=waiting)
+        scorer = runtime.scorer(weights, cache, waiting=waiting, options=config.episode.grading)
     else:
-        scorer = await owned.enter_async_context(Scorer(provider, weights=weights, cache=cache, waiting=waiting))
+        options = config.episode.grading
+        judge = judge_of(options)
+        if isinstance(options.judge, str) and isinstance(judge, Closable):
+            owned.push_async_callback(judge.close)
+        made = Scorer(provider, weights=weights, cache=cache, waiting=waiting, judge=judge, harness=options.harness)
+        scorer = await owned.enter_async_context(made)
     return scorer if function is None else FunctionGrader(scorer, function)
 
 
 def _conclude(run: _Run, record: EvaluationRecord) -> Evaluation:
     """The evaluation with all results; writes its summary and the official files."""
+    notes = notes_for(run.problems)
     if (file := run.file) is None:
-        return Evaluation(record, list(run.done.values()), None, run.ledger.total, run.stopped)
+        return Evaluation(record, list(run.done.values()), None, run.ledger.total, run.stopped, notes)
     found = [result for result in run.done.values() if result.problem_id in file.record.digests]
-    evaluation = Evaluation(file.record, found, file.folder, run.ledger.total, run.stopped)
+    evaluation = Evaluation(file.record, found, file.folder, run.ledger.total, run.stopped, notes)
     try:
-        summary = json.dumps(evaluation.summary.as_json(), indent=2) + "\n"
+        summary = json.dumps(evaluation.as_json(), indent=2) + "\n"
         (file.folder / "summary.json").write_text(summary, encoding="utf-8")
         write_official(file.folder, found, file.record)
     except OSError as error:

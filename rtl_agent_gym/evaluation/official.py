@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..problems import DIFFICULTIES
+from ..problems.model import COMPARED
 from .config import EvaluationRecord
 from .outcome import EpisodeResult
 
@@ -33,12 +34,16 @@ def raw_result(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     for result in sorted(results, key=lambda result: result.key):
         if result.score is None:
             continue
-        test = {
+        test: dict[str, Any] = {
             "result": 0 if result.passed else 1,
             "log": result.transcript,
             "error_msg": None if result.passed else result.score.reason or None,
             "execution": result.score.seconds,
         }
+        if result.score.judge:
+            test["llm_score"] = result.score.rating
+        elif result.category in COMPARED and result.score.tests:
+            test["bleu_score"] = result.score.bleu
         raw[result.problem_id] = {
             "category": f"cid{result.category:03d}",
             "difficulty": result.difficulty,

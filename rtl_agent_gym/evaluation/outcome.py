@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from ..problems import DIFFICULTIES, Problem
+from ..problems.cvdp_notes import Note
 from ..scoring.score import Score
 from ..transcripts import Transcript
 from .spending import Spent
@@ -205,23 +206,37 @@ class Summary:
     cost: Cost | None
     spent: Spent | None = None
     """Tokens and money in all, with those of attempts that were lost; None if unknown."""
+    noted: int = 0
+    """Problems with a verdict that have a note (`cvdp_notes`)."""
+    fair: Summary | None = None
+    """The same of the rows that are known to be fair; None if no problem has a note, or none with a verdict is fair."""
 
     def as_json(self) -> dict[str, Any]:
         """The summary as data for JSON."""
         plain = asdict(self)
         plain["spent"] = self.spent.model_dump() if self.spent is not None else None
         plain["pass_at"] = {str(k): value for k, value in plain["pass_at"].items()}
+        plain["fair"] = self.fair.as_json() if self.fair is not None else None
         return plain
 
 
-def summarise(results: Sequence[EpisodeResult], *, episodes: int | None = None, spent: Spent | None = None) -> Summary:
+def summarise(
+    results: Sequence[EpisodeResult],
+    *,
+    episodes: int | None = None,
+    spent: Spent | None = None,
+    notes: Mapping[str, Note] | None = None,
+) -> Summary:
     """Sum up results.
 
     Args:
         results: One for each episode.
         episodes: The number of requested episodes; None for the number of results.
         spent: What was spent in all; None for the sum over `results`.
+        notes: Notes by problem; with them, the rows that are known to be fair are summed up apart, too.
     """
+    notes = notes or {}
+    of_fair = [result for result in results if result.problem_id in notes and notes[result.problem_id].fair]
     scored = sorted((result for result in results if result.score is not None), key=lambda result: result.key)
     if spent is None:
         spent = sum((result.spent for result in results if result.spent is not None), Spent())
@@ -239,6 +254,8 @@ def summarise(results: Sequence[EpisodeResult], *, episodes: int | None = None, 
         causes={str(cause): count for cause, count in causes.most_common()},
         cost=_cost(scored) if scored else None,
         spent=spent if spent.known else None,
+        noted=len({result.problem_id for result in scored} & notes.keys()),
+        fair=summarise(of_fair) if any(result.score is not None for result in of_fair) else None,
     )
 
 

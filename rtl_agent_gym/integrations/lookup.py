@@ -26,7 +26,8 @@ def choose_problems(
     """
     if Path(source).exists():
         source = str(Path(source).resolve())
-    found, left_out = scorable(load_problems(source, ids=ids, categories=categories, difficulties=difficulties))
+    loaded = load_problems(source, ids=ids, categories=categories, difficulties=difficulties)
+    found, left_out = scorable(loaded, texts=False)
     if not found:
         reasons = "; ".join(sorted({reason for _, reason in left_out}))
         raise UsageError(f"no chosen problem of {source} can be scored here{f': {reasons}' if reasons else ''}")

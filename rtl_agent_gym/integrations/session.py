@@ -18,6 +18,7 @@ from ..episodes.turns import StopReason, Turn
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import ToolCall, get_renderer
+from ..scoring.scorable import require_scorable
 from ..scoring.score import Score
 
 OVER = "[the episode is over; nothing was run]"
@@ -101,13 +102,13 @@ class ToolSession:
         """
         if self._lease is not None:
             raise UsageError("this session has been started already; make another ToolSession")
-        if self.problem.unscorable:
-            raise UsageError(f"{self.problem.id} cannot be scored here: {self.problem.unscorable}")
+        options = self.config.grading
+        require_scorable(self.problem, options, texts=False)
         opening = tool_opening(self.problem, self.config)
         self._lease = acquire()
         try:
             runtime = self._lease.runtime
-            scorer = runtime.scorer(self._weights, self._cache)
+            scorer = runtime.scorer(self._weights, self._cache, options=options)
             self._episode = Episode(
                 self.problem,
                 provider=runtime.agents,

@@ -36,6 +36,7 @@ from ..problems import Problem, find_problem, load_problems
 from ..renderers import ToolCall
 from ..renderers.protocol import MAX_CALLS_READ, TOOL_NAME
 from ..sandboxes.budget import RESERVED, usage
+from ..scoring.scorable import require_scorable
 from .session import OVER, Result, ToolSession
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ class RTLEnvironment:
         """
         run_sync(self._end())
         problem = find_problem(self._problems(), problem_id)
-        if problem.unscorable:
-            raise UsageError(f"{problem.id} cannot be scored here: {problem.unscorable}")
+        require_scorable(problem, self._config.grading, texts=False)
         room = usage().get("agent/capacity", float("inf")) // min(RESERVED["agent"], self._config.sandbox.memory)
         if len(_open) >= max(room, 1):
             raise UsageError(

@@ -19,6 +19,8 @@ class GoldenPolicy:
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
         """A player for one episode, which ignores the shell's output."""
+        if problem.asks_text and problem.reference_response.strip():
+            return ScriptedPlayer([Completion(write_turn(renderer, problem.reference_response.strip()))])
         if not problem.golden:
             raise UsageError(f"{problem.id} is without a reference solution, so the golden policy cannot play it")
         if isinstance(renderer, ToollessRenderer):

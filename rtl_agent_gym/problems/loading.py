@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.categories import parse_category, parse_difficulty
+from rtl_agent_gym.problems.cvdp_notes.rows import Rows, keep_rows
 from rtl_agent_gym.problems.families.source import PREFIX, generate
 from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.mutants.source import derive, parse_source
 from rtl_agent_gym.problems.near import near_matches
 from rtl_agent_gym.problems.reading import Place, read_rows
 from rtl_agent_gym.problems.rows import problem_from_row
 from rtl_agent_gym.problems.sources import find_files
+from rtl_agent_gym.problems.suites import SUITES
 
 _T = TypeVar("_T", int | str, str)
 
 Source = str | os.PathLike[str] | Sequence[Problem]
 """``"bundled"``, the path of a JSON Lines file (gzipped or not) or of a folder of them, ``owner/name[:file]`` on the
-Hugging Face Hub, ``family:NAME?count=200&seed=7&split=train`` (generated problems), or problems already loaded."""
+Hugging Face Hub, ``family:NAME?count=200&seed=7&split=train`` (generated problems), ``verilog-eval:FOLDER``,
+``rtllm:FOLDER`` or ``notsotiny:FILE`` (other benchmarks), or problems already loaded. Any of these texts followed by
+``+mutants?count=100&seed=7&hint=symptom`` (debugging problems made of those problems)."""
 
 
 def load_problems(
@@ -28,19 +34,22 @@ def load_problems(
     ids: str | Iterable[str] | None = None,
     categories: int | str | Iterable[int | str] | None = None,
     difficulties: str | Iterable[str] | None = None,
+    rows: Rows = "all",
 ) -> list[Problem]:
     """The problems of a source that match all filters.
 
-    Rows that no open-source harness can score are loaded too; their `Problem.unscorable` says why.
+    Rows that cannot be scored are loaded too; their `Problem.unscorable` says why. Some need options: a judge model,
+    or the image of a commercial simulator.
 
     Args:
         source: See `Source`.
         ids: Keep only these problems.
         categories: Keep only these categories, as 3 or ``"cid003"``.
         difficulties: Keep only these difficulties.
+        rows: Keep only rows of CVDP that are known to be ``"fair"`` or ``"sound"``; see `cvdp_notes.Rows`.
 
     Raises:
-        UsageError: There is no such source, id, category or difficulty.
+        UsageError: There is no such source, id, category or difficulty, or `rows` leaves no problem.
         ProblemError: A row is invalid, even one that a filter would exclude. Names file, line, field, and what was
             expected.
 
@@ -55,13 +64,14 @@ def load_problems(
             raise item
         problems.append(item)
     wanted_ids = None if ids is None else {find_problem(problems, name).id for name in _several(ids)}
-    return [
+    selected = [
         problem
         for problem in problems
         if (wanted_ids is None or problem.id in wanted_ids)
         and (wanted_categories is None or problem.category in wanted_categories)
         and (wanted_difficulties is None or problem.difficulty in wanted_difficulties)
     ]
+    return keep_rows(selected, rows)
 
 
 def find_problem(problems: Iterable[Problem], problem_id: str) -> Problem:
@@ -91,16 +101,25 @@ _Located = tuple[Problem | ProblemError, Place]
 
 
 def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
+    if isinstance(source, str) and (mutated := parse_source(source)) is not None:
+        base, options = mutated
+        made = derive(source, load_problems(base), options)
+        yield from ((one.problem, Place(source, number)) for number, one in enumerate(made, 1))
+        return
     if isinstance(source, str) and source.startswith(PREFIX):
         yield from ((problem, Place(source, number)) for number, problem in enumerate(generate(source), 1))
         return
+    for prefix, read_suite in SUITES.items():
+        if isinstance(source, str) and source.startswith(prefix):
+            yield from read_suite(source)
+            return
     source_files = find_files(source)
     empty = True
     for path, label in source_files:
         try:
             for place, row in read_rows(path, label):
                 empty = False
-                yield row if isinstance(row, ProblemError) else _read(row, place), place
+                yield row if isinstance(row, ProblemError) else _read(row, place, path.parent), place
         except ProblemError as error:
             empty = False
             yield error, Place(label)
@@ -109,9 +128,9 @@ def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
         yield place.error("the source contains no problem"), place
 
 
-def _read(row: dict[str, Any], place: Place) -> Problem | ProblemError:
+def _read(row: dict[str, Any], place: Place, folder: Path) -> Problem | ProblemError:
     try:
-        return problem_from_row(row, place)
+        return problem_from_row(row, place, folder)
     except ProblemError as error:
         return error
 

@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict
 Difficulty = Literal["easy", "medium", "hard"]
 """The benchmark's ratings."""
 
+COMPARED, JUDGED = (6, 8), (9, 10)
+"""The categories whose answers are text: compared with the reference by BLEU and ROUGE, or rated by a judge model."""
+
 
 class Problem(BaseModel):
     """One CVDP problem. Immutable.
@@ -42,10 +45,18 @@ class Problem(BaseModel):
     agentic: bool = True
     """Whether the row has the agentic format."""
     unscorable: str | None = None
-    """Why no open-source harness can score this row (commercial simulator, judged by a model …), or None."""
+    """Why nothing can score this row, whatever options are given (no harness, no reference, no repository), or None."""
+    checkout: str = ""
+    """Heavy rows: ``REPOSITORY@COMMIT``, whose files are the `context`. An agent may change all of them."""
+
+    @property
+    def asks_text(self) -> bool:
+        """Whether the solution is a text (code comprehension), not files."""
+        return not self.harness and self.category in (*COMPARED, *JUDGED)
 
     @property
     def digest(self) -> str:
         """SHA-256 of all fields, in hex. Problems with the same digest are equal."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
+        fields = self.model_dump(mode="json", exclude=None if self.checkout else {"checkout"})
+        text = json.dumps(fields, sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()

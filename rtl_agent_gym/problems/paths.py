@@ -10,6 +10,9 @@ from rtl_agent_gym.problems.model import Problem
 AGENT_FOLDERS = ("rtl", "verif", "docs")
 """The folders below the work folder that an agent may change. ``src`` and ``rundir`` belong to the harness."""
 
+ANSWER_FILE = "subjective.txt"
+"""The file of an answer that is text, as the official runner names it."""
+
 _MAX_PART = 255
 _MAX_PATH = 4000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -60,12 +63,22 @@ def is_allowed_path(path: str) -> bool:
     return bool(rest) and folder in AGENT_FOLDERS
 
 
+def graded_folders(problem: Problem) -> tuple[str, ...]:
+    """The folders and files of the work folder that are read at the end of an episode."""
+    if not problem.checkout:
+        return AGENT_FOLDERS
+    return tuple(sorted({*AGENT_FOLDERS, *(path.partition("/")[0] for path in (*problem.context, *problem.targets))}))
+
+
 def editable(problem: Problem, path: str) -> bool:
     """Whether an agent's file at `path` counts when `problem` is scored.
 
     In an agentic problem these are all files below ``rtl/``, ``verif/`` and ``docs/``, including context files; in a
-    non-agentic problem, only the target files. All other files are ignored.
+    heavy one, all files but those below ``rundir/``; in a non-agentic problem, only the target files. All other files
+    are ignored.
     """
+    if problem.checkout:
+        return path_fault(path) is None and not path.startswith("rundir/")
     if problem.agentic:
         return is_allowed_path(path)
     return path in problem.targets and path_fault(path) is None

@@ -7,21 +7,17 @@ rows (`NonAgenticRow`), some of which ask for text instead of files.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems.bundles import heavy_context
 from rtl_agent_gym.problems.categories import category_name, parse_category, parse_difficulty
-from rtl_agent_gym.problems.compose import (
-    COMPOSE_FILE,
-    check_templates,
-    external_networks,
-    find_templates,
-    is_templated,
-    parse_services,
-)
-from rtl_agent_gym.problems.model import Difficulty, Problem
+from rtl_agent_gym.problems.compose import COMPOSE_FILE, check_templates, is_templated, parse_services
+from rtl_agent_gym.problems.model import COMPARED, JUDGED, Difficulty, Problem
+from rtl_agent_gym.problems.needs import without_harness
 from rtl_agent_gym.problems.patches import apply_patch
 from rtl_agent_gym.problems.paths import path_fault, tree_fault
 from rtl_agent_gym.problems.reading import Place, json_kind
@@ -170,8 +166,13 @@ _EXPECTED = {
 _SHAPE_FAULTS = {"string_type", "dict_type", "list_type", "model_type", "model_attributes_type"}
 
 
-def problem_from_row(row: dict[str, Any], place: Place) -> Problem:
+def problem_from_row(row: dict[str, Any], place: Place, folder: Path | None = None) -> Problem:
     """Check a row and convert it to a problem.
+
+    Args:
+        row: The JSON object.
+        place: Where it is from, for messages.
+        folder: Where the git bundles of heavy rows are looked for; see `heavy_context`.
 
     Raises:
         ProblemError: With the place, the field, and what was expected.
@@ -188,7 +189,7 @@ def problem_from_row(row: dict[str, Any], place: Place) -> Problem:
         raise place.error(message, field=field, problem_id=problem_id) from error
     try:
         _check_harness(parsed.harness, harness_field)
-        return _build(parsed)
+        return _build(parsed, folder)
     except ProblemError as error:
         raise place.error(error.message, field=error.field, problem_id=parsed.id) from error
 
@@ -243,16 +244,16 @@ def _check_harness(harness: dict[str, str], field: str) -> None:
             raise ProblemError(error.message, field=f"{field}.{name}") from error
 
 
-def _build(row: AnyRow) -> Problem:
+def _build(row: AnyRow, folder: Path | None) -> Problem:
     common: dict[str, Any] = {
         "id": row.id,
         "category": row.category,
         "difficulty": row.difficulty,
         "harness": row.harness,
-        "unscorable": _unscorable(row),
     }
     if isinstance(row, NonAgenticRow):
-        files = row.output.context
+        text = not row.harness and row.category in (*COMPARED, *JUDGED)
+        files = {} if text else row.output.context
         return Problem(
             **common,
             prompt=row.input.prompt,
@@ -261,44 +262,26 @@ def _build(row: AnyRow) -> Problem:
             golden=files if any(text.strip() for text in files.values()) else None,
             reference_response=row.output.response,
             agentic=False,
+            unscorable=None if row.harness else without_harness(row.category, row.output.response),
         )
     common |= {"prompt": row.prompt, "system_message": row.system_message, "targets": tuple(row.patch)}
-    if isinstance(row, HeavyRow):
-        return Problem(**common)
-    return Problem(**common, context=row.context, golden=_golden(row))
+    context, checkout, missing = row.context, "", None
+    if isinstance(context, Checkout):
+        checkout = f"{context.repo}@{context.commit}"
+        context, missing = heavy_context(context.repo, context.commit, folder)
+    if missing is None and not row.harness:
+        missing = without_harness(row.category, "")
+    golden = _golden(row.patch, context) if not checkout or context else None
+    return Problem(**common, context=context, golden=golden, checkout=checkout, unscorable=missing)
 
 
-def _golden(row: AgenticRow) -> dict[str, str] | None:
+def _golden(patches: dict[str, str], context: dict[str, str]) -> dict[str, str] | None:
     golden: dict[str, str] = {}
-    for path, body in row.patch.items():
+    for path, body in patches.items():
         if not body.strip():
             continue
         try:
-            golden[path] = apply_patch(row.context.get(path, ""), body)
+            golden[path] = apply_patch(context.get(path, ""), body)
         except ProblemError as error:
             raise ProblemError(error.message, field=f"patch.{path}") from error
     return golden or None
-
-
-def _unscorable(row: AnyRow) -> str | None:
-    """Why no available harness can score the row, or None."""
-    if isinstance(row, HeavyRow):
-        return (
-            f"it starts from a checkout of the repository {row.context.repo} at {row.context.commit}, "
-            "which is not part of the data set's row and is not downloaded"
-        )
-    if not row.harness:
-        if row.category in (6, 8):
-            return f"answers of category {category_name(row.category)} are text, compared with a reference by BLEU"
-        if row.category in (9, 10):
-            return f"answers of category {category_name(row.category)} are text, judged by a language model"
-        return "the row has no harness, so nothing can score it"
-    words = set[str]().union(*(find_templates(text) for name, text in row.harness.items() if is_templated(name)))
-    if "__VERIF_EDA_IMAGE__" in words:
-        return "its harness needs a commercial simulator (the image __VERIF_EDA_IMAGE__)"
-    if "__LICENSE_NETWORK__" in words:
-        return "its harness needs the licence server of a commercial simulator (the network __LICENSE_NETWORK__)"
-    networks = external_networks(row.harness[COMPOSE_FILE])
-    if networks:
-        return f"its harness needs the external network {networks[0]}, such as a commercial simulator's licence server"
-    return None

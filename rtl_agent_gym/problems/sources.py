@@ -48,7 +48,8 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
         return [(copy, f"{match['repo']}:{copy.name}")]
     raise UsageError(
         f"unknown source of problems {name!r}; expected {BUNDLED!r}, the path of a .jsonl file or of a folder of them, "
-        f"family:NAME, or a data set such as nvidia/cvdp-benchmark-dataset ({near_matches(name, [BUNDLED])})"
+        "family:NAME, verilog-eval:FOLDER, rtllm:FOLDER, notsotiny:FILE, or a data set such as "
+        f"nvidia/cvdp-benchmark-dataset ({near_matches(name, [BUNDLED])})"
     )
 
 

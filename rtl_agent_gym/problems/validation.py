@@ -12,6 +12,7 @@ from dotenv import dotenv_values
 
 from rtl_agent_gym.problems.compose import COMPOSE_FILE, dockerfile, env_files, own_environment, parse_services
 from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.needs import missing_here
 from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable
 
 _WORK_DIR = "/code"
@@ -25,13 +26,13 @@ def validate_problem(problem: Problem) -> list[str]:
     Every message names its field. Whether the golden solution passes its tests is not checked here.
     """
     findings = [*_check_targets(problem), *_check_golden(problem), *_check_context(problem)]
-    if problem.unscorable is None:
+    if missing_here(problem) is None and not problem.asks_text:
         findings += _check_services(problem)
     return findings
 
 
 def _check_targets(problem: Problem) -> Iterator[str]:
-    if problem.unscorable is not None:
+    if missing_here(problem) is not None or problem.asks_text:
         return
     if not problem.targets:
         yield f"{_solution_field(problem)}: names no target file"

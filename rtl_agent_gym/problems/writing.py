@@ -16,7 +16,7 @@ def problem_row(problem: Problem) -> dict[str, Any]:
     Raises:
         UsageError: The problem is not agentic, or its row names a repository instead of files.
     """
-    if not problem.agentic or not problem.harness:
+    if not problem.agentic or not problem.harness or problem.checkout:
         raise UsageError(f"{problem.id} is not an agentic problem with files and hidden tests")
     golden = problem.golden or {}
     return {

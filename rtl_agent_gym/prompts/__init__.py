@@ -7,9 +7,12 @@ They are jinja2 templates in text files beside this module. For work in a shell:
 - ``submit.md`` describes the command ``submit``, in episodes that have it;
 - ``dialect_<family>.md`` explains how one family of models calls the tool.
 
-For one answer: ``single_turn.md`` is the system message, and ``single_turn_user.md`` holds the task and the problem's
-files. None of them tells how the work is scored. ``reference.md`` adds a reference solution to a user message, for a
-teacher that may read one, and ``feedback.md`` is the text about an attempt for such a teacher.
+- ``question_shell.md`` replaces ``system.md`` where the answer is text, not files.
+
+For one answer: ``question.md``, where the answer is text, or ``single_turn.md`` is the system message, and
+``single_turn_user.md`` holds the task and the problem's files. None of them tells how the work is scored.
+``reference.md`` adds a reference solution to a user message, for a teacher that may read one, and ``feedback.md`` is
+the text about an attempt for such a teacher.
 """
 
 from __future__ import annotations
@@ -17,15 +20,17 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 from jinja2 import Environment, StrictUndefined, Template
 
 from ..errors import UsageError
-from ..problems.model import Problem
+from ..problems.model import COMPARED, Problem
 from ..renderers.protocol import MAX_CALLS
 
+MOST_LISTED = 150
+"""Files that a prompt lists with their sizes; of a larger repository it lists the folders."""
 _SUFFIX = ".md"
 _LANGUAGES = {".sv": "systemverilog", ".svh": "systemverilog", ".v": "verilog", ".vh": "verilog", ".md": "markdown"}
 _templates = Environment(undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True)
@@ -59,21 +64,31 @@ def build_prompt(
     An empty `renderer` leaves out the section on its dialect. The problem's own `Problem.system_message` is not used:
     it requests a patch in the last answer, while here the files in the work folder are graded.
     """
-    family = next((name for name in ("qwen3", "gpt_oss") if renderer.startswith(name)), None)
+    if problem.asks_text:
+        return _question(
+            "question_shell",
+            problem,
+            files=[],
+            timeout=f"{command_timeout:g}",
+            max_output=f"{max_output:,}",
+            max_turns=max_turns,
+            dialect=_dialect(renderer),
+        )
     system = _fill(
         "system",
         timeout=f"{command_timeout:g}",
         max_output=f"{max_output:,}",
         max_turns=max_turns,
-        dialect=_fill(f"dialect_{family}", max_calls=MAX_CALLS) if family else "",
+        dialect=_dialect(renderer),
         submit=_fill("submit", submissions=harness_feedback) if harness_feedback else "",
     )
-    context = [(path, f"{len(text.encode('utf-8', 'replace')):,}") for path, text in sorted(problem.context.items())]
-    return system, _fill("user", task=problem.prompt.strip(), context=context, targets=problem.targets)
+    return system, _fill("user", task=problem.prompt.strip(), targets=problem.targets, **_listing(problem))
 
 
 def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
     """The system and the user message for one answer; the latter holds the problem's files, in `file_order`."""
+    if problem.asks_text:
+        return _question("question", problem, files=file_order(problem))
     texts = [(path, problem.context[path].strip("\n")) for path in file_order(problem)]
     user = _fill(
         "single_turn_user",
@@ -83,6 +98,40 @@ def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
         targets=problem.targets,
     )
     return _fill("single_turn"), user
+
+
+def _question(system: str, problem: Problem, files: Sequence[str], **values: object) -> tuple[str, str]:
+    """The messages of a problem whose answer is text."""
+    texts = [(path, problem.context[path].strip("\n")) for path in files]
+    user = _fill(
+        "single_turn_user",
+        task=problem.prompt.strip(),
+        files=[(path, text, _LANGUAGES.get(posixpath.splitext(path)[1], "")) for path, text in texts],
+        fence=_fence(*(text for _, text in texts)),
+        targets=(),
+    )
+    if system == "question_shell":
+        user = _fill("user", task=problem.prompt.strip(), targets=(), **_listing(problem))
+    return _fill(system, quote=problem.category in COMPARED, **values), user
+
+
+def _dialect(renderer: str) -> str:
+    family = next((name for name in ("qwen3", "gpt_oss") if renderer.startswith(name)), None)
+    return _fill(f"dialect_{family}", max_calls=MAX_CALLS) if family else ""
+
+
+def _listing(problem: Problem) -> dict[str, object]:
+    """The files of a problem with their sizes; of a large repository only its folders."""
+    sizes = {path: len(text.encode("utf-8", "replace")) for path, text in sorted(problem.context.items())}
+    folders: dict[str, list[int]] = {}
+    if problem.checkout and len(sizes) > MOST_LISTED:
+        for path in [path for path in sizes if "/" in path]:
+            folders.setdefault(path.partition("/")[0], []).append(sizes.pop(path))
+    return {
+        "context": [(path, f"{size:,}") for path, size in sizes.items()],
+        "folders": [(name, len(found), f"{sum(found):,}") for name, found in sorted(folders.items())],
+        "checkout": bool(problem.checkout),
+    }
 
 
 def with_reference(user: str, files: Mapping[str, str]) -> str:

@@ -219,7 +219,7 @@ def host_config(
     """
     limits = process_limits(spec) | ({"nproc": PROCESSES} if volumes is not None else {})
     return api.create_host_config(
-        network_mode="none",
+        network_mode=spec.network or "none",
         cgroup_parent=parent,
         cpu_shares=CPU_SHARES[spec.role],
         cap_drop=["ALL"],

@@ -81,6 +81,8 @@ class SandboxSpec:
     """Folders that only the keeper can write to (scoring role)."""
     standby: tuple[str, ...] = ()
     """A process that is started with the sandbox, in the folder /; see `Sandbox.standby`."""
+    network: str = ""
+    """A Docker network to join, which must exist; empty for no network at all."""
 
 
 class Sandbox(Protocol):

@@ -19,8 +19,12 @@ from dotenv.parser import parse_stream
 from ..errors import ProblemError
 from ..problems.compose import COMPOSE_FILE, dockerfile, env_files, own_environment, parse_services
 from ..problems.model import Problem
+from ..problems.needs import commercial_need
+from .options import HarnessOptions
 
 RUN_DIR = "/code/rundir"
+CHECKOUT_RUN_DIR = "/rundir"
+"""Where the tests of a heavy row run, whatever their harness says, as in the official runner."""
 SIM_IMAGES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "hdlc/sim:osvb")
 """Image names that the package's own simulation image replaces. Older rows use the last one instead of a template."""
 
@@ -42,11 +46,17 @@ class Service:
     env: Mapping[str, str]
     cwd: str = RUN_DIR
     dockerfile: str | None = None
-    """The harness file to build the image from, relative to the harness; None for the simulation image itself."""
+    """The harness file to build the image from, relative to the harness; None for an image as it is."""
+    image: str | None = None
+    """The caller's image for a commercial simulator; None for the package's simulation image."""
 
 
-def read_services(problem: Problem) -> list[Service]:
+def read_services(problem: Problem, options: HarnessOptions | None = None) -> list[Service]:
     """The services of a problem's harness, in running order.
+
+    Args:
+        problem: With its harness.
+        options: Images and variables for commercial simulators; None for none.
 
     Raises:
         ProblemError: The harness cannot be run here; the message names the service and the key.
@@ -59,14 +69,20 @@ def read_services(problem: Problem) -> list[Service]:
             problem_id=problem.id,
             field=f"harness.{COMPOSE_FILE}",
         )
+    options = options or HarnessOptions()
+    need = commercial_need(problem.harness)
+    if need is not None and not options.images:
+        advice = "give yours, if you have one (--harness-image VERIF_EDA_IMAGE=IMAGE)"
+        raise ProblemError(f"it cannot be scored: {need}; {advice}", problem_id=problem.id)
     try:
         services = parse_services(problem.harness[COMPOSE_FILE])
-        return [_service(name, service, problem.harness) for name, service in services.items()]
+        return [_service(name, service, problem, options) for name, service in services.items()]
     except ProblemError as error:
         raise ProblemError(error.message, problem_id=problem.id, field=f"harness.{COMPOSE_FILE}") from error
 
 
-def _service(name: str, service: Mapping[str, Any], harness: Mapping[str, str]) -> Service:
+def _service(name: str, service: Mapping[str, Any], problem: Problem, options: HarnessOptions) -> Service:
+    harness = problem.harness
     unknown = sorted(set(service) - _KNOWN_KEYS)
     if unknown:
         raise ProblemError(f"service {name!r}: the key {unknown[0]!r} is not supported here")
@@ -75,19 +91,24 @@ def _service(name: str, service: Mapping[str, Any], harness: Mapping[str, str]) 
         raise ProblemError(f"service {name!r}: expected a command")
     _check_volumes(name, service.get("volumes"))
     built_from, image = dockerfile(service), _interpolate(str(service.get("image") or ""), {})
-    if built_from is None and image not in SIM_IMAGES:
+    text = harness.get(built_from, "") if built_from is not None else image
+    own = next((image for name, image in options.images if name in text), None)
+    if built_from is None and image not in SIM_IMAGES and own is None:
         raise ProblemError(
             f"service {name!r}: expected the simulation image ({SIM_IMAGES[0]}), got {image!r}, in which nothing "
             "guards the tests"
         )
     if built_from is not None and built_from not in harness:
         raise ProblemError(f"service {name!r}: build needs the harness file {built_from!r}, which is not there")
+    env = _environment(name, service, harness)
+    folder = CHECKOUT_RUN_DIR if problem.checkout else str(service.get("working_dir") or RUN_DIR)
     return Service(
         name=name,
         argv=tuple(argv),
-        env=_environment(name, service, harness),
-        cwd=posixpath.normpath(posixpath.join("/", _interpolate(str(service.get("working_dir") or RUN_DIR), {}))),
+        env=env if own is None else env | dict(options.env),
+        cwd=posixpath.normpath(posixpath.join("/", _interpolate(folder, {}))),
         dockerfile=built_from,
+        image=own,
     )
 
 
@@ -116,6 +137,8 @@ def _check_volumes(name: str, volumes: Any) -> None:
         inside = posixpath.normpath(target)
         folder = posixpath.normpath(source)
         if (folder == "src" and inside in ("/src", "/code/src")) or inside == f"/code/{folder}":
+            continue
+        if (folder, inside) == ("rundir", CHECKOUT_RUN_DIR):
             continue
         raise ProblemError(f"service {name!r}: the volume {source}:{target} is not supported; expected ./src:/src")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ GRADER = "/opt/rtl-agent-gym/grader"
 _PATIENCE = 20.0
 """Seconds beyond the services' time limit in which the supervisor ends what is left and reports."""
 HIDDEN = ("/src", f"{WORK_DIR}/src")
-"""Folders of a harness's hidden files."""
+"""Folders of a harness's hidden files. In heavy rows the second one is the repository's."""
 _LINT_SECONDS = 30
 _HASH_SEED = "0"
 
@@ -74,17 +74,33 @@ def grader_files() -> dict[str, bytes]:
     return {f"{GRADER}/rtl_gym_grader/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
 
 
-def scoring_sandbox(image: str) -> SandboxSpec:
+def hidden_folders(problem: Problem) -> tuple[str, ...]:
+    """The folders of a problem's hidden files."""
+    return HIDDEN[:1] if problem.checkout else HIDDEN
+
+
+def scoring_sandbox(image: str, *, checkout: bool = False, foreign: bool = False, network: str = "") -> SandboxSpec:
     """The sandbox of one grading. Its supervisor starts before there is a submission, under the harness's Python, so
     that a harness can run in a fork of it.
+
+    Args:
+        image: Its image.
+        checkout: Whether the work folder is a repository, so that ``src`` in it is not hidden.
+        foreign: Whether the image is the caller's own, whose Python is the one in its PATH.
+        network: A Docker network to join.
     """
     program = "from rtl_gym_grader.supervisor import main; main()"
+    python = ["/venv/bin/python3", "-c", program]
+    if foreign:
+        program = f"import sys; sys.path.insert(0, {GRADER!r}); {program}"
+        python = ["python3", "-c", program]
     return SandboxSpec(
         image=image,
         role="scoring",
         files=grader_files(),
-        keeper_folders=(*HIDDEN, GRADER),
-        standby=("/usr/bin/env", f"PYTHONHASHSEED={_HASH_SEED}", "/venv/bin/python3", "-c", program),
+        keeper_folders=(*(HIDDEN[:1] if checkout else HIDDEN), GRADER),
+        standby=("/usr/bin/env", f"PYTHONHASHSEED={_HASH_SEED}", *python),
+        network=network,
     )
 
 
@@ -104,6 +120,7 @@ async def run_harness(
     defences: Defences | None = None,
     lint: bool = True,
     seed: int | None = None,
+    network: str = "",
 ) -> HarnessRun:
     """Run every service of a harness on a submission.
 
@@ -113,40 +130,47 @@ async def run_harness(
         defences: None for all of them.
         lint: Whether Verilator lints the design meanwhile.
         seed: For random stimuli, unless the harness sets one; None for the problem's own.
+        network: A Docker network that the sandboxes of the caller's own images join.
 
     Raises:
         SandboxError: The machine failed. A design never causes this.
         ProblemError: The harness needs a program that does not exist.
     """
-    named = [(await images.image(submission.problem, service, provider), service) for service in services]
+    problem = submission.problem
+    named = [(await images.image(problem, service, provider), service) for service in services]
     runs: list[ServiceReport] = []
     linted, memory, left = None, MemoryUse(), timeout
-    for image, group in groupby(named, key=lambda pair: pair[0]):
+    for (image, foreign), group in groupby(named, key=lambda pair: (pair[0], pair[1].image is not None)):
         request: Request = {
             "seconds": max(left, 0.1),
-            "settings": vars(defences or Defences()),
-            "services": [service_request(service, submission.problem, seed) for _, service in group],
-            "lint": _lint_command(services, submission) if lint and not runs else None,
+            "settings": vars(defences or Defences()) | {"checkout": bool(problem.checkout)},
+            "services": [service_request(service, problem, seed) for _, service in group],
+            "lint": _lint_command(services, submission) if lint and not runs and not foreign else None,
         }
-        report = await _run_batch(submission, image, request, provider)
+        spec = scoring_sandbox(
+            image, checkout=bool(problem.checkout), foreign=foreign, network=network if foreign else ""
+        )
+        report = await _run_batch(submission, spec, request, provider)
         left += report["lost"] + report["added"] - sum(service["seconds"] for service in report["services"])
         runs += report["services"]
-        used = check_report(report, submission.problem)
+        used = check_report(report, problem)
         memory = memory if memory.out else used
         if report["lint"] and report["lint"]["code"] in (0, 1):
             linted = report["lint"]["log"]
     return HarnessRun(tuple(runs), linted, memory)
 
 
-async def _run_batch(submission: SubmittedFiles, image: str, request: Request, provider: SandboxProvider) -> Report:
+async def _run_batch(
+    submission: SubmittedFiles, spec: SandboxSpec, request: Request, provider: SandboxProvider
+) -> Report:
     harness = submission.problem.harness
     hidden = {path.removeprefix("src/"): text for path, text in harness.items() if path.startswith("src/")}
-    sandbox = await provider.create(scoring_sandbox(image))
+    sandbox = await provider.create(spec)
     try:
         await sandbox.write_files(submission.tree)
-        for folder in HIDDEN:
+        for folder in hidden_folders(submission.problem):
             await sandbox.write_files(hidden, root=folder, keeper=True)
-        supervisor = sandbox.standby or await sandbox.spawn(scoring_sandbox(image).standby, cwd="/")
+        supervisor = sandbox.standby or await sandbox.spawn(spec.standby, cwd="/")
         seconds = (1 + MOST_ADDED) * request["seconds"] + _PATIENCE
         result = await supervisor.communicate(encode(request), timeout=seconds, max_output=4_000_000)
     finally:
@@ -182,6 +206,9 @@ def service_request(service: Service, problem: Problem, drawn: int | None = None
     }
     if "RANDOM_SEED" not in service.env:
         plain["COCOTB_RANDOM_SEED"] = seed
+    if service.image is not None:  # an image that does not know where the grader is
+        path = service.env.get("PYTHONPATH", "")
+        service = replace(service, env={**service.env, "PYTHONPATH": f"{path}:{GRADER}" if path else GRADER})
     plugins = [name for name in (service.env.get("PYTEST_PLUGINS"), "rtl_gym_grader.plugin") if name]
     env = {**plain, **service.env, "PYTEST_PLUGINS": ",".join(plugins)}
     return {"name": service.name, "argv": list(service.argv), "env": env, "cwd": service.cwd}

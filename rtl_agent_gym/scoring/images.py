@@ -14,6 +14,7 @@ from ..problems.model import Problem
 from ..sandboxes import SandboxProvider
 from ..sandboxes.image import pinned_versions
 from .compose import SIM_IMAGES, Service
+from .options import HarnessOptions
 
 _PIP = re.compile(r"(?:python3?\s+-m\s+)?pip3?\s+install\s+(.*)", re.DOTALL)
 
@@ -54,10 +55,11 @@ class HarnessImages:
 
     Args:
         base: The id of the simulation image; None for the provider's.
+        options: The caller's own images.
     """
 
-    def __init__(self, base: str | None = None) -> None:
-        self._base = base
+    def __init__(self, base: str | None = None, options: HarnessOptions | None = None) -> None:
+        self._base, self._options = base, options or HarnessOptions()
         self._digest = ""
 
     async def digest(self, provider: SandboxProvider) -> str:
@@ -79,9 +81,11 @@ class HarnessImages:
             ImageError: It cannot be built; the message ends with the build's last lines.
         """
         base = await self.base(provider)
-        if service.dockerfile is None or not needs_build(problem.harness[service.dockerfile]):
+        if service.dockerfile is None:
+            return service.image or base
+        if service.image is None and not needs_build(problem.harness[service.dockerfile]):
             return base
-        text = _resolve(problem, service.dockerfile, base)
+        text = _resolve(problem, service.dockerfile, base, self._options)
         files = {path: content.encode() for path, content in {**problem.harness, service.dockerfile: text}.items()}
         try:
             return await provider.build_image(files, dockerfile=service.dockerfile)
@@ -89,15 +93,15 @@ class HarnessImages:
             raise ImageError(f"{problem.id}: building the image of {service.dockerfile} failed: {error}") from error
 
 
-def _resolve(problem: Problem, dockerfile: str, base: str) -> str:
-    """The Dockerfile with the templates replaced by the simulation image."""
+def _resolve(problem: Problem, dockerfile: str, base: str, options: HarnessOptions) -> str:
+    """The Dockerfile with the templates replaced by the simulation image, or by the caller's own images."""
     text = problem.harness[dockerfile]
     stages = [rest.split()[0] for keyword, rest in instructions(text) if keyword == "FROM" and rest]
-    if not stages or stages[-1] not in SIM_IMAGES:
+    if not stages or (stages[-1] not in SIM_IMAGES and options.image(stages[-1]) is None):
         raise ImageError(
             f"{problem.id}: {dockerfile} builds on {stages[-1] if stages else 'nothing'}; its last stage must build on "
             f"{SIM_IMAGES[0]}, or nothing guards its tests"
         )
     for name in SIM_IMAGES:
         text = text.replace(name, base)
-    return text
+    return options.resolve(text)

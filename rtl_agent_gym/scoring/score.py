@@ -22,7 +22,7 @@ class Measured(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     passed: bool = False
-    """The official verdict: every service of the harness exited 0."""
+    """The official verdict: every service of the harness exited 0. For texts, whether they reach the thresholds."""
     format: float = 0.0
     """Share of the target files that exist, 0..1."""
     syntax: float = 0.0
@@ -34,6 +34,13 @@ class Measured(BaseModel):
     """Why the score is what it is, in one line a person can act on."""
     tests: list[TestOutcome] = []
     """The single tests, if the harness reports them."""
+    bleu: float = 0.0
+    """Of a text that is compared with a reference; 0 for other problems, like `rouge`, `rating` and `judge`."""
+    rouge: float = 0.0
+    rating: float = 0.0
+    """A judge model's rating of a text, 0..1."""
+    judge: str = ""
+    """The judge's name."""
 
 
 class Score(Measured):

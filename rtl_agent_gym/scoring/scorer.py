@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TypeVar
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
-from ..errors import SandboxError, UsageError
-from ..metrics import CACHED, FAULTS, GRADING_OOMS, GRADING_TIMEOUTS, GRADINGS, VIOLATIONS
+from ..errors import UsageError
+from ..metrics import CACHED, GRADING_OOMS, GRADING_TIMEOUTS, GRADINGS, VIOLATIONS
 from ..problems.model import Problem
+from ..problems.needs import commercial_need
 from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
 from .cache import ScoreCache
 from .compose import Service, read_services
@@ -32,19 +29,17 @@ from .harness import (
 )
 from .images import HarnessImages
 from .interface import Demand, demands, judge_interface
+from .judging import Judge
+from .options import HarnessOptions
+from .retrying import Retries, retrying
 from .reward import RewardWeights
 from .score import Score
 from .submission import SubmittedFiles, sift
 from .syntax import is_hdl, judge_syntax, reading_order
+from .texts import grade_text, text_score
 
-ATTEMPTS = 4
-"""How often a grading is tried if the machine fails."""
 _MOST_PROBLEMS = 4096
 """Digests of problems that a scorer remembers."""
-_LONGEST_WAIT = 8.0
-"""Seconds between two tries, at most."""
-
-T = TypeVar("T")
 
 
 class Scorer:
@@ -61,6 +56,8 @@ class Scorer:
         waiting: Number of started, unused sandboxes that are kept ready; each grades one submission and ends. Useful up
             to the number of simultaneous gradings. Each uses the memory of a Python that has imported pytest. 0 starts
             each sandbox on demand.
+        judge: Rates the texts of categories 9 and 10; None if there are none.
+        harness: Images and variables for commercial simulators; None for none.
 
     Example:
         async with Scorer() as scorer:
@@ -75,14 +72,17 @@ class Scorer:
         cache: ScoreCache | str | os.PathLike[str] | None = None,
         defences: Defences | None = None,
         waiting: int = 0,
+        judge: Judge | None = None,
+        harness: HarnessOptions | None = None,
     ) -> None:
         self.weights = weights or RewardWeights()
         self._provider, self._owns_provider = provider, provider is None
         self._cache = cache if isinstance(cache, ScoreCache) or cache is None else ScoreCache(cache)
         self._defences = defences or Defences()
-        self._frontend, self._images = Frontend(), HarnessImages()
+        self._harness = harness or HarnessOptions()
+        self._frontend, self._images = Frontend(), HarnessImages(options=self._harness)
         self._demands: dict[str, list[Demand]] = {}
-        self._waiting = waiting
+        self._waiting, self._judge = waiting, judge
         self._pool: WaitingSandboxes | None = None
         self._closed = False
         self._digests: dict[int, tuple[Problem, str]] = {}
@@ -123,10 +123,12 @@ class Scorer:
             seed: For the tests' random stimuli, unless their harness sets one; None for the problem's own.
 
         Raises:
-            ProblemError: The problem has no tests that can be run here.
-            SandboxError: The machine failed in every try; `retries` is their number. Never a score.
+            ProblemError: The problem has no tests that can be run here, or needs a judge.
+            SandboxError: The machine or the judge failed in every try; `retries` is their number. Never a score.
         """
         begun = time.monotonic()
+        if problem.asks_text:
+            return await self._score_text(problem, files)
         submission = sift(problem, files, defended=self._defences.files)
         retries = Retries()
 
@@ -135,7 +137,9 @@ class Scorer:
             return grading.score(self.weights, submission, seconds=seconds, retries=retries.count, cached=cached)
 
         # A grading in the cache proves that the problem can be scored, so its harness need not be read again.
-        cache = self._cache if self.weights.simulate else None
+        # What the caller's own images and licences do is in no digest, so their gradings are not kept.
+        foreign = bool(self._harness.images) and commercial_need(problem.harness) is not None
+        cache = self._cache if self.weights.simulate and not foreign else None
         key = await self._key(submission, timeout, seed, retries) if cache else ""
         if cache and (known := cache.get(key)) is not None:
             CACHED.inc()
@@ -146,6 +150,12 @@ class Scorer:
         if cache and grading.repeatable:
             cache.put(key, grading)
         return score(grading)
+
+    async def _score_text(self, problem: Problem, files: Mapping[str, str | bytes]) -> Score:
+        begun = time.monotonic()
+        grading, cached = await grade_text(problem, files, weights=self.weights, judge=self._judge, cache=self._cache)
+        CACHED.inc(cached)
+        return text_score(grading, self.weights, seconds=time.monotonic() - begun, cached=cached)
 
     async def _key(self, submission: SubmittedFiles, timeout: float, seed: int | None, retries: Retries) -> str:
         parts = {
@@ -170,7 +180,7 @@ class Scorer:
         return self._digests[id(problem)][1]
 
     async def _grade(self, submission: SubmittedFiles, timeout: float, seed: int | None, retries: Retries) -> Grading:
-        services = read_services(submission.problem)
+        services = read_services(submission.problem, self._harness)
         if submission.fault:
             return Grading(reason=submission.fault, violations=list(submission.violations))
         if not self.weights.simulate:
@@ -182,7 +192,14 @@ class Scorer:
             sandboxes, images, defences = self._sandboxes(), self._images, self._defences
             async with sandboxes.grading():
                 return await run_harness(
-                    submission, services, sandboxes, images, timeout=timeout, defences=defences, seed=seed
+                    submission,
+                    services,
+                    sandboxes,
+                    images,
+                    timeout=timeout,
+                    defences=defences,
+                    seed=seed,
+                    network=self._harness.network,
                 )
 
         running = asyncio.ensure_future(retrying(run, retries))
@@ -195,7 +212,16 @@ class Scorer:
         ran = await running
         GRADING_TIMEOUTS.inc(any(service["code"] is None for service in ran.services))
         GRADING_OOMS.inc(ran.memory.out)
-        return judge_run(static, submission, ran, self._defences)
+        return self._without_secrets(judge_run(static, submission, ran, self._defences))
+
+    def _without_secrets(self, grading: Grading) -> Grading:
+        """A grading without the values of the caller's variables, which a test may print."""
+        if not self._harness.env:
+            return grading
+        hide = self._harness.hide
+        tests = [test.model_copy(update={"name": hide(test.name)}) for test in grading.tests]
+        lists = {name: [hide(text) for text in getattr(grading, name)] for name in ("violations", "notes")}
+        return grading.model_copy(update={"reason": hide(grading.reason), "tests": tests, **lists})
 
     async def _static(self, submission: SubmittedFiles, services: Sequence[Service]) -> Grading:
         """The stages that run nothing, with their complaints as the reason."""
@@ -239,41 +265,14 @@ class Scorer:
             SandboxError: No sandbox can be started.
         """
         sandboxes = self._sandboxes()
-        images = {await self._images.image(problem, service, sandboxes) for service in read_services(problem)}
+        if problem.asks_text:
+            return
+        services = read_services(problem, self._harness)
+        images = {
+            await self._images.image(problem, service, sandboxes) for service in services if service.image is None
+        }
         for image in images:
             await sandboxes.prepare(scoring_sandbox(image))
-
-
-@dataclass
-class Retries:
-    """How often one grading was repeated because the machine failed."""
-
-    count: int = 0
-
-
-async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = None) -> T:
-    """Do work, and repeat it with growing pauses while it raises `SandboxError`, at most `ATTEMPTS` times in all.
-
-    Args:
-        work: What to do.
-        retries: Counts the repetitions.
-    """
-    retries = retries or Retries()
-    try:
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(SandboxError),
-            stop=stop_after_attempt(ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.5, max=_LONGEST_WAIT),
-            reraise=True,
-        ):
-            with attempt:
-                retries.count += attempt.retry_state.attempt_number > 1
-                return await work()
-    except SandboxError as error:
-        FAULTS.labels("grading", type(error).__name__).inc()
-        error.retries = max(error.retries, retries.count)
-        raise
-    raise AssertionError("unreachable")
 
 
 def score_files(

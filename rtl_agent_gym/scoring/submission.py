@@ -31,6 +31,11 @@ _LOADED_UNASKED = re.compile(
     r"|docker-compose\.ya?ml|Dockerfile|\.env\w*"
 )
 """Names of files that Python, pytest, the simulator or the runner load without being told to."""
+_PROGRAM = re.compile(
+    r".+\.(?:py|pyw|sh|bash|pl|pm|rb|tcl|mk|make|cmake|js|c|cc|cpp|cxx|h|hpp|so|a|o)|(?:GNU)?[Mm]akefile.*|CMakeLists\.txt"
+    rf"|configure|{_LOADED_UNASKED.pattern}"
+)
+"""Names of a repository's files that hidden tests may run: a changed one would run with their rights."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
         plain = path if path.isprintable() and not path_fault(path) else ascii(path)
         if defended and (reason := _violation(problem, path)):
             violations.append(f"{plain}: {reason}; it was left out")
-        elif defended and (reason := _omission(problem, path)):
+        elif defended and (reason := _omission(problem, path, _is_given(problem, path, content))):
             ignored[path] = f"{plain}: {reason}"
         else:
             kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
@@ -113,9 +118,15 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     )
 
 
+def _is_given(problem: Problem, path: str, content: str | bytes) -> bool:
+    """Whether a file is as the problem has it."""
+    given = problem.context.get(path)
+    return given is not None and (content == given if isinstance(content, str) else bytes(content) == given.encode())
+
+
 def _violation(problem: Problem, path: str) -> str | None:
     """Why a path, however it is spelled, attacks the checker; None if it does not."""
-    if path in problem.context or path in problem.targets:
+    if path in problem.context or path in problem.targets or problem.checkout:
         return None
     letters = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/")).replace("\0", "")
     place = posixpath.normpath(posixpath.join("/code", letters)).removeprefix("/code/").lstrip("/")
@@ -126,13 +137,15 @@ def _violation(problem: Problem, path: str) -> str | None:
     return None
 
 
-def _omission(problem: Problem, path: str) -> str | None:
+def _omission(problem: Problem, path: str, unchanged: bool) -> str | None:
     """Why a file is ignored; None if it is graded."""
     fault = path_fault(path) or (None if path.isprintable() else "the name has characters that do not print")
     if fault:
         return f"{fault}; a file with such a name is not copied"
     if not editable(problem, path):
         return "not a file that may be changed"
+    if problem.checkout and path not in problem.targets and _PROGRAM.fullmatch(posixpath.basename(path)):
+        return None if unchanged else "programs of the repository are graded as given"
     if path in problem.context or path in problem.targets:
         return None
     if path.endswith(_PYTHON):  # no open harness runs a program of the candidate's

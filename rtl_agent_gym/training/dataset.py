@@ -37,6 +37,7 @@ def env_config(plan: Plan, folder: RunFolder) -> TinkerEnvConfig:
             max_turns=o.max_turns,
             command_timeout=o.timeout_seconds,
             harness_feedback=o.harness_feedback,
+            judge=o.judge,
             progress_coef=o.progress_coef,
             transcript_dir=folder.transcripts,
             system_prompt=plan.system_prompt,

@@ -64,7 +64,7 @@ class TrainingLoop:
         self._queues = QueueMetrics()
         self._running = RunningMeans()
         self._running.load(self.checkpointer.state.get("running", {}))
-        self.dataset.pass_rates = dict(self.checkpointer.state.get("pass_rates", {}))
+        self.dataset.problem_sampler.restore(self.checkpointer.state.get("problem_sampler", {}))
 
     async def run(self) -> None:
         """Do the remaining steps. If it is cancelled, the folder is in the state of the last checkpoint."""
@@ -115,7 +115,7 @@ class TrainingLoop:
             metrics |= await self.evaluate(stepped.sampler, step + 1)
         state = {
             "running": self._running.state(),
-            "pass_rates": self.dataset.pass_rates,
+            "problem_sampler": self.dataset.problem_sampler.state(),
             "pending": self._producer.pending(),
             "teacher": [] if self._self_teacher is None else self._self_teacher.saved(step + 1),
         }

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from .. import strict_json
 from ..engines.config import LocalEngineConfig
 from ..errors import UsageError
+from ..problems.cvdp_notes import Rows
 from ..renderers import RENDERER_NAMES
 from ..renderers.turns import Kind
 from ..scoring import RewardWeights
@@ -98,6 +99,9 @@ class TrainOptions(BaseModel):
     """Only these categories, as ``3`` or ``cid003``; empty for all."""
     difficulties: Names = ()
     """Only these of ``easy``, ``medium`` and ``hard``; empty for all."""
+    rows: Rows = "all"
+    """Only rows of CVDP that are known to be ``fair`` (a right design passes, nothing unstated is demanded), or
+    ``sound`` (also no mistake is known that their tests do not see); to train on, not of another held-out source."""
     held_out: OptionalText = None
     """Problems to test on and never train on: a fraction such as ``0.2``, ids separated by commas, or another source of
     problems. They are evaluated before the first step, every ``eval_every`` steps and last: ``test/pass_rate``."""
@@ -128,6 +132,8 @@ class TrainOptions(BaseModel):
     """Reward preset: default, staged, dense, compile or proxy."""
     reward_weights: Annotated[dict[str, Any], BeforeValidator(_json)] = Field(default_factory=dict)
     """Weights that replace some of the preset's, as JSON: ``{"tests": 2.0}``."""
+    judge: OptionalText = None
+    """The judge model of problems whose answer is text: ``chat:MODEL`` or ``chat:MODEL@URL``; None leaves them out."""
     harness_feedback: int = Field(0, ge=0)
     """How often the agent may submit its files within an episode to read which checks fail; progress is rewarded."""
     progress_coef: float = Field(0.5, ge=0)
@@ -188,8 +194,9 @@ class TrainOptions(BaseModel):
     """Sample the next batch while this one is trained on; the same as ``max_lag=1``."""
     max_lag: int = Field(0, ge=0)
     """How many steps the sampling weights may be behind the trained ones, so that batches are sampled ahead."""
-    curriculum: Literal["none", "difficulty", "pass_rate"] = "none"
-    """Order of the problems: shuffled in each epoch, easy ones first, or preferring those solved only sometimes."""
+    curriculum: Literal["none", "difficulty", "pass_rate", "edge"] = "none"
+    """Order of the problems: shuffled in each epoch, easy ones first, preferring those solved only sometimes, or those
+    whose pass rate in this run is likely to be near one half."""
     seed: int = Field(0, ge=0)
     """Seed for the order of problems, the held-out fraction, sampling and new weights."""
     rollout_retries: int = Field(3, ge=0)

@@ -12,6 +12,8 @@ from typing import Any, Literal
 from ..engines.credentials import has_key
 from ..errors import UsageError
 from ..problems import Problem, category_name, load_problems, split_problems
+from ..problems.cvdp_notes import Rows
+from ..scoring.options import GradingOptions
 from ..scoring.scorable import scorable
 from .options import TrainOptions
 from .published import check_hub, renderer_for
@@ -167,7 +169,7 @@ def _check_engine(
 
 def _choose_problems(o: TrainOptions) -> tuple[list[Problem], list[Problem], dict[str, list[Problem]]]:
     """The problems to train on, those to test on, and those of ``extra_held_out`` by name."""
-    found = _load(o, "cvdp_jsonl_path", o.cvdp_jsonl_path, ids=list(o.problem_ids) or None)
+    found = _load(o, "cvdp_jsonl_path", o.cvdp_jsonl_path, ids=list(o.problem_ids) or None, rows=o.rows)
     if not found:
         raise UsageError(
             f"cvdp_jsonl_path: {o.cvdp_jsonl_path} has no problem that can be scored here and matches problem_ids, "
@@ -212,11 +214,11 @@ def _hold_out(o: TrainOptions, problems: list[Problem]) -> tuple[list[Problem], 
         raise UsageError(f"held_out: {error}") from error
 
 
-def _load(o: TrainOptions, option: str, source: str, ids: list[str] | None = None) -> list[Problem]:
+def _load(o: TrainOptions, option: str, source: str, ids: list[str] | None = None, rows: Rows = "all") -> list[Problem]:
     """The problems of a source that match the filters and can be scored here."""
     try:
         filters = {"categories": list(o.categories) or None, "difficulties": list(o.difficulties) or None}
-        return scorable(load_problems(source, ids=ids, **filters))[0]
+        return scorable(load_problems(source, ids=ids, rows=rows, **filters), GradingOptions(o.judge))[0]
     except UsageError as error:
         raise UsageError(f"{option}={source}: {error}") from error
     except OSError as error:

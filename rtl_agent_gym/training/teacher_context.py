@@ -53,7 +53,12 @@ class TeacherContext:
         """The teacher's user message for a problem that `covers`, from the student's. Feedback is added later."""
         if self.kind == "reference":
             return with_reference(user, problem.golden or {})
-        return user + self.hints.get(problem.id, "")
+        return with_hint(user, self.hints.get(problem.id, ""))
+
+
+def with_hint(user: str, hint: str) -> str:
+    """A user message with a hint at its end, separated by an empty line whatever the two end and begin with."""
+    return f"{user.strip()}\n\n{hint.lstrip()}" if hint.strip() else user
 
 
 def check_teachers(o: TrainOptions, problems: Sequence[Problem]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import tomllib
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from rtl_agent_gym.sandboxes.client import owner_label
 from rtl_agent_gym.sandboxes.container import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect
 from tests.cli.in_process import call as command
+from tests.conftest import ROOT
 
 
 def by_part(output: str) -> dict[str, dict[str, str]]:
@@ -42,6 +43,12 @@ class TestDoctor:
         assert parts["Tinker credentials"]["found"] == "found in TINKER_API_KEY"
         expected = {"Python", "seccomp", "storage driver", "memory", "processor cores", "disk for Docker", "HF_TOKEN"}
         assert expected | {"extra [train]", "Qwen3 vocabulary", "containers left behind"} <= set(parts)
+
+    def test_every_extra_is_listed(self, no_daemon: dict[str, str]) -> None:
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        parts = by_part(command("doctor", "--json", **no_daemon).stdout)
+        assert {part for part in parts if part.startswith("extra ")} == {f"extra [{name}]" for name in extras}
+        assert parts["extra [dev]"]["state"] == "ok"
 
     def test_without_a_daemon_it_says_what_to_do_and_exits_with_3(self, no_daemon: dict[str, str]) -> None:
         done = command("doctor", "--json", **no_daemon)
@@ -92,10 +99,8 @@ class TestImage:
     @pytest.mark.docker
     def test_build_is_done_at_once_when_the_image_is_there(self) -> None:
         image.ensure_image()
-        started = time.monotonic()
         done = command("image", "build", "--start-daemon")
         assert done.returncode == 0, done.stderr
-        assert time.monotonic() - started < 10
         assert f"image {image.image_tag()} is ready" in done.stdout
         assert "Step" not in done.stdout
 

@@ -72,7 +72,7 @@ def test_ctrl_c_while_importing_is_quiet(tmp_path: Path, module: str, arguments:
         assert child.stdout is not None
         assert child.stdout.readline() == "importing\n"
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=10)
+        _, said = child.communicate(timeout=60)
     finally:
         child.kill()
     assert (child.returncode, said) == (-signal.SIGINT, "")

@@ -12,11 +12,11 @@ import pytest
 from rtl_agent_gym import evaluate
 from rtl_agent_gym.cluster.canary import canary, known
 from rtl_agent_gym.cluster.machine import Facts, Machine
-from rtl_agent_gym.cluster.machines import Cluster, RemoteMachine
+from rtl_agent_gym.cluster.machines import SLOTS, Cluster, RemoteMachine
 from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
-from rtl_agent_gym.sandboxes import SandboxSpec
+from rtl_agent_gym.sandboxes import Reading, SandboxSpec
 from rtl_agent_gym.sandboxes.budget import usage
 
 exceptions = pytest.importorskip("ray.exceptions")
@@ -64,13 +64,37 @@ async def test_a_remote_sandbox_does_what_a_sandbox_does(actor: Actor) -> None:
     await sandbox.write_files({"rtl/a.sv": "text\n", "docs/b": b"\xff"})
     result = await sandbox.run("cd rtl; cat a.sv; false", on_output=seen.append)
     assert (result.output, result.exit_code, seen) == ("text\n", 1, [b"text\n"])
-    assert (await sandbox.run("pwd")).output == "/code/rtl\n"
+    reading = Reading(["rtl"])
+    assert (await sandbox.run("echo more >> a.sv; pwd", then_read=reading)).output == "/code/rtl\n"
+    assert reading.found == {"rtl/a.sv": b"text\nmore\n"}
     assert await sandbox.read_files(["rtl", "docs"], max_file=2) == {"docs/b": b"\xff"}
     assert sandbox.image_id.startswith("sha256:")
     await sandbox.close()
     await sandbox.close()
     with pytest.raises(SandboxLost, match="closed"):
         await sandbox.ping()
+
+
+async def test_a_cluster_that_is_closed_while_it_admits_a_node_leaves_no_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[Any] = []
+    facts_wanted = asyncio.Event()
+
+    class Starting:
+        async def facts(self) -> Facts:
+            facts_wanted.set()
+            await asyncio.sleep(3600)
+            return FACTS
+
+    actor = Actor(Starting())
+    made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: actor))
+    monkeypatch.setattr("ray.remote", lambda _: made)
+    monkeypatch.setattr("rtl_agent_gym.cluster.machines._kill", killed.append)
+    node = {"NodeManagerHostname": "b", "NodeManagerAddress": "127.0.0.1", "Resources": {SLOTS: 2}}
+    cluster = Cluster()
+    cluster._watching = asyncio.ensure_future(cluster._admit("ab" * 28, node))
+    await asyncio.wait_for(facts_wanted.wait(), 60)
+    await cluster.close()
+    assert killed == [actor]
 
 
 @pytest.mark.docker

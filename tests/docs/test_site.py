@@ -20,11 +20,12 @@ import pytest
 import rtl_agent_gym
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.timeout(900)  # a build takes 17 seconds of a processor, and much longer on a busy machine
 
 
 def build(site: Path, checkout: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
-    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=800)
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +173,6 @@ def test_the_script_builds_it(tmp_path: Path) -> None:
         (tmp_path / "docs" / "index.md").write_text("# Home\n")
         (tmp_path / "mkdocs.yml").write_text("site_name: small\n")
         command = [script, "--config-file", str(tmp_path / "mkdocs.yml"), "--site-dir", str(tmp_path / "site")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=800)
         assert done.returncode == 0, done.stdout + done.stderr
         assert (tmp_path / "site" / "index.html").is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -66,10 +67,10 @@ def test_the_seed_decides_the_order() -> None:
 def test_the_curriculum_goes_from_easy_to_hard_in_each_epoch() -> None:
     dataset = made(order="curriculum", epochs=2)
     for number in range(2):
-        ranks = [DIFFICULTIES.index(problem.difficulty) for problem in dataset.epoch(number)]
+        ranks = [DIFFICULTIES.index(problem.difficulty) for problem in dataset.problem_sampler.epoch(number)]
         assert ranks == sorted(ranks)
         assert len(set(ranks)) > 1
-    assert dataset.epoch(0) != dataset.epoch(1)
+    assert dataset.problem_sampler.epoch(0) != dataset.problem_sampler.epoch(1)
 
 
 def test_the_given_order_is_kept() -> None:
@@ -104,6 +105,20 @@ async def test_what_cannot_be_scored_is_left_out_and_said(cvdp_data: Path, caplo
     with pytest.raises(UsageError, match="none of 1 problems"):
         await CVDPDatasetBuilder(problems=str(source))()
     assert "is left out" in caplog.text
+
+
+async def test_a_judge_keeps_the_problems_that_need_one(tmp_path: Path) -> None:
+    row = {
+        "id": "cvdp_copilot_counter_0001", "categories": ["cid009", "easy"], "harness": {},
+        "input": {"prompt": "Why?", "context": {}}, "output": {"response": "Because it is so.", "context": {}},
+    }  # fmt: skip
+    source = tmp_path / "rows.jsonl"
+    source.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="none of 1 problems"):
+        await CVDPDatasetBuilder(problems=str(source))()
+    train, _ = await CVDPDatasetBuilder(problems=str(source), judge="chat:judge", held_out=0.0)()
+    (builder,) = train.get_batch(0)
+    assert builder.config.episode.judge == "chat:judge"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", ["batch_size", "group_size", "epochs"])

@@ -371,7 +371,7 @@ async def test_a_fault_of_one_ends_the_others_of_its_group(arbiter: Problem, qui
     begun = time.monotonic()
     with pytest.raises(SandboxError, match="the sampler's machine"):
         await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config, group_size=3), OneFails([call("sleep 50")]))
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 45
     assert containers() == set()
 
 
@@ -398,9 +398,9 @@ async def test_the_time_limit_of_a_rollout_frees_its_container(arbiter: Problem,
             seen.append(len(await asyncio.to_thread(containers)))
             return await super().__call__(*args, **kwargs)
 
-    strategy = RetryOnFailure(max_retries=1, per_rollout_timeout=2.0)
+    strategy = RetryOnFailure(max_retries=1, per_rollout_timeout=5.0)
     with pytest.raises(TimeoutError):
-        await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), Watching([call("sleep 4")]), strategy)
+        await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), Watching([call("sleep 30")]), strategy)
     assert seen == [1, 1]
     assert containers() == set()
 

@@ -361,16 +361,40 @@ def rules(count: int) -> EpisodeConfig:
 
 async def test_the_clock_tells_little_of_what_the_tests_did(arbiter: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submissions, "FIRST_ANSWER", 0.5)
+    clock = Clock()  # an answer that a busy machine holds up comes at a later one of these times
+    monkeypatch.setattr(submissions, "time", clock)
+    monkeypatch.setattr(submissions, "asyncio", clock)
+    monkeypatch.setitem(globals(), "asyncio", clock)  # for `Patient`
     made = Submissions(arbiter, Patient(0.0, 0.2, 0.3, 0.7), rules(4))
     waited = []
     for _ in range(4):
-        begun = time.monotonic()
+        begun = clock.monotonic()
         await made.submit(read)
-        waited.append(time.monotonic() - begun)
-    assert waited == pytest.approx([0.5, 0.5, 0.5, 1.0], abs=0.2)
-    begun = time.monotonic()
+        waited.append(clock.monotonic() - begun)
+    assert waited == pytest.approx([0.5, 0.5, 0.5, 1.0])
+    begun = clock.monotonic()
     assert (await made.submit(read)).exit_code == 2
-    assert time.monotonic() - begun < 0.3  # nothing was graded, so there is nothing to hide
+    assert clock.monotonic() == begun  # nothing was graded, so there is nothing to hide
+
+
+async def test_an_answer_comes_no_earlier(arbiter: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submissions, "FIRST_ANSWER", 0.5)
+    begun = time.monotonic()
+    await Submissions(arbiter, Patient(0.0), rules(1)).submit(read)
+    assert time.monotonic() - begun >= 0.5
+
+
+class Clock:
+    """The time and the sleep of a machine with nothing else to do."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += max(0.0, seconds)
 
 
 def test_answers_come_at_powers_of_two(monkeypatch: pytest.MonkeyPatch) -> None:

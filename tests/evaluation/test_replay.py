@@ -82,7 +82,7 @@ def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> Path:
     return other
 
 
-@pytest.mark.parametrize("renderer", ["qwen3", "gpt_oss"])
+@pytest.mark.parametrize("renderer", ["qwen3", pytest.param("gpt_oss", marks=pytest.mark.slow)])  # below in both
 async def test_a_golden_episode_is_identical(
     tmp_path: Path, provider: DockerSandboxes, scorer: Scorer, renderer: str
 ) -> None:
@@ -136,7 +136,7 @@ async def test_a_chat_models_own_calls_are_replayed_as_they_were(
     assert [(await said.act([])).native for _ in range(2)] == [turn.native for turn in transcript.turns]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 async def test_random_episodes_are_identical(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer, seed: int
 ) -> None:

@@ -15,8 +15,7 @@ from rtl_agent_gym import Scorer, load_problems
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
-from rtl_agent_gym.scoring import Score
-from rtl_agent_gym.scoring import scorer as scorer_module
+from rtl_agent_gym.scoring import Score, retrying
 from tests.sandboxes.providers import ProviderAround
 
 from .moments import Moment
@@ -108,7 +107,7 @@ async def test_a_wrong_design_that_stood_still_is_a_machine_fault_and_no_verdict
     provider: DockerSandboxes, freeze: Freeze, moment: Moment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its failed tests may be the standstill's, so without another attempt there is no score."""
-    monkeypatch.setattr(scorer_module, "ATTEMPTS", 1)
+    monkeypatch.setattr(retrying, "ATTEMPTS", 1)
     [problem] = load_problems("bundled", ids=[PROBLEM])
     slow = begun_late(problem)
     freezing = Freezing(provider, freeze, moment.within(4, 9))

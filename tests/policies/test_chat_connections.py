@@ -62,7 +62,7 @@ _ready: list[bool] = []
 async def test_a_broken_answer_is_asked_for_again(policies: MakePolicy, name: str) -> None:
     stream, steps = BROKEN[name]
     with ChatServer([{"content": "Done."}], faults=[{"raw": steps}]) as server:
-        policy = policies(server, stream=stream, attempts=2, request_timeout=1.0)
+        policy = policies(server, stream=stream, attempts=2, request_timeout=2.0)
         assert native(await said(opened(policy))).text == "Done."
         assert len(server.arrived) == 2
 

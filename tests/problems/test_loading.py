@@ -10,6 +10,7 @@ import pytest
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import Problem, find_problem, load_problems, scan_problems, validate_problem
+from rtl_agent_gym.problems.needs import missing_here
 
 Row = dict[str, Any]
 Write = Callable[..., Path]
@@ -197,8 +198,8 @@ def test_every_row_of_the_official_agentic_file_loads(cvdp_data: Path) -> None:
 def test_every_example_file_loads(cvdp_data: Path) -> None:
     loaded = {path.name: load_problems(path) for path in sorted(cvdp_data.glob("*example*.jsonl"))}
     assert len(loaded) == 5
-    unscorable = {name: problem.unscorable for name, (problem,) in loaded.items() if problem.unscorable is not None}
-    assert {name.split("example_")[1]: reason.split(" ")[0] for name, reason in unscorable.items()} == {
+    missing = {name: str(missing_here(problem)) for name, (problem,) in loaded.items() if missing_here(problem)}
+    assert {name.split("example_")[1]: reason.split(" ")[0] for name, reason in missing.items()} == {
         "agentic_code_generation_commercial.jsonl": "its",
         "nonagentic_code_comprehension.jsonl": "answers",
     }

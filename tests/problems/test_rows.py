@@ -12,6 +12,7 @@ import pytest
 
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.needs import missing_here
 
 Row = dict[str, Any]
 Write = Callable[..., Path]
@@ -88,43 +89,44 @@ def test_a_nonagentic_row_with_empty_solutions_has_no_golden(nonagentic_row: Row
 
 
 @pytest.mark.parametrize(
-    ("category", "words"), [("cid006", "BLEU"), ("cid008", "BLEU"), ("cid009", "judged"), ("cid010", "judged")]
+    ("category", "words"), [("cid006", ""), ("cid008", ""), ("cid009", "judge model"), ("cid010", "judge model")]
 )
-def test_comprehension_rows_load_but_cannot_be_scored(
-    category: str, words: str, nonagentic_row: Row, write_rows: Write
-) -> None:
+def test_comprehension_rows_ask_for_text(category: str, words: str, nonagentic_row: Row, write_rows: Write) -> None:
     row = nonagentic_row | {
         "categories": [category, "hard"],
-        "output": {"response": "Because.", "context": {}},
+        "output": {"response": "Because it is so.", "context": {"docs/x.md": "not asked for"}},
         "harness": {},
     }
     problem = load_one(write_rows(row))
-    assert problem.reference_response == "Because."
-    assert problem.unscorable is not None
-    assert words in problem.unscorable
+    assert problem.reference_response == "Because it is so."
+    assert (problem.asks_text, problem.unscorable, problem.targets, problem.golden) == (True, None, (), None)
+    assert (words in str(missing_here(problem))) if words else missing_here(problem) is None
+    withheld = row | {"output": {"response": "", "context": {}}}
+    assert "no reference" in str(load_one(write_rows(withheld)).unscorable)
 
 
 def test_a_row_without_harness_cannot_be_scored(agentic_row: Row, write_rows: Write) -> None:
     assert "no harness" in str(load_one(write_rows(changed(agentic_row, "harness", value={}))).unscorable)
 
 
-def test_commercial_rows_load_but_cannot_be_scored(agentic_row: Row, write_rows: Write) -> None:
+def test_commercial_rows_say_what_they_need(agentic_row: Row, write_rows: Write) -> None:
     compose = agentic_row["harness"]["docker-compose.yml"]
     eda = changed(
         agentic_row, "harness", "docker-compose.yml", value=compose.replace("__OSS_SIM_IMAGE__", "__VERIF_EDA_IMAGE__")
     )
-    assert "commercial simulator" in str(load_one(write_rows(eda)).unscorable)
+    assert load_one(write_rows(eda)).unscorable is None
+    assert "commercial simulator" in str(missing_here(load_one(write_rows(eda))))
     in_dockerfile = changed(agentic_row, "harness", "Dockerfile", value="FROM __VERIF_EDA_IMAGE__\n")
-    assert "commercial simulator" in str(load_one(write_rows(in_dockerfile)).unscorable)
+    assert "commercial simulator" in str(missing_here(load_one(write_rows(in_dockerfile))))
     licence = "networks:\n  net:\n    name: __LICENSE_NETWORK__\n    external: true\n"
     networked = changed(agentic_row, "harness", "docker-compose.yml", value=compose + licence)
-    assert "licence server" in str(load_one(write_rows(networked)).unscorable)
+    assert "licence server" in str(missing_here(load_one(write_rows(networked))))
     external = licence.replace("__LICENSE_NETWORK__", "licnetwork")
     by_name = changed(agentic_row, "harness", "docker-compose.yml", value=compose + external)
-    assert "external network licnetwork" in str(load_one(write_rows(by_name)).unscorable)
+    assert "external network licnetwork" in str(missing_here(load_one(write_rows(by_name))))
 
 
-def test_heavy_rows_load_but_cannot_be_scored(agentic_row: Row, write_rows: Write) -> None:
+def test_heavy_rows_without_their_bundle_load_but_cannot_be_scored(agentic_row: Row, write_rows: Write) -> None:
     row = agentic_row | {
         "id": "cvdp_agentic_heavy_big-core_0009",
         "context": {"repo": "cvdp_agentic_heavy_big-core", "commit": "abc123"},

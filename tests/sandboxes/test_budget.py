@@ -125,7 +125,7 @@ def test_loops_of_several_threads_share_the_tokens() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     usage = tokens.usage()
     assert (held, most, usage.used, usage.waiting, usage.granted) == (0, 3, 0, 0, 200)
     assert usage.waits > 0

@@ -70,7 +70,7 @@ def _daemons_in(folder: Path) -> list[int]:
     return found
 
 
-def _wait_until(condition: object, seconds: float = 20.0) -> None:
+def _wait_until(condition: object, seconds: float = 60.0) -> None:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():

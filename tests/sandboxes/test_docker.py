@@ -132,10 +132,10 @@ async def test_zombies_are_reaped(shared_sandbox: DockerSandbox) -> None:
 
 @shared
 async def test_exec_runs_beside_the_shell(shared_sandbox: DockerSandbox) -> None:
-    slow = asyncio.create_task(shared_sandbox.run("sleep 1; echo shell"))
-    begun = time.monotonic()
+    slow = asyncio.create_task(shared_sandbox.run("until [ -e /tmp/go ]; do sleep 0.05; done; echo shell"))
     result = await shared_sandbox.exec(["sh", "-c", "echo $A; pwd; exit 4"], env={"A": "b c"}, cwd="/tmp")
-    assert time.monotonic() - begun < 0.9
+    assert not slow.done()
+    await shared_sandbox.exec(["touch", "/tmp/go"])
     assert (result.output, result.exit_code) == ("b c\n/tmp\n", 4)
     assert (await slow).output == "shell\n"
 
@@ -145,7 +145,7 @@ async def test_exec_times_out_with_all_its_children(shared_sandbox: DockerSandbo
     # Long enough for the shell to have started both on a busy machine: what it starts while it is killed may get away.
     result = await shared_sandbox.exec(["sh", "-c", "setsid sleep 99 & sleep 98"], timeout=2.0)
     assert result.timed_out
-    assert result.seconds < 3.0
+    assert result.seconds < 30.0  # of 98; how soon exactly depends on what else the machine does
     assert (await shared_sandbox.run("pgrep -c sleep")).output == "0\n"
     assert (await shared_sandbox.exec(["/no/such"])).exit_code == 127
 
@@ -257,11 +257,13 @@ async def test_a_process_on_standby_is_found_running_once(provider: DockerSandbo
 async def test_a_process_on_standby_has_its_time_from_when_it_got_its_stdin(provider: DockerSandboxes) -> None:
     words = ("sh", "-c", "cat > /dev/null; sleep 60")
     sandbox = await provider.create(SandboxSpec(role="scoring", standby=words))
+    begun = time.monotonic()
     await asyncio.sleep(1)
     assert sandbox.standby is not None
+    waited = time.monotonic() - begun
     result = await sandbox.standby.communicate(b"x", timeout=0.5)
     assert result.timed_out
-    assert result.seconds < 1.5
+    assert 0.5 <= result.seconds < time.monotonic() - begun - waited + 0.1
     assert (await sandbox.exec(["pgrep", "-c", "sleep"])).output == "0\n"
 
 
@@ -442,8 +444,8 @@ async def test_a_killed_owner_leaves_nothing(number: signal.Signals, forks: bool
         name = owner.stdout.readline().strip()
         assert containers(name)
         owner.send_signal(number)
-        owner.wait(10)
-        assert await gone(name, 10)
+        owner.wait(60)
+        assert await gone(name, 60)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(owner.pid, signal.SIGKILL)

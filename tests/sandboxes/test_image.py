@@ -145,10 +145,8 @@ class TestTheImage:
         said: list[str] = []
         built = image.ensure_image(said.append)  # as ./scripts/test has left it
         said.clear()
-        started = time.monotonic()
         assert image.ensure_image(said.append) == built == image.inspect()["id"]
-        assert time.monotonic() - started < 2
-        assert said == []
+        assert said == []  # a build names each step
 
     def test_its_tools_run_and_have_the_pinned_versions(self, api: docker.APIClient) -> None:
         of_image = {"ancestor": image.inspect()["id"]}

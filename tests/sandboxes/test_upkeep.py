@@ -7,7 +7,6 @@ import logging
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -117,14 +116,13 @@ async def test_no_episode_begins_while_the_disk_is_full(
     await asyncio.sleep(0.1)
     assert not waiting.done()
     free = 1 << 30
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert "has only 100 MiB free" in said[0]
     assert str(tmp_path) in said[0]
-    begun = time.monotonic()
     await disk.room_on_disk(tmp_path)
-    assert time.monotonic() - begun < 1
+    assert len(caplog.records) == 2, "with room nothing waits"
 
 
 async def test_every_line_names_its_episode(caplog: pytest.LogCaptureFixture) -> None:

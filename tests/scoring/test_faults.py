@@ -16,8 +16,7 @@ from rtl_agent_gym.errors import DaemonError, ImageError, SandboxError, UsageErr
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.sandboxes.daemon import daemon_host
-from rtl_agent_gym.scoring import Score, Scorer
-from rtl_agent_gym.scoring import scorer as scorer_module
+from rtl_agent_gym.scoring import Score, Scorer, retrying
 from rtl_agent_gym.scoring.images import HarnessImages
 from tests.sandboxes.providers import ProviderAround
 
@@ -32,7 +31,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scorer_module, "_LONGEST_WAIT", 0.2)
+    monkeypatch.setattr(retrying, "_LONGEST_WAIT", 0.2)
 
 
 class Switch:
@@ -106,7 +105,7 @@ async def test_a_daemon_that_goes_away_during_a_grading(switch: Switch, adder: P
         else:
             with pytest.raises(SandboxError) as caught:
                 await grading
-            assert caught.value.retries == scorer_module.ATTEMPTS - 1
+            assert caught.value.retries == retrying.ATTEMPTS - 1
     if not returns:
         await switch.on()
     await provider.close()
@@ -117,7 +116,7 @@ async def test_no_daemon_at_all(adder: Problem, monkeypatch: pytest.MonkeyPatch)
     async with Scorer() as scorer:
         with pytest.raises(DaemonError) as caught:
             await scorer.score(adder, {TARGET: GOLDEN})
-    assert caught.value.retries == scorer_module.ATTEMPTS - 1
+    assert caught.value.retries == retrying.ATTEMPTS - 1
 
 
 async def test_an_image_that_is_gone(provider: DockerSandboxes, adder: Problem) -> None:
@@ -125,7 +124,7 @@ async def test_an_image_that_is_gone(provider: DockerSandboxes, adder: Problem) 
         scorer._images = HarnessImages("sha256:" + "0" * 64)
         with pytest.raises(ImageError) as caught:
             await scorer.score(adder, {TARGET: GOLDEN})
-    assert caught.value.retries == scorer_module.ATTEMPTS - 1
+    assert caught.value.retries == retrying.ATTEMPTS - 1
 
 
 async def test_a_full_disk(provider: DockerSandboxes, adder: Problem) -> None:
@@ -139,7 +138,7 @@ async def test_a_full_disk(provider: DockerSandboxes, adder: Problem) -> None:
     async with Scorer(Full(provider)) as scorer:
         with pytest.raises(SandboxError, match="space") as caught:
             await scorer.score(adder, {TARGET: GOLDEN, "rtl/more.sv": "// x\n" * 5000})
-    assert caught.value.retries == scorer_module.ATTEMPTS - 1
+    assert caught.value.retries == retrying.ATTEMPTS - 1
 
 
 async def test_a_sandbox_in_waiting_that_was_killed_is_not_used(provider: DockerSandboxes, adder: Problem) -> None:

@@ -119,7 +119,7 @@ async def test_a_host_that_cannot_enforce_limits_does_not_grade(
     assert cgroup["state"] == "missing"
     assert all(name in cgroup["found"] for name in missing)
     assert "--allow-weak-limits" in cgroup["todo"]
-    monkeypatch.setattr("rtl_agent_gym.scoring.scorer._LONGEST_WAIT", 0.1)
+    monkeypatch.setattr("rtl_agent_gym.scoring.retrying._LONGEST_WAIT", 0.1)
     async with Scorer() as scorer:
         with pytest.raises(DaemonError, match=r"cannot enforce MemoryLimit.*--allow-weak-limits"):
             await scorer.score(adder, {TARGET: GOLDEN})

@@ -13,8 +13,7 @@ import pytest
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.scoring import scorer as scorer_module
+from rtl_agent_gym.scoring import Scorer, retrying
 from tests.second_daemon import SecondDaemon, second_daemon
 
 from .conftest import GOLDEN, TARGET
@@ -40,7 +39,7 @@ async def test_a_daemon_that_is_killed_during_a_grading(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", daemon.host)
     if not returns:
-        monkeypatch.setattr(scorer_module, "_LONGEST_WAIT", 0.2)
+        monkeypatch.setattr(retrying, "_LONGEST_WAIT", 0.2)
     provider = DockerSandboxes()
     async with Scorer(provider) as scorer:
         assert (await scorer.score(adder, {TARGET: GOLDEN})).retries == 0
@@ -58,7 +57,7 @@ async def test_a_daemon_that_is_killed_during_a_grading(
         else:
             with pytest.raises(SandboxError) as caught:
                 await grading
-            assert caught.value.retries == scorer_module.ATTEMPTS - 1
+            assert caught.value.retries == retrying.ATTEMPTS - 1
             await asyncio.to_thread(daemon.start)
     with contextlib.suppress(SandboxError):
         await provider.close()

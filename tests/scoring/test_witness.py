@@ -40,7 +40,7 @@ class Listener:
                     stream.flush()
 
     def close(self) -> None:
-        self.thread.join(10)
+        self.thread.join(60)
         self.socket.close()
 
 
@@ -77,7 +77,7 @@ def test_in_a_grading_it_waits_for_its_supervisor(address: str, monkeypatch: pyt
     teller.join(0.2)
     assert teller.is_alive()
     listener = Listener(address, until=0)
-    teller.join(10)
+    teller.join(60)
     assert witness_module._witness.line is not None
     witness_module._witness.line.close()
     listener.close()

@@ -44,6 +44,24 @@ def test_a_share_is_held_out_by_the_seed() -> None:
     assert ids(planned(held_out="0.4", seed="2")) != (train, held_out)
 
 
+def test_rows_that_are_not_fair_are_not_trained_on(cvdp_data: Path) -> None:
+    source = cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
+    wanted = ",".join(f"cvdp_agentic_{row}" for row in ("monte_carlo_0006", "cont_adder_0001", "gcd_0007"))
+    options = {"cvdp_jsonl_path": str(source), "problem_ids": wanted, "engine": "local"}
+    kept = {
+        rows: [problem.id for problem in plan_run(options | {"rows": rows}, recipes=[SMALL]).problems]
+        for rows in ("all", "fair", "sound")
+    }
+    assert [len(kept["all"]), len(kept["fair"])] == [3, 2]
+    assert kept["sound"] == ["cvdp_agentic_gcd_0007"]
+    with pytest.raises(
+        UsageError, match=r"cvdp_jsonl_path=bundled: none of the \d+ selected problems is known to be fair"
+    ):
+        planned(rows="fair")
+    with pytest.raises(UsageError, match="rows: Input should be 'all', 'fair' or 'sound'"):
+        planned(rows="good")
+
+
 def test_ids_are_held_out() -> None:
     assert ids(planned(held_out=f"{IDS[1]}, {IDS[3]}")) == (
         [name for name in IDS if name not in (IDS[1], IDS[3])],

@@ -106,38 +106,42 @@ async def test_a_machines_fault_is_retried_and_a_lost_group_counted(toy: Any, ho
     assert row["env/all/total_episodes"] == 1
 
 
+STEPS = 12
+"""Of a run that is killed again and again."""
+
+
 @pytest.mark.parametrize("pipeline", [pytest.param("false", marks=pytest.mark.slow), "true"])
 async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, start_toy: Any, home: Path, pipeline: str) -> None:
-    arguments = ("num_steps=12", "group_size=4", "reward_coef=1", "baseline=running", f"pipeline={pipeline}")
+    arguments = (f"num_steps={STEPS}", "group_size=4", "reward_coef=1", "baseline=running", f"pipeline={pipeline}")
     whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
     log, folder = home / "played.log", home / "killed"
     sittings = 0
-    while sittings < 12:
+    while sittings < STEPS:
         sittings += 1
         before = log.read_text().count("\n") if log.exists() else 0
         process = start_toy(home, *arguments, f"log_path={folder}")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while process.is_alive() and time.monotonic() < deadline:
             played = log.read_text().count("\n") if log.exists() else 0
             if played >= before + 9 + sittings:  # in the midst of a step, and another place each time
                 process.kill()
                 break
             time.sleep(0.002)
-        process.join(60)
+        process.join(120)
         if process.exitcode == 0:
             break
         assert process.exitcode == -signal.SIGKILL, (home / "errors.log").read_text()
     assert sittings > 2
     again = await toy.run(home, *arguments, f"log_path={folder}")  # nothing is left to do
     rows = again.folder.metrics()
-    assert [row["step"] for row in rows] == list(range(12))
+    assert [row["step"] for row in rows] == list(range(STEPS))
     assert differs(again.weights, whole.weights) < 1e-6
     compared = ("pass_rate", "teacher_kl", "progress/lag")
     assert [[row[name] for name in compared] for row in rows] == [
         [pytest.approx(row[name], abs=1e-6) for name in compared] for row in whole.folder.metrics()
     ]
     # Played again is at most what was under way when the process died, never what was graded and kept.
-    assert len(log.read_text().splitlines()) <= 12 * 4 + 8 * (sittings - 1)
+    assert len(log.read_text().splitlines()) <= STEPS * 4 + 8 * (sittings - 1)
 
 
 async def test_work_cancelled_under_a_rollout_does_not_end_the_run(toy: Any, home: Path) -> None:

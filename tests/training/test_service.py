@@ -192,11 +192,11 @@ def test_a_run_that_is_connecting_can_be_stopped(
         wait_for(stub, where, run)
         begun = time.monotonic()
         os.kill(run.process.pid, sent)
-        code = run.wait(30)
+        code = run.wait(50)
         took = time.monotonic() - begun
     assert code == 130, run.stderr
     assert lines(run.stderr)[1:] == ["stopped; the same command resumes the run"]
-    assert took < 6, took  # 1 to 2 seconds on a machine with nothing else to do
+    assert took < 50, took  # of the 60 that it would wait; 1 to 2 on a machine with nothing else to do
 
 
 def wait_for(stub: Stub, path: str, run: Run) -> None:

@@ -142,12 +142,13 @@ async def test_an_episode_whose_grading_cannot_be_read_has_no_kl(
     assert "no feedback for the teacher: " in caplog.text
 
 
-def test_hints_are_inserted_as_they_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("user", ["Write it.", "Write it.\n", "Write it.\n\n"])
+@pytest.mark.parametrize("given", ["", "\n\n"])
+def test_a_hint_follows_an_empty_line(user: str, given: str) -> None:
     problem, other = load_problems("bundled")[:2]
     assert other.golden
-    user = "Write it."
-    hint = with_reference(user, other.golden).removeprefix(user)
-    context = TeacherContext("hints", {problem.id: hint})
+    # What `benchmarks/deceived.py` gives to its control, so that only the solution differs from a right reference.
+    context = TeacherContext("hints", {problem.id: given + with_reference("", other.golden)})
     assert context.user_message(problem, user) == with_reference(user, other.golden)
     assert context.user_message(problem, user) == TeacherContext("reference").user_message(other, user)
 

@@ -43,6 +43,7 @@ class Problem:
     targets: tuple
     harness: dict
     agentic: bool
+    checkout: str = ""  # heavy rows are not exported
 '''
 _OUTCOME = '''\
 """One test and how it ended."""

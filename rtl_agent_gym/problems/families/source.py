@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems.families import FAMILIES
 from rtl_agent_gym.problems.families.family import SPLITS, Parameters, Split
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.near import near_matches
+from rtl_agent_gym.problems.queries import read_query
 
 PREFIX = "family:"
 """What such a source begins with."""
@@ -56,20 +56,9 @@ def generate(source: str) -> Iterator[Problem]:
 
 
 def _parse_options(source: str, query: str) -> Options:
-    pairs = parse_qsl(query, keep_blank_values=True)
-    given = dict(pairs)
-    if len(given) < len(pairs):
-        repeated = next(key for key, _ in pairs if [other for other, _ in pairs].count(key) > 1)
-        raise UsageError(f"the option {repeated!r} is repeated in {source!r}")
-    try:
-        return Options.model_validate(given)
-    except ValidationError as error:
-        key = str(error.errors()[0]["loc"][0])
-    if key not in Options.model_fields:
-        raise UsageError(f"unknown option {key!r} in {source!r}; {near_matches(key, Options.model_fields)}")
     expected = {
         "count": "a number from 1 to 1000000",
         "seed": "a number from 0 up",
         "split": f"one of {', '.join(SPLITS)}",
     }
-    raise UsageError(f"{key} is {given[key]!r} in {source!r}; expected {expected[key]}")
+    return read_query(Options, source, query, expected)

@@ -14,13 +14,13 @@ from .tasks import HOSTILE, KNOWN, METHODS
 
 TOOLS = "/opt/rtl-agent-gym/real"
 """The image's folder of the simulators' real programs, each under its own name."""
-EDITABLE = ("/code/rtl", "/code/verif", "/code/docs")
+EDITABLE: tuple[str, ...] = ("/code/rtl", "/code/verif", "/code/docs")
 """Folders of the submitted files."""
-READABLE = (*EDITABLE, "/code/rundir")
+READABLE: tuple[str, ...] = (*EDITABLE, "/code/rundir")
 """Folders whose files a design may include."""
 WORK = ("/code", "/rundir")
 """Folders whose files a design may read while it runs, in addition to its working folder; `SECRET` takes precedence."""
-SECRET = ("/src", "/code/src", "/proc", "/sys", "/etc", "/opt", "/venv")
+SECRET: tuple[str, ...] = ("/src", "/code/src", "/proc", "/sys", "/etc", "/opt", "/venv")
 """Folders of the checker and the machine: a design that opens a file there attacks the checker."""
 LOADED = (".xml", ".py", ".pyc", ".pth", ".so", ".vpi", ".vpl", ".vvp", ".ini", ".cfg", ".toml", ".env", ".json")
 """Endings of names that a checker reads or loads: a design that would write such a file attacks the checker."""
@@ -31,8 +31,18 @@ LONGEST_NAME = 200
 LIBRARIES = ("/usr", "/opt", "/venv", "/src")
 """Folders from which the simulator may load modules of code: the image's own, and the harness's."""
 
-WALL = f"{':'.join(SECRET)}|{':'.join(WORK)}|{':'.join(LOADED)}"
-"""The policy for `wall.c`, which decides when a file is opened."""
+
+def wall() -> str:
+    """The policy for `wall.c`, which decides when a file is opened."""
+    return f"{':'.join(SECRET)}|{':'.join(WORK)}|{':'.join(LOADED)}"
+
+
+def open_checkout() -> None:
+    """Treat the whole work folder as the problem's, as heavy rows need. Call this before importing other modules."""
+    global EDITABLE, READABLE, SECRET
+    EDITABLE = READABLE = ("/code",)
+    SECRET = tuple(folder for folder in SECRET if folder != "/code/src")
+
 
 CALL = re.compile(
     rb'(?:%vpi_(?:call|func)[/a-z]*|\.sfunc(?:/e)?)[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+"(?P<name>\$[^"\\]+)"'

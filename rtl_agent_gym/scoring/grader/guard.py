@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .compiled import TOOLS, WALL, check_vvp
+from .compiled import TOOLS, check_vvp, open_checkout, wall
 from .line import Line
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
         arguments = [*arguments, "-none"] if silent else arguments
         env["LD_PRELOAD"] = " ".join([WALL_LIBRARY, *os.environ.get("LD_PRELOAD", "").split()])
         # The compiled file may contain a hidden testbench, which a design must not read.
-        env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), WALL])
+        env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), wall()])
     report(line, {"kind": "simulator", "violations": violations, "refusals": refusals})
     os.execve(f"{TOOLS}/vvp", ["vvp", *arguments], env)
 
@@ -151,4 +151,6 @@ def main() -> None:
     except OSError as error:
         print(f"rtl-agent-gym: {name} is not run, as nobody supervises it ({error})", file=sys.stderr)
         sys.exit(REFUSED)
+    if line.settings.get("checkout"):
+        open_checkout()
     {"vvp": run_vvp, "iverilog": run_iverilog, "verilator": run_verilator}[name](line, arguments)

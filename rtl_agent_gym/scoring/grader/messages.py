@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 Settings = dict[str, bool]
-"""Which defences are active, by the names of `Defences` in ``scoring/harness.py``."""
+"""Which defences are active, by the names of `Defences` in ``scoring/harness.py``; and ``checkout``, whether the whole
+work folder is the problem's."""
 
 
 class Checked(TypedDict):

@@ -41,9 +41,14 @@ COMPLETE = {";", "end", "endfunction", "endtask", "endgenerate", "generate"}
 _DESIGN = re.compile(r"\b(?:module|macromodule|interface|program|package|class)\s+(?:automatic\s+|static\s+)?(\w+)")
 _ROUTINE = re.compile(r"\b(?:function|task)\b[^;(]*?(\w+)\s*[;(]")
 _BLOCK = re.compile(r"\b(?:begin|fork)\s*:\s*(\w+)")
-_INSTANCE = re.compile(r"\b([A-Za-z_]\w*)\s*(?:#\s*\([^;]*?\)\s*)?\b([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?\(")
+_INSTANCE = re.compile(r"\b([A-Za-z_]\w*)\s*(?:#\s*\([^;]*?\)\s*)?\b([A-Za-z_]\w*)\s*\(")
+_NEXT = re.compile(r",\s*([A-Za-z_]\w*)\s*\(")
 _PACKAGE = re.compile(r"\b([A-Za-z_]\w*)\s*::")
-_PLAIN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|^[ \t]*`line\b[^\n]*', re.DOTALL | re.MULTILINE)
+_PLAIN = re.compile(
+    r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|^[ \t]*`line\b[^\n]*|\\(?P<escaped>[^ \t\b\f\r\n]+)',
+    re.DOTALL | re.MULTILINE,
+)
+_RANGE = re.compile(r"\[[^\[\]]*\]")
 _WORDS = {"if", "else", "for", "while", "repeat", "case", "casez", "casex", "wait", "begin", "end", "assert"}
 _WORDS |= {"module", "function", "task", "return", "initial", "always", "final", "posedge", "negedge", "or", "and"}
 
@@ -59,14 +64,28 @@ class Names:
     """
 
     def __init__(self, texts: Sequence[str], tops: Sequence[str]) -> None:
-        plain = " ".join(_PLAIN.sub(" ", text) for text in texts)
-        declared = set(_DESIGN.findall(plain))
-        self.routines = set(_ROUTINE.findall(plain))
+        self._escaped: dict[str, str] = {}
+        plain = " ".join(_PLAIN.sub(self._unescaped, text) for text in texts)
+        while plain != (plain := _RANGE.sub(" ", plain)):
+            pass
+        declared = self._names(_DESIGN.findall(plain))
+        self.routines = self._names(_ROUTINE.findall(plain))
         instances = [pair for pair in _INSTANCE.findall(plain) if not _WORDS.intersection(pair)]
-        named = {kind for kind, _ in instances} | set(_PACKAGE.findall(plain)) | set(tops)
-        self.used = declared & named or declared
-        self.scopes = declared | self.routines | set(_BLOCK.findall(plain)) | {name for _, name in instances}
-        self.scopes -= _WORDS
+        kinds = [kind for kind, _ in instances] + _PACKAGE.findall(plain)
+        self.used = declared & (self._names(kinds) | set(tops)) or declared
+        inner = _BLOCK.findall(plain) + [name for _, name in instances] + _NEXT.findall(plain)
+        self.scopes = (declared | self.routines | self._names(inner)) - _WORDS
+
+    def _unescaped(self, match: re.Match[str]) -> str:
+        """A word that the patterns find, for an escaped name; white space for all else."""
+        if match["escaped"] is None:
+            return " "
+        return f" {self._escaped.setdefault(match['escaped'], f'escaped_{len(self._escaped)}_')} "
+
+    def _names(self, words: Sequence[str]) -> set[str]:
+        """The names that the patterns' words stand for."""
+        original = {word: name for name, word in self._escaped.items()}
+        return {original.get(word, word) for word in words}
 
 
 Token = namedtuple("Token", "kind word key place module")
@@ -117,13 +136,12 @@ def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_t
     """The words of a text without its directives; if `to_the_end`, without what follows them in their lines, too."""
     known = ENDS | ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | names.scopes | names.routines | names.used
     tokens: list[Token] = []
-    number, module, skipped = 1, 0, 0
-    for match in TOKEN.finditer(text):
-        kind, word = match.lastgroup or "", match.group()
-        if kind == "directive" and to_the_end:
-            skipped = text.find("\n", match.end())
-        if kind == "directive" or match.start() < skipped:
-            pass
+    number, module, at = 1, 0, 0
+    while match := TOKEN.search(text, at):
+        at, kind, word = match.end(), match.lastgroup or "", match.group()
+        if kind == "directive":
+            # What ends with the line ends there also where a string or a comment goes on.
+            at = (text.find("\n", at) % (len(text) + 1)) if to_the_end else at
         elif kind == "line":
             where = LINE.match(word)
             file, number = (where[2], int(where[1]) - 1) if where else (file, number)

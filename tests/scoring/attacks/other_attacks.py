@@ -57,9 +57,17 @@ INCLUDES += [
 _TB = {
     "src/tb.sv": "module tb;\nfixed_priority_arbiter d(.clk(1'b0), .reset(1'b0), .req(8'd0), .priority_override(8'd0), .grant(), .valid(), .grant_index());\ninitial #1 $finish;\nendmodule\n"
 }
+_WRAPPED = {
+    "src/tb.sv": "module tb;\nwrap w();\nendmodule\n",
+    "src/wrap.sv": _TB["src/tb.sv"].replace("module tb", "module wrap"),
+}
+"""The same with the design in a module that is looked up."""
 _VERILATED = _TB | shell(
     f"verilator --binary -Wno-fatal --top-module tb /src/tb.sv /code/{TARGET} > /dev/null; ./obj_dir/Vtb; test -e stolen.txt"
 )
+
+
+_CODES = ", ".join(str(code) for code in b"touch stolen.txt")
 
 
 def _verilated(name: str, body: str, said: str | None, slow: bool = True) -> Attack:
@@ -70,7 +78,20 @@ ESCAPES = [
     _verilated("DPI import of system()", f'import "DPI-C" function int system(string s); {THEFT}\ninitial begin int r; r = system("touch stolen.txt"); end', r"import", slow=False),
     _verilated("DPI, a directive before its language", f'import `celldefine "DPI-C" function int system(string s); {THEFT}\ninitial begin int r; r = system("touch stolen.txt"); end', r"import"),
     _verilated("DPI, a line directive before its language", f'import\n`line 1 "{TARGET}" 0\n"DPI-C" function int system(string s);\ninitial begin int r; r = system("touch stolen.txt"); end', r"import"),
-    Attack("DPI in a module that Verilator looks up in a folder", 3, {TARGET: module('import "DPI-C" function int system(string s);\ninitial begin int r; r = system("touch stolen.txt"); end')}, None, ("simulation",),
+    _verilated("DPI, behind a comment and a macro", f'`define C "DPI-C"\nimport /**/ `C function int \\system (string s); {THEFT}\ninitial begin int r; r = \\system ("touch stolen.txt"); end', r"import"),
+    _verilated("DPI between attributes that look like texts", f'(* a = " *) import "DPI-C" function int system(string s); (* b = " *) wire w; {THEFT}\ninitial begin int r; r = system("touch stolen.txt"); end', r"import", slow=False),
+    _verilated("DPI behind an escaped name with a blank of Unicode's", f'wire \\a\u00a0/* ;\nimport "DPI-C" function int system(string s); wire \\b*/ ; {THEFT}\ninitial begin int r; r = system("touch stolen.txt"); end', r"import"),
+    _verilated("DPI behind an escaped name with a vertical tab", f'wire \\a\v/* ;\nimport "DPI-C" function int system(string s); wire \\b*/ ; {THEFT}\ninitial begin int r; r = system("touch stolen.txt"); end', r"import"),
+    _verilated("DPI only where Verilator has time", f'`ifdef VERILATOR_TIMING\nimport "DPI-C" function int system(string s); {THEFT}\ninitial begin int r; r = system("touch stolen.txt"); end\n`endif', r"import"),
+    _verilated("$system between attributes that look like texts", f'(* a = " *) initial $system("touch stolen.txt"); (* b = " *) wire w; {THEFT}', r"\$system"),
+    _verilated("C++ in $c between attributes that look like texts", f'integer f;\n(* a = " *) initial $c("{{const char c[] = {{{_CODES}, 0}}; system(c);}}"); (* b = " *) wire w; {THEFT}', r"\$c "),
+    _verilated("$fopen between attributes that look like texts", f'integer f;\n(* a = " *) initial f = $fopen("stolen.txt", "w"); (* b = " *) wire w; {THEFT}', None),
+    Attack("DPI in a module that a module looks up which Verilator looks up", 3, {TARGET: module('import "DPI-C" function int system(string s);\ninitial begin int r; r = system("touch stolen.txt"); end')}, r"import", ("simulation",),
+           _WRAPPED | shell("verilator --binary -Wno-fatal -y /src -y /code/rtl --top-module tb /src/tb.sv > /dev/null; ./obj_dir/Vtb; test -e stolen.txt"), 120.0, True),
+    Attack("DPI in a module that is looked up for an instance between escaped names", 3,
+           {TARGET: module('wire \\a" ; helper h(); wire \\b" ;'), "rtl/helper.sv": f'module helper;\nimport "DPI-C" function int system(string s); {THEFT}\ninitial begin int r; r = system("touch stolen.txt"); end\nendmodule\n'}, r"import", ("simulation",),
+           _TB | shell(f"verilator --binary -Wno-fatal -y /code/rtl --top-module tb /src/tb.sv /code/{TARGET} > /dev/null; ./obj_dir/Vtb; test -e stolen.txt"), 120.0, True),
+    Attack("DPI in a module that Verilator looks up in a folder", 3, {TARGET: module('import "DPI-C" function int system(string s);\ninitial begin int r; r = system("touch stolen.txt"); end')}, r"import", ("simulation",),
            _TB | shell("verilator --binary -Wno-fatal -y /code/rtl --top-module tb /src/tb.sv > /dev/null; ./obj_dir/Vtb; test -e stolen.txt"), 120.0),
     _verilated("C++ in $c", f'initial $c("system(\\"touch stolen.txt\\");"); {THEFT}', r"\$c "),
     _verilated("Verilator's $fopen", f'integer f;\ninitial f = $fopen("stolen.txt", "w"); {THEFT}', None),

@@ -83,6 +83,73 @@ async def test_a_design_beside_a_hidden_testbench_is_left_alone(provider: Docker
         assert (score.passed, score.violations) == (False, []), score.reason
 
 
+ENCLOSING = """
+    always @* begin : search
+        integer n;
+        grant = 0;
+        begin : judge
+            for (n = 0; n < 8; n = n + 1) if (req[n]) begin grant[n] = 1; disable judge; end
+        end
+    end
+    reg late = 0;
+    initial begin : several fork #1; #9 late = 1; join_any disable fork; end
+"""
+"""A design that ends a block around the ``disable``, under the name of the testbench's, and its own processes."""
+FROM_OUTSIDE = """
+    reg tick = 0;
+    initial begin : endless forever #1 tick = !tick; end
+    initial #3 disable endless;
+    task doze; #5; endtask
+    initial doze;
+    initial #1 disable doze;
+"""
+VERILATED = (
+    f"verilator --binary -Wno-fatal --top-module tb -y /src /src/tb.sv /code/{TARGET} > /dev/null; ./obj_dir/Vtb"
+)
+
+
+async def test_a_design_may_end_its_own_blocks(provider: DockerSandboxes) -> None:
+    problem = arbiter()
+    problem = problem.model_copy(update={"harness": {**problem.harness, **harness()}})
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem, {TARGET: module(ENCLOSING + FROM_OUTSIDE)})
+        assert (score.passed, score.violations) == (True, []), score.reason
+
+
+@pytest.mark.slow  # Verilator's compiler takes long
+async def test_a_design_of_several_files_is_left_alone_under_verilator(provider: DockerSandboxes) -> None:
+    """It includes a header, ends its own blocks, and the testbench's model is looked up in a folder."""
+    testbench = harness()["src/tb.sv"]
+    start, end = testbench.index("module reference"), testbench.index("endmodule") + len("endmodule\n")
+    hidden = {"src/tb.sv": testbench[:start] + testbench[end:], "src/reference.sv": testbench[start:end]}
+    problem = arbiter()
+    problem = problem.model_copy(update={"harness": {**problem.harness, **hidden, **shell(VERILATED)}})
+    header = {"rtl/defs.svh": "`define START 0\n"}
+    body = '`include "/code/rtl/defs.svh"\n(* keep = "yes (really)" *) wire kept = 1;' + ENCLOSING
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem, {TARGET: module(body.replace("n = 0;", "n = `START;")), **header})
+        assert (score.passed, score.violations) == (True, []), score.reason
+        score = await scorer.score(problem, {TARGET: module("assign grant = 1;")})
+        assert (score.passed, score.violations) == (False, []), score.reason
+
+
+@pytest.mark.slow  # as above
+async def test_a_module_that_verilator_looks_up_is_refused_and_no_violation(provider: DockerSandboxes) -> None:
+    """One in a file of its own, and one in a file that the text also includes under a condition."""
+    run = VERILATED.replace("-y /src", "-y /code/rtl")
+    problem = arbiter()
+    problem = problem.model_copy(update={"harness": {**problem.harness, **harness(), **shell(run)}})
+    helper = {"rtl/helper.sv": "module helper(input [7:0] r, output [7:0] g);\nassign g = r & -r;\nendmodule\n"}
+    use = "helper h(.r(req), .g(grant));"
+    included = '`define SKIP\n`include "/code/rtl/helper.sv"\n'
+    conditional = {"rtl/helper.sv": f"`ifndef SKIP\n{helper['rtl/helper.sv']}`endif\n`undef SKIP\n"}
+    async with Scorer(provider) as scorer:
+        for files in ({TARGET: module(use), **helper}, {TARGET: module(use, before=included), **conditional}):
+            score = await scorer.score(problem, files)
+            assert (score.passed, score.violations) == (False, [])
+            assert "helper.sv: a module that is looked up in a folder cannot be judged" in score.reason
+
+
 @pytest.mark.slow  # tests/problems/test_bundled_scores.py asks for the same of the same designs, and more
 @pytest.mark.timeout(900)  # 14 gradings one after another
 async def test_every_bundled_solution_is_left_alone(provider: DockerSandboxes) -> None:

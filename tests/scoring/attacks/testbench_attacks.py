@@ -146,6 +146,40 @@ REACHES += [
 ]  # fmt: skip
 """Words that are keywords only elsewhere."""
 
+_ESCAPED = _TESTBENCH.replace("begin : judge", "begin : \\judge ")
+_RANGED = _TESTBENCH.replace("automatic [7:0] answer", "automatic [$clog2(256) - 1:0] answer")
+_LISTED = _TESTBENCH.replace(".grant(told));", ".grant(told)), second(.req(req), .grant());")
+REACHES += [
+    Attack("the testbench's block with an escaped name, ended", 3, {TARGET: module(f"always @(req) disable judge; {THEFT}")}, _DISABLE, ("testbench",), harness(_ESCAPED)),
+    Attack("a function of the testbench whose range calls a function", 3, {TARGET: module(f"always @* grant = answer(req); {THEFT}")}, _ROUTINE, ("testbench",), harness(_RANGED)),
+    Attack("a second reference model's answer, upwards", 3, {TARGET: module(f"assign grant = second.grant; {THEFT}")}, "leads into the hidden testbench", ("testbench",), harness(_LISTED)),
+    _reach("the testbench's answer, behind a text that a directive begins", f'`uselib "\\\n; assign grant = tb.expected; {THEFT} //"'),
+    _reach("the testbench's answer, behind a comment that a directive ends", f"`uselib /*\n; assign grant = tb.expected; {THEFT} //*/"),
+]  # fmt: skip
+"""Names that are written in other ways in the hidden testbench, and a text that is none."""
+
+
+def _on_verilator(
+    name: str,
+    body: str,
+    said: str | None,
+    sources: str = f"/src/tb.sv /code/{TARGET}",
+    walls: tuple[str, ...] = ("testbench",),
+) -> Attack:
+    run = f"verilator --binary -Wno-fatal --top-module tb {sources} > /dev/null; ./obj_dir/Vtb"
+    files = {"src/tb.sv": _TESTBENCH, "src/files.f": f"/src/tb.sv\n/code/{TARGET}\n", **shell(run)}
+    return Attack(name, 3, {TARGET: module(body)}, said, walls, files, 120.0, True)
+
+
+REACHES += [
+    _on_verilator("Verilator: the testbench's answer", f"assign grant = tb.expected; {THEFT}", "leads into the hidden testbench"),
+    _on_verilator("Verilator: the testbench's answer between attributes that look like texts", '(* a = " *) assign grant = tb.expected; (* b = " *) wire w;', None, walls=("simulation", "testbench")),
+    _on_verilator("Verilator: the testbench's answer only where Verilator has time", f"`ifdef VERILATOR_TIMING\nassign grant = tb.expected; {THEFT}\n`endif", "leads into the hidden testbench"),
+    _on_verilator("Verilator: the testbench's answer, from a list of sources", f"assign grant = tb.expected; {THEFT}", "leads into the hidden testbench", "-f /src/files.f"),
+    Attack("Verilator: the testbench's block, ended", 3, {TARGET: module(f"always @(req) disable judge; {THEFT}")}, None, (), _on_verilator("", "", None).harness, 120.0, True),
+]  # fmt: skip
+"""Verilator ends no block but those around a `disable`."""
+
 _ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
 BESIDE = [

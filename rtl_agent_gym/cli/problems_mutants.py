@@ -1,0 +1,205 @@
+"""``rtl-agent-gym problems strength`` and ``problems mutate``: how many small bugs tests see, and problems of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import UsageError, cannot_write
+from ..problems import Problem, load_problems
+from ..problems.mutants import Derived, Hint, MutantOptions, VerdictStore, candidates, derive, too_few, with_design
+from ..problems.writing import problem_row
+from ..visible import plural, visible
+from .episode_options import CacheOption
+from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption, ProblemsOption
+from .show import stderr_console
+
+if TYPE_CHECKING:
+    from ..evaluation.mutation import Count, MutantGrader, Strength
+
+_MEANING = {
+    "differs": "a sequence of inputs tells it from the reference",
+    "bounded": "no difference within {steps} steps",
+    "unknown": "not known whether it is equivalent",
+}
+
+DesignsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--designs",
+        metavar="DIR",
+        help="Right designs of your own, for problems without a reference solution: DIR/ID/rtl/….",
+    ),
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Of the draw of mutants.")]
+WorkersOption = Annotated[int, typer.Option(min=1, help="Mutants to grade at the same time.")]
+
+
+def strength_command(
+    source: ProblemsOption = "bundled",
+    ids: ProblemIdsOption = None,
+    limit: Annotated[int, typer.Option(min=0, help="Mutants of a problem to grade; 0: all of them.")] = 24,
+    seed: SeedOption = 0,
+    designs: DesignsOption = None,
+    workers: WorkersOption = 2,
+    cache: CacheOption = True,
+    json_: JsonOption = False,
+) -> None:
+    """Measure how many small bugs the hidden tests of a problem see.
+
+    Each mutant is the reference solution with one small change. The strength is the share that the tests reject, of
+    those that compile and that Yosys does not prove equivalent to the reference. The others are shown as diffs.
+    """
+    problems = _problems(source, ids, designs)
+    if not any(problem.golden for problem in problems):
+        raise UsageError(
+            f"{source}: none of these problems has a reference solution; give right designs with --designs DIR"
+        )
+    console = Console(stderr=json_, highlight=False)
+
+    async def measure(grader: MutantGrader) -> list[Strength]:
+        from ..evaluation.mutation import measure_strength
+
+        found = []
+        with _progress(console, "problems", len(problems)) as progress:
+            for problem in problems:
+                found.append(await measure_strength(problem, grader, limit=limit or None, seed=seed))
+                print_strength(console, found[-1])
+                progress.advance(progress.task_ids[0])
+        return found
+
+    found = asyncio.run(_with_judge(measure, workers, cache))
+    if json_:
+        typer.echo(json.dumps([one.model_dump(mode="json") | {"strength": one.total.rate} for one in found]))
+
+
+def mutate_command(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.")],
+    count: Annotated[int, typer.Option(min=1, help="How many problems.")] = 100,
+    seed: SeedOption = 0,
+    hint: Annotated[
+        Hint,
+        typer.Option(
+            help="What the task says of the bug: none; check: the names of the hidden checks that fail; symptom: also "
+            "how many fail, or that the simulation does not end."
+        ),
+    ] = "symptom",
+    ids: ProblemIdsOption = None,
+    categories: CategoriesOption = None,
+    difficulties: DifficultiesOption = None,
+    designs: DesignsOption = None,
+    workers: WorkersOption = 2,
+    cache: CacheOption = True,
+) -> None:
+    """Write debugging problems: right designs of a source with one small bug each.
+
+    Each problem has been verified: the hidden tests accept the reference solution and reject the mutant. The rows are
+    in CVDP's agentic format, with the proof of that in the field `proof`. Afterwards 'SOURCE+mutants?count=N&seed=S'
+    names the same problems for every command, if no option but these three was given.
+    """
+    problems = _problems(source, ids, designs, categories, difficulties)
+    options = MutantOptions(count=count, seed=seed, hint=hint)
+    console = stderr_console()
+
+    async def make(grader: MutantGrader) -> list[Derived]:
+        with _progress(console, "problems", count) as progress:
+            await _find(problems, options, grader, workers, progress)
+        return list(derive(f"{source}+mutants", problems, options, grader.store))
+
+    made = asyncio.run(_with_judge(make, workers, cache))
+    lines = [json.dumps(problem_row(one.problem) | {"proof": _proof(one)}, ensure_ascii=False) + "\n" for one in made]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise cannot_write("--out", out, error) from error
+    sources = len({one.source.id for one in made})
+    typer.echo(f"{plural(len(lines), 'problem')} made of {plural(sources, 'design')} written to {out}")
+
+
+async def _find(
+    problems: list[Problem], options: MutantOptions, grader: MutantGrader, workers: int, progress: Progress
+) -> None:
+    """Grade mutants in order until as many as wanted are killed. Raises `UsageError` if there are not so many."""
+    killed, queue = 0, candidates(problems, options.seed)
+    while killed < options.count:
+        group = [one for _, one in zip(range(min(options.count - killed, 4 * workers)), queue, strict=False)]
+        if not group:
+            raise UsageError(too_few("this source", options.count, killed))
+        killed += sum(one.verdict.outcome == "killed" for one in await grader.grade_all(group))
+        progress.update(progress.task_ids[0], completed=killed)
+
+
+async def _with_judge(work: Any, workers: int, cache: bool) -> Any:
+    """What both commands do with a grader: make it, use it, close it."""
+    from ..evaluation.mutation import mutant_grader
+
+    async with mutant_grader(workers=workers, cache=cache, store=VerdictStore()) as grader:
+        return await work(grader)
+
+
+def _problems(
+    source: str,
+    ids: list[str] | None,
+    designs: Path | None,
+    categories: list[str] | None = None,
+    difficulties: list[str] | None = None,
+) -> list[Problem]:
+    problems = load_problems(source, ids=ids or None, categories=categories or None, difficulties=difficulties or None)
+    return problems if designs is None else [with_design(problem, designs) for problem in problems]
+
+
+def _progress(console: Console, what: str, total: int) -> Progress:
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    progress.add_task(what, total=total)
+    return progress
+
+
+def _proof(one: Derived) -> dict[str, Any]:
+    """What shows that a problem has a bug that its tests see."""
+    verdict = one.verdict
+    return {
+        "source": one.source.id,
+        "operator": verdict.operator,
+        "file": verdict.path,
+        "line": verdict.line,
+        "mutant": {"passed": False, "failed": list(verdict.failed), "reason": verdict.symptom},
+        "reference": {"passed": True},
+        "image": verdict.image,
+    }
+
+
+def print_strength(console: Console, strength: Strength) -> None:
+    """Print the table of a problem's operators, and its survivors as diffs."""
+    graded = plural(sum(strength.total.model_dump().values()), "mutant")
+    table = Table(title=f"{strength.problem_id}: {graded} of {strength.mutants}", title_justify="left")
+    for heading in ("operator", "killed", "survived", "proved equivalent", "do not compile", "strength"):
+        table.add_column(heading, justify="left" if heading == "operator" else "right")
+    for name, count in strength.operators.items():
+        table.add_row(name, *_cells(count))
+    table.add_section()
+    table.add_row("together", *_cells(strength.total))
+    console.print(table)
+    for survivor in strength.survivors:
+        if survivor["equivalence"] != "proved":
+            meaning = _MEANING[survivor["equivalence"] or "unknown"].format(steps=survivor["steps"])
+            why = f" ({survivor['why']})" if survivor["why"] else ""
+            head = f"survived: {survivor['operator']}, {survivor['path']}:{survivor['line']}; {meaning}{why}"
+            console.print(Text(visible(head)), style="yellow", soft_wrap=True)
+            console.print(Syntax(visible(survivor["diff"]), "diff", background_color="default"))
+
+
+def _cells(count: Count) -> list[str]:
+    rate = f"{count.rate:.0%}" if count.rate is not None else "–"
+    return [str(count.killed), str(count.survived), str(count.proved), str(count.invalid), rate]

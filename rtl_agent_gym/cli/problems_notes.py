@@ -1,0 +1,33 @@
+"""What is known of a row of CVDP, for ``problems show``."""
+
+from __future__ import annotations
+
+from ..problems import Problem
+from ..problems.cvdp_notes import Note, Statement, note_of
+
+_MEANING = {
+    "sound": "a right design passes; no unstated demand and no mistake that the tests do not see is known",
+    "weak": "a right design passes, and so do some wrong ones",
+    "unfair": "a right design passes, but the tests demand what the task does not say",
+    "impossible": "no design passes",
+    "unknown": "nothing was run",
+}
+
+
+def note_lines(problem: Problem) -> list[str]:
+    """The note of a problem in lines; none if it has no note."""
+    note = note_of(problem)
+    if note is None:
+        return []
+    lines = [f"row: {note.rating}: {_MEANING[note.rating]} ({_how(note)})"]
+    lines += [f"its tests need from the image: {', '.join(note.needs)}"] if note.needs else []
+    return lines + [_line(one) for one in note.statements]
+
+
+def _how(note: Note) -> str:
+    return f"{note.release}: {note.how}"
+
+
+def _line(one: Statement) -> str:
+    first = "demanded, but not stated" if one.kind == "wants" else "not seen by the tests"
+    return f"  {first}: {one.text} [{'shown by a run' if one.shown == 'run' else 'read, not shown'}]"

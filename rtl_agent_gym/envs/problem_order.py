@@ -1,0 +1,229 @@
+"""Which problems a batch works on: a sampler for each kind of order, which `make_problem_sampler` chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from ..problems import Problem, order_by_difficulty
+
+Order = Literal["shuffled", "curriculum", "given", "difficulty", "pass_rate", "edge"]
+"""How problems are chosen.
+
+- ``shuffled``: each once per epoch, in a new order each time.
+- ``curriculum``: each once per epoch, from easy to hard, shuffled within a difficulty.
+- ``given``: each once per epoch, in the order of the source.
+- ``difficulty``: at random, at first from the easiest third, later from more, after `ALL_BY` of the batches from all.
+- ``pass_rate``: at random in proportion to p · (1 − p) of the running pass rate p, so that problems that are always or
+  never solved are rare; an untried problem counts as p = 0.5. For trainers that call `CVDPDataset.learn`.
+- ``edge``: those whose pass rate is likely to be near one half. The rate is drawn from what is known of it, which is
+  little for problems that were tried rarely or long ago, so that they are tried too. For the same trainers.
+"""
+
+ALL_BY = 0.6
+"""The share of the batches after which the order ``difficulty`` draws from all problems."""
+FLOOR = 0.05
+"""Added to the weight of each problem in the order ``pass_rate``, so that every problem can be drawn."""
+MOMENTUM = 0.8
+"""Weight of the old running pass rate when it is updated with a new group's."""
+PRIOR = 2.0
+"""Episodes that the run's overall pass rate counts for in a problem's own, in the order ``edge``."""
+HALF_LIFE = 4.0
+"""After so many groups for each problem, results count half in the order ``edge``."""
+
+
+class ProblemSampler(Protocol):
+    """Chooses problems. The same construction and the same calls of `learn` always give the same choices."""
+
+    def choose(self, index: int, size: int) -> list[Problem]:
+        """The problems of a batch, counted from 0; some are repeated if there are fewer than `size`."""
+        ...
+
+    def learn(self, problem: str, passed: Sequence[float]) -> None:
+        """Take note of a group's results: 1 for each episode that passed, otherwise 0."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What was learned, for a checkpoint."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue with a `state`."""
+        ...
+
+
+def make_problem_sampler(order: Order, problems: Sequence[Problem], seed: int, batches: int) -> ProblemSampler:
+    """The sampler of an order.
+
+    Args:
+        order: See `Order`.
+        problems: What it chooses from.
+        seed: Equal seeds choose equally.
+        batches: How many batches there will be; ``difficulty`` adds harder problems over that time.
+    """
+    if order == "difficulty":
+        return WideningSampler(problems, seed, batches)
+    if order == "pass_rate":
+        return PassRateSampler(problems, seed)
+    if order == "edge":
+        return EdgeSampler(problems, seed)
+    return EpochSampler(problems, seed, order)
+
+
+class EpochSampler:
+    """Every problem once per epoch; learns nothing.
+
+    Args:
+        problems: The problems.
+        seed: For the orders that shuffle.
+        order: ``shuffled``, ``curriculum`` or ``given``.
+    """
+
+    def __init__(self, problems: Sequence[Problem], seed: int, order: Order) -> None:
+        self._problems, self._seed = list(problems), seed
+        self._arrange: Callable[[list[Problem]], list[Problem]] = (
+            order_by_difficulty if order == "curriculum" else lambda problems: problems
+        )
+        self._shuffled = order != "given"
+
+    def choose(self, index: int, size: int) -> list[Problem]:
+        """See `ProblemSampler.choose`. A batch may hold the end of one epoch and the start of the next."""
+        count, places = len(self._problems), range(index * size, (index + 1) * size)
+        orders = {number: self.epoch(number) for number in {place // count for place in places}}
+        return [orders[place // count][place % count] for place in places]
+
+    def epoch(self, number: int) -> list[Problem]:
+        """The problems in the order of an epoch, counted from 0."""
+        if not self._shuffled:
+            return list(self._problems)
+        generator = np.random.default_rng([self._seed, number])
+        return self._arrange([self._problems[int(place)] for place in generator.permutation(len(self._problems))])
+
+    def learn(self, problem: str, passed: Sequence[float]) -> None:
+        """Nothing."""
+
+    def state(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+
+class WideningSampler(EpochSampler):
+    """Draws at first from the easiest problems, later from all; learns nothing.
+
+    Args:
+        problems: The problems.
+        seed: For the draws.
+        batches: How many there will be.
+    """
+
+    def __init__(self, problems: Sequence[Problem], seed: int, batches: int) -> None:
+        super().__init__(problems, seed, "given")
+        self._batches = batches
+
+    def choose(self, index: int, size: int) -> list[Problem]:
+        """See `ProblemSampler.choose`."""
+        pool = self.pool(index)
+        return draw(pool, np.ones(len(pool)), size, np.random.default_rng([self._seed, index]))
+
+    def pool(self, index: int) -> list[Problem]:
+        """The problems that a batch may contain."""
+        share = min(1.0, 1 / 3 + (2 / 3) * index / max(1.0, ALL_BY * self._batches))
+        return order_by_difficulty(self._problems)[: max(1, round(share * len(self._problems)))]
+
+
+class PassRateSampler:
+    """Draws in proportion to p · (1 − p) of a problem's running pass rate p.
+
+    Args:
+        problems: The problems.
+        seed: For the draws.
+    """
+
+    def __init__(self, problems: Sequence[Problem], seed: int) -> None:
+        self._problems, self._seed = list(problems), seed
+        self._rates: dict[str, float] = {}
+
+    def choose(self, index: int, size: int) -> list[Problem]:
+        """See `ProblemSampler.choose`."""
+        rates = np.array([self._rates.get(problem.id, 0.5) for problem in self._problems])
+        generator = np.random.default_rng([self._seed, index])
+        return draw(self._problems, rates * (1 - rates) + FLOOR, size, generator)
+
+    def learn(self, problem: str, passed: Sequence[float]) -> None:
+        """See `ProblemSampler.learn`."""
+        if passed:
+            rate = sum(passed) / len(passed)
+            self._rates[problem] = MOMENTUM * self._rates.get(problem, rate) + (1 - MOMENTUM) * rate
+
+    def state(self) -> dict[str, Any]:
+        """The running pass rates."""
+        return {"pass_rates": dict(self._rates)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `ProblemSampler.restore`."""
+        self._rates = dict(state.get("pass_rates", {}))
+
+
+class EdgeSampler:
+    """Chooses the problems whose pass rate, drawn from a Beta distribution, is nearest to one half.
+
+    The distribution of a problem holds its own results, which count less the older they are, and `PRIOR` episodes at
+    the pass rate of the whole run.
+
+    Args:
+        problems: The problems.
+        seed: For the draws.
+    """
+
+    def __init__(self, problems: Sequence[Problem], seed: int) -> None:
+        self._problems, self._seed = list(problems), seed
+        self._played: dict[str, float] = {}
+        self._passed: dict[str, float] = {}
+        self._kept = 0.5 ** (1 / (HALF_LIFE * len(self._problems)))
+
+    def choose(self, index: int, size: int) -> list[Problem]:
+        """See `ProblemSampler.choose`."""
+        generator, rate = np.random.default_rng([self._seed, index]), self._rate()
+        passed = np.array([self._passed.get(problem.id, 0.0) for problem in self._problems])
+        failed = np.array([self._played.get(problem.id, 0.0) for problem in self._problems]) - passed
+        chosen: list[Problem] = []
+        while len(chosen) < size:
+            drawn = generator.beta(passed + PRIOR * rate, failed + PRIOR * (1 - rate))
+            nearest = np.argsort(np.abs(drawn - 0.5), kind="stable")[: size - len(chosen)]
+            chosen += [self._problems[int(place)] for place in nearest]
+        return chosen
+
+    def learn(self, problem: str, passed: Sequence[float]) -> None:
+        """See `ProblemSampler.learn`."""
+        for counts in (self._played, self._passed):
+            for known in counts:
+                counts[known] *= self._kept
+        self._played[problem] = self._played.get(problem, 0.0) + len(passed)
+        self._passed[problem] = self._passed.get(problem, 0.0) + sum(passed)
+
+    def state(self) -> dict[str, Any]:
+        """The counts of episodes, weighted by age."""
+        return {"played": dict(self._played), "passed": dict(self._passed)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `ProblemSampler.restore`."""
+        self._played, self._passed = dict(state.get("played", {})), dict(state.get("passed", {}))
+
+    def _rate(self) -> float:
+        """The pass rate of the run, as if one episode of two had passed before it: never 0 or 1."""
+        return (sum(self._passed.values()) + 1) / (sum(self._played.values()) + 2)
+
+
+def draw(pool: Sequence[Problem], weights: Any, size: int, generator: np.random.Generator) -> list[Problem]:
+    """`size` problems in proportion to their weights; none is repeated before all were drawn."""
+    chosen: list[Problem] = []
+    while len(chosen) < size:
+        count = min(size - len(chosen), len(pool))
+        drawn = generator.choice(len(pool), size=count, replace=False, p=weights / weights.sum())
+        chosen += [pool[int(place)] for place in drawn]
+    return chosen

@@ -1,0 +1,82 @@
+"""Failed episodes for which a demand that no task states accounts, as far as is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import TranscriptError
+from ..problems import Problem
+from ..problems.cvdp_notes import Note, note_of
+from ..transcripts import read_transcript
+from .outcome import EpisodeResult
+
+_DESIGN = re.compile(r"rtl/.*\.s?vh?")
+
+
+@dataclass(frozen=True)
+class Unstated:
+    """A failed episode whose failed tests all fail for a design that follows the task, too.
+
+    The design compiled, and every test that it failed also fails for the design that shows the demand. For a demand
+    that fails every test, the submission lacks what is demanded. Whether it is right apart from that is not known.
+    """
+
+    problem_id: str
+    sample: int
+    demand: str
+    """`Statement.name` of the demand."""
+    text: str
+    """The demand in words."""
+
+
+def notes_for(problems: Iterable[Problem]) -> dict[str, Note]:
+    """The notes of those problems that have one, by id."""
+    return {problem.id: note for problem in problems if (note := note_of(problem)) is not None}
+
+
+def find_unstated(
+    results: Iterable[EpisodeResult], notes: Mapping[str, Note], folder: Path | None = None
+) -> list[Unstated]:
+    """The failed episodes for which an unstated demand accounts, in order of their keys.
+
+    Args:
+        results: The episodes.
+        notes: Notes by problem.
+        folder: The folder that paths of transcripts are relative to. The submitted files are read from them; without a
+            transcript, only demands that do not need the files are found.
+    """
+    found = []
+    for result in sorted(results, key=lambda result: result.key):
+        note, score = notes.get(result.problem_id), result.score
+        if note is None or score is None or result.cause not in ("tests", "interface") or score.compile < 1:
+            continue
+        failed = {bare_name(test.name) for test in score.tests if test.outcome not in ("passed", "skipped")}
+        if not any(one.explains(failed, {}) for one in note.wants):
+            continue  # whatever the files are
+        files = _submitted(result, folder)
+        demand = next((one for one in note.wants if one.explains(failed, files)), None)
+        if demand is not None:
+            found.append(Unstated(result.problem_id, result.sample, demand.name, demand.text))
+    return found
+
+
+def bare_name(test: str) -> str:
+    """A test's name without parameters, which some rows draw at random."""
+    return re.sub(r"\[[^]]*\]", "", test)
+
+
+def _submitted(result: EpisodeResult, folder: Path | None) -> dict[str, str] | None:
+    """The graded design files that are not the problem's own; None if they were not recorded."""
+    if result.transcript is None:
+        return None
+    path = Path(result.transcript)
+    try:
+        record = read_transcript(path if folder is None else folder / path).score
+    except TranscriptError:
+        return None
+    if record is None or not record.files:
+        return None
+    return {name: text for name, text in record.files.items() if _DESIGN.fullmatch(name)}

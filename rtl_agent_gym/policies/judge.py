@@ -1,0 +1,82 @@
+"""A judge model behind a chat service; implements `scoring.judging.Judge`. Needs the extra ``chat``."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlsplit
+
+from ..errors import UsageError
+from ..scoring.judging import Judge
+from ..scoring.options import GradingOptions
+from .chat import ChatPolicy
+from .model_options import ModelOptions
+
+JUDGE_KEY = "RTL_GYM_JUDGE_API_KEY"
+"""Environment variable: the key of the judge's service, if it is not the one that the provider documents."""
+MAX_TOKENS = 4096
+"""Tokens that a judge may write, thinking included."""
+FORM = "chat:MODEL, or chat:MODEL@URL for a server of your own"
+
+
+class ChatJudge:
+    """Asks a chat service, with temperature 0. Requests are retried as those of a `ChatPolicy`.
+
+    Args:
+        model: litellm's name of the model; with a `base_url`, the name that the server uses.
+        base_url: The server's address; None for the provider's default.
+    """
+
+    def __init__(self, model: str, base_url: str | None = None) -> None:
+        key = os.environ.get(JUDGE_KEY)
+        options = ModelOptions(temperature=0.0, max_tokens=MAX_TOKENS, tools=False, base_url=base_url, api_key=key)
+        self._policy = ChatPolicy(model, options)
+        self._name = judge_name(f"chat:{model}" + (f"@{base_url}" if base_url else ""))
+
+    @property
+    def name(self) -> str:
+        """The model, and the host of its server if that was given."""
+        return self._name
+
+    async def ask(self, system: str, user: str) -> str | None:
+        """See `Judge.ask`. None also if the prompt does not fit the model's context."""
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        answer = await self._policy.request(messages, None)
+        return None if answer is None or answer.refused else answer.turn.text
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._policy.close()
+
+
+def read_judge(name: str) -> tuple[str, str | None]:
+    """The model and the address in a judge's name: ``chat:MODEL``, or ``chat:MODEL@URL`` for a server of your own.
+
+    Raises:
+        UsageError: It has another form.
+    """
+    kind, _, rest = name.partition(":")
+    model, at, address = rest.partition("@http")
+    if kind != "chat" or not model:
+        raise UsageError(f"judge {name!r} is not a judge model; expected {FORM}")
+    return model, f"http{address}" if at else None
+
+
+def judge_name(name: str) -> str:
+    """A judge's name in results: the model, and the host of its server if that is given. Raises as `read_judge`."""
+    model, address = read_judge(name)
+    host = urlsplit(address).hostname if address else None
+    return f"chat:{model}" + (f"@{host}" if host else "")
+
+
+def make_judge(name: str) -> ChatJudge:
+    """The judge of a name; see `read_judge`.
+
+    Raises:
+        UsageError: It has another form, or the extra is not installed.
+    """
+    return ChatJudge(*read_judge(name))
+
+
+def judge_of(options: GradingOptions) -> Judge | None:
+    """The judge of some options; one that they name is made. Raises `UsageError` as `make_judge` does."""
+    return make_judge(options.judge) if isinstance(options.judge, str) else options.judge

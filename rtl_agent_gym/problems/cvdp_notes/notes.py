@@ -1,0 +1,147 @@
+"""Notes: their data, their file, and the binding of a note to its row.
+
+``benchmarks/compatibility.py`` writes ``notes.json`` from runs of the real tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rtl_agent_gym.errors import ProblemError
+from rtl_agent_gym.problems.model import Problem
+
+NOTES = Path(__file__).with_name("notes.json")
+"""The notes of this package."""
+
+Right = Literal["passes", "impossible", "unknown"]
+"""What is known of right designs: one passes; it is shown that none can; nothing was run."""
+
+
+class Statement(BaseModel):
+    """One thing that a row's tests demand although no task says it, or that they do not see."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """Unique within its row."""
+    kind: Literal["wants", "unseen"]
+    """``wants``: the tests demand what the task does not say, or what its documents contradict. ``unseen``: the tests
+    do not see a mistake."""
+    about: Literal["timescale", "name", "moment", "value", "data", "everything"]
+    """What is demanded or not seen."""
+    text: str
+    """In words."""
+    shown: Literal["run", "read"]
+    """``run``: by a design on the real tests, which follows the task and fails (``wants``), or is wrong and passes
+    (``unseen``). ``read``: only by reading the tests."""
+    lacks: str = ""
+    """Regular expression that a submission must contain to meet the demand; empty if there is none."""
+    fails: tuple[str, ...] = ()
+    """The tests that fail for the design that follows the task, by `TestOutcome.name`; only for ``wants``."""
+    part: bool = False
+    """Whether other tests of the row pass for that design."""
+
+    def explains(self, failed: set[str], files: Mapping[str, str] | None) -> bool:
+        """Whether this demand alone accounts for the failed tests of a submission, as far as is known.
+
+        Every failed test must be one that the design in `shown` fails too. That says nothing of a row whose tests all
+        fail, so there the submission must also lack what is demanded.
+
+        Args:
+            failed: Names of the failed tests.
+            files: The submission's files; None if unknown.
+        """
+        if self.kind != "wants" or not failed or not failed <= set(self.fails):
+            return False
+        if not self.lacks:
+            return self.part
+        return files is not None and not any(re.search(self.lacks, text) for text in files.values())
+
+
+class Note(BaseModel):
+    """What is known of one row."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    """The row's id."""
+    digest: str
+    """`row_digest` of the row that was run."""
+    release: str
+    """Where the row was published, such as ``v1.0.2``."""
+    right: Right
+    how: str
+    """How that was shown."""
+    needs: tuple[str, ...] = ()
+    """What the image's layer for older versions of cocotb provides to this row's tests."""
+    statements: tuple[Statement, ...] = ()
+
+    @property
+    def fair(self) -> bool:
+        """Whether a right design passes and nothing is demanded that the task does not say, as far as is known."""
+        return self.right == "passes" and not self.wants
+
+    @property
+    def sound(self) -> bool:
+        """Whether it is fair and no mistake is known that its tests do not see."""
+        return self.fair and not self.unseen
+
+    @property
+    def wants(self) -> tuple[Statement, ...]:
+        """What its tests demand although no task says it."""
+        return tuple(one for one in self.statements if one.kind == "wants")
+
+    @property
+    def unseen(self) -> tuple[Statement, ...]:
+        """What its tests do not see."""
+        return tuple(one for one in self.statements if one.kind == "unseen")
+
+    @property
+    def rating(self) -> str:
+        """One word: ``sound``, ``weak`` (fair, but not sound), ``unfair``, ``impossible`` or ``unknown``."""
+        if self.right != "passes":
+            return self.right
+        return "sound" if self.sound else "weak" if self.fair else "unfair"
+
+
+def row_digest(problem: Problem) -> str:
+    """SHA-256 of what decides about right and wrong: task, files and tests. The reference solution is not part of it,
+    which some releases of a row withhold.
+    """
+    fields = problem.model_dump(mode="json", include={"id", "prompt", "context", "targets", "harness"})
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+
+
+def note_of(problem: Problem) -> Note | None:
+    """The note of a problem; None if there is none, or if the row is not the one that was run."""
+    note = all_notes().get(problem.id)
+    return note if note is not None and note.digest == row_digest(problem) else None
+
+
+@cache
+def all_notes() -> Mapping[str, Note]:
+    """The notes of this package by the row's id."""
+    return {note.id: note for note in read_notes(NOTES)}
+
+
+def read_notes(path: Path) -> list[Note]:
+    """The notes of a file.
+
+    Raises:
+        ProblemError: It is missing, or no file of notes.
+    """
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        return [Note.model_validate(row) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+        reason = " ".join(str(error).split())
+        message = f"not a file of notes ({reason[:200]}); benchmarks/compatibility.py writes one"
+        raise ProblemError(message, source=str(path)) from error

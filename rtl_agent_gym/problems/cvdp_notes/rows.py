@@ -1,0 +1,36 @@
+"""Select rows by their notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems.cvdp_notes.notes import note_of
+from rtl_agent_gym.problems.model import Problem
+
+Rows = Literal["all", "fair", "sound"]
+"""Which rows to keep: all; those that a right design passes and whose tests demand nothing unstated; of these, the ones
+whose tests have no known blind spot. A problem without a note is neither fair nor sound."""
+ROWS: tuple[Rows, ...] = get_args(Rows)
+
+
+def keep_rows(problems: Sequence[Problem], rows: Rows) -> list[Problem]:
+    """The problems that are known to be fair, or sound, in their order.
+
+    Raises:
+        UsageError: `rows` is unknown, or no problem is left.
+    """
+    if rows not in ROWS:
+        raise UsageError(f"rows is {rows!r}; choose one of {', '.join(ROWS)}")
+    if rows == "all":
+        return list(problems)
+    kept = [problem for problem in problems if (note := note_of(problem)) is not None and getattr(note, rows)]
+    if problems and not kept:
+        noted = sum(note_of(problem) is not None for problem in problems)
+        raise UsageError(
+            f"none of the {len(problems)} selected problems is known to be {rows}: {noted} of them have notes, which "
+            "exist for the published rows of CVDP v1.0.2 (agentic, no-commercial) and the examples of v1.1; select "
+            "all rows, or other problems"
+        )
+    return kept

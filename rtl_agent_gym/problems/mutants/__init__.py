@@ -1,0 +1,32 @@
+"""Mutants: right designs with one small change each, and the debugging problems made of them."""
+
+from __future__ import annotations
+
+from rtl_agent_gym.problems.mutants.derived import HINTS, Hint, derived_problem
+from rtl_agent_gym.problems.mutants.designs import with_design
+from rtl_agent_gym.problems.mutants.generate import Mutant, design_mutants, draw_mutants, problem_mutants
+from rtl_agent_gym.problems.mutants.operators import OPERATORS
+from rtl_agent_gym.problems.mutants.source import Candidate, Derived, MutantOptions, candidates, derive, too_few
+from rtl_agent_gym.problems.mutants.verdicts import Equivalence, Verdict, VerdictStore, design_key
+
+__all__ = [
+    "HINTS",
+    "OPERATORS",
+    "Candidate",
+    "Derived",
+    "Equivalence",
+    "Hint",
+    "Mutant",
+    "MutantOptions",
+    "Verdict",
+    "VerdictStore",
+    "candidates",
+    "derive",
+    "derived_problem",
+    "design_key",
+    "design_mutants",
+    "draw_mutants",
+    "problem_mutants",
+    "too_few",
+    "with_design",
+]

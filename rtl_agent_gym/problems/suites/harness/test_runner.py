@@ -1,0 +1,150 @@
+"""Simulates the design with a hidden testbench in Verilog, and judges what the testbench prints.
+
+The design runs in the testbench's process and can print anything. So each text that the testbench prints is put between
+two words that are drawn for this run, and no other text is read. `judge.json` says what is simulated, and which verdict
+the testbench's text has to give.
+"""
+
+import json
+import os
+import re
+import resource
+import secrets
+import subprocess
+from pathlib import Path
+
+SRC = Path("/src")
+SETTINGS = json.loads((SRC / "judge.json").read_text(encoding="utf-8"))
+DESIGN = SETTINGS["design"]
+
+# Only reads texts, so it needs no guard, and it must not count as a compilation of the design.
+PREPROCESSOR = next(filter(os.path.exists, ["/opt/rtl-agent-gym/real/iverilog"]), "iverilog")
+
+PIECE = re.compile(
+    r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/'
+    r"|\$(?:display|write|strobe)[bho]?\s*\((?!\s*\))|\$(?:finish|stop)\b\s*(?:\([^()]*\))?\s*;"
+    r'|[()]|[^"/$()]+|.',
+    re.DOTALL,
+)
+PROSE = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+RANDOM = re.compile(r"\$(?:urandom|urandom_range|random|mti_random|mti_dist_uniform)\b")
+HANDLES = re.compile(r"\$(?:fscanf|fgetc|fgets|fread|fseek|rewind|ungetc|fclose|ftell|feof|fflush)\b")
+BOTH_WAYS = re.compile(r"\b(?:inout|supply0|supply1|tri0|tri1|trireg|pullup|pulldown)\b")
+NEVER_RUNS = ("process has no sensitivities", "found no sensitivities so it will never trigger")
+LONGEST = 1 << 20
+
+
+def test_design(tmp_path):
+    assert os.path.isfile(DESIGN), f"{DESIGN} is missing"
+    begin, end = f"[{secrets.token_hex(16)}<", f">{secrets.token_hex(16)}]"
+    hidden = preprocessed([str(SRC / name) for name in SETTINGS["hidden"]])
+    check_ports(preprocessed([DESIGN]), hidden)
+
+    bench, compiled, folder = tmp_path / "hidden.sv", tmp_path / "sim.vvp", tmp_path / "work"
+    folder.mkdir()
+    bench.write_text(marked(hidden, begin, end, data_files()), encoding="utf-8")
+    options = ["-g2012", "-Wall", "-Winfloop", "-Wno-timescale", "-s", SETTINGS["top"]]
+    command = ["iverilog", *options, "-o", str(compiled), DESIGN, str(bench)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    said = done.stderr.decode(errors="replace")
+    print(said)
+    bench.unlink()
+    assert done.returncode == 0, "it does not compile with the testbench"
+    if SETTINGS["verdict"] == "mismatches":
+        never = [line for line in said.splitlines() if line.startswith(DESIGN) and line.endswith(NEVER_RUNS)]
+        assert not never, f"the benchmark counts this warning as a failure: {never[0]}"
+
+    texts, ended, code = simulate(compiled, folder, begin.encode(), end.encode())
+    print(*texts[:50], *(["…", *texts[-50:]] if len(texts) > 50 else []), sep="\n")
+    assert code == 0, f"the simulation ended with {code}"
+    {"mismatches": judge_mismatches, "passed": judge_passed}[SETTINGS["verdict"]](texts, ended)
+
+
+def judge_mismatches(texts, ended):
+    assert ended, "the testbench did not reach its end"
+    lines = [line for text in texts for line in text.splitlines()]
+    assert not any("TIMEOUT" in line for line in lines), "the testbench timed out"
+    found = [match for line in lines if (match := re.fullmatch(r"Mismatches: (\d+) in (\d+) samples", line))]
+    assert found, "the testbench told no number of mismatches"
+    assert all(int(wrong) == 0 < int(samples) for wrong, samples in (match.groups() for match in found))
+
+
+def judge_passed(texts, ended):
+    assert any("Pass" in text or "pass" in text for text in texts), "the testbench did not say that the design passed"
+
+
+def preprocessed(files):
+    command = [PREPROCESSOR, "-g2012", "-E", "-o", "/dev/stdout", *files]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert done.returncode == 0, f"{', '.join(files)} cannot be preprocessed"
+    return done.stdout.decode("utf-8", errors="surrogateescape").encode(errors="replace").decode()
+
+
+def check_ports(design, hidden):
+    """What a design could do to the testbench although it uses nothing but its ports."""
+    design, hidden = PROSE.sub(" ", design), PROSE.sub(" ", hidden)
+    if not SETTINGS["inout"]:
+        found = BOTH_WAYS.search(design)
+        assert not found, f"{found[0]!r} acts through ports, and the reference has none that go both ways"
+    if RANDOM.search(hidden):
+        found = RANDOM.search(design)
+        assert not found, f"{found[0]} would change the random numbers that the testbench draws"
+    if SETTINGS["data"]:
+        found = HANDLES.search(design)
+        assert not found, f"{found[0]} could act on a file that the testbench has opened"
+
+
+def data_files():
+    """Copies of the testbench's data files, in a folder whose name no design knows."""
+    folder = Path("/rundir" if os.path.isdir("/rundir") else "/code/rundir") / secrets.token_hex(16)
+    if SETTINGS["data"]:
+        folder.mkdir(mode=0o700)
+    for name in SETTINGS["data"]:
+        (folder / name).write_bytes((SRC / "data" / name).read_bytes())
+    return {name: str(folder / name) for name in SETTINGS["data"]}
+
+
+def marked(text, begin, end, data):
+    """The testbench's text, with marks around everything that it prints and a marked line before each end.
+
+    It begins with the end of a comment, which a design before it may have left open.
+    """
+    out, calls = ["\n// */\n"], []
+    for piece in PIECE.findall(text):
+        if piece[0] == '"':
+            name = piece[1:-1].removeprefix("./")
+            out.append(f'"{data[name]}"' if name in data else piece)
+        elif piece.startswith(("$finish", "$stop")):
+            out.append(f'begin $display("{begin}", "the end", "{end}"); $finish; end')
+        elif piece[0] == "$" and piece[-1] == "(":
+            calls.append(True)
+            out.append(f'{piece}"{begin}", ')
+        elif piece == "(":
+            calls.append(False)
+            out.append(piece)
+        elif piece == ")":
+            out.append(f', "{end}")' if calls and calls.pop() else piece)
+        else:
+            out.append(piece)
+    return "".join(out)
+
+
+def simulate(compiled, folder, begin, end):
+    """What the testbench printed, whether it reached its end, and the simulator's exit status."""
+    limits = (SETTINGS["seconds"], SETTINGS["seconds"] + 5)
+    process = subprocess.Popen(
+        ["vvp", "-n", str(compiled)],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, limits),
+    )
+    texts, held = [], b""
+    while piece := process.stdout.read1(1 << 16):
+        held += piece
+        while (start := held.find(begin)) >= 0 and (stop := held.find(end, start)) >= 0:
+            texts.append(held[start + len(begin) : stop].decode(errors="replace"))
+            held = held[stop + len(end) :]
+        held = held[start:] if start >= 0 and len(held) - start < LONGEST else held[-len(begin) :]
+    return [text for text in texts if text != "the end"], "the end" in texts, process.wait()

@@ -1,0 +1,98 @@
+"""NotSoTiny in CVDP's format: a JSON Lines file of rows, whose harnesses compare designs in Yosys."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems.compose import COMPOSE_FILE
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.reading import Place, read_rows
+from rtl_agent_gym.problems.rows import problem_from_row
+from rtl_agent_gym.problems.suites.common import Located, harness_file
+
+PREFIX = "notsotiny:"
+"""What such a source begins with."""
+
+_ABSENT = ("eqy", "sby", "openlane", "librelane", "openroad", "sv2v", "vcs", "xrun", "verific")
+"""Programs that such a harness may call and that the simulation image does not have."""
+_CALL = re.compile(
+    rf"""["'](?P<quoted>{"|".join(_ABSENT)})["']|(?:^|[;&|]|command\s*:)\s*(?P<plain>{"|".join(_ABSENT)})\s+[\w./-]""",
+    re.MULTILINE,
+)
+_TURTLE = re.compile(r"^\s*(?:from|import)\s+turtle\b", re.MULTILINE)
+_CHECK, _LINES = "src/design_text.py", "src/own_lines.json"
+_MARKS = re.compile(r'[$`"]|\b(?:assume|assert|cover|restrict|bind|blackbox|whitebox|lib_whitebox)\b')
+
+
+def read_suite(source: str) -> Iterator[Located]:
+    """The problems of ``notsotiny:FILE``, in the file's order.
+
+    Rows whose harness calls a program that the simulation image lacks are unscorable, and say which.
+
+    Raises:
+        UsageError: There is no such file, or it holds no row.
+    """
+    name = source.removeprefix(PREFIX)
+    path = Path(name).expanduser()
+    if not name or not path.is_file():
+        raise UsageError(f"{source!r}: there is no file {name!r}; give {PREFIX}FILE, a JSON Lines file of CVDP's rows")
+    empty = True
+    for place, row in read_rows(path, str(path)):
+        empty = False
+        yield row if isinstance(row, ProblemError) else _read(row, place), place
+    if empty:
+        raise UsageError(f"{source!r}: the file {path} holds no row; expected a JSON object on each line")
+
+
+def _read(row: dict[str, Any], place: Place) -> Problem | ProblemError:
+    try:
+        problem = problem_from_row(row, place)
+    except ProblemError as error:
+        return error
+    if problem.unscorable is not None:
+        return problem
+    texts = "\n".join(text for path, text in problem.harness.items() if not path.endswith((".v", ".sv", ".vh", ".svh")))
+    if reason := _missing(texts):
+        return problem.model_copy(update={"unscorable": reason})
+    return _guarded(problem) if re.search(r"\byosys\b", texts) else problem
+
+
+def _missing(texts: str) -> str | None:
+    if match := _CALL.search(texts):
+        return f"its harness calls {match['quoted'] or match['plain']}, which the simulation image does not have"
+    if _TURTLE.search(texts):
+        return "its harness imports the package turtle (TuRTLe), which the simulation image does not have"
+    return None
+
+
+def _guarded(problem: Problem) -> Problem:
+    """The problem with a check of the design's text before each of its services; see ``harness/design_text.py``."""
+    document = yaml.safe_load(problem.harness[COMPOSE_FILE])
+    for service in document["services"].values():
+        words = [*_words(service.pop("entrypoint", None)), *_words(service.get("command"))]
+        service["command"] = ["python3", f"/{_CHECK}", *words]
+    own = {**problem.context, **{f"golden/{path}": text for path, text in (problem.golden or {}).items()}}
+    found = (line.strip() for text in own.values() for line in text.splitlines() if _MARKS.search(line))
+    lines = {line for line in found if "/*" not in line and "*/" not in line}
+    harness = {
+        **problem.harness,
+        COMPOSE_FILE: yaml.safe_dump(document, sort_keys=False),
+        _CHECK: harness_file("design_text.py"),
+        _LINES: json.dumps(sorted(lines), indent=1) + "\n",
+    }
+    return problem.model_copy(update={"harness": harness})
+
+
+def _words(value: object) -> list[str]:
+    """A command as a list of words."""
+    if value is None:
+        return []
+    return [str(word) for word in value] if isinstance(value, list) else shlex.split(str(value))

@@ -1,0 +1,104 @@
+"""RTLLM v2: a folder for each design, at any depth, with its description, its testbench and its reference."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rtl_agent_gym.errors import ProblemError
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.suites.common import (
+    Located,
+    instantiated,
+    module_names,
+    open_folder,
+    read_each,
+    read_text,
+    rename,
+    root_modules,
+    testbench_problem,
+)
+
+PREFIX = "rtllm:"
+"""What such a source begins with."""
+_DESCRIPTION, _TESTBENCH = "design_description.txt", "testbench.v"
+_HOLDS = f"RTLLM v2 or a part of it: folders with {_DESCRIPTION} and {_TESTBENCH}"
+_LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+
+
+def read_suite(source: str) -> Iterator[Located]:
+    """The problems of ``rtllm:FOLDER``, sorted by their folders.
+
+    Folders whose names begin with ``_`` or ``.`` are left out: the benchmark keeps designs of models there.
+
+    Raises:
+        UsageError: There is no such folder, or it holds no problem.
+    """
+    path = open_folder(source, PREFIX, _HOLDS)
+    yield from read_each(_folders(path), _read, source, path, _HOLDS)
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    for folder, below, files in os.walk(path):
+        below[:] = sorted(name for name in below if not name.startswith(("_", ".")))
+        if _DESCRIPTION in files:
+            yield Path(folder)
+
+
+def _read(folder: Path) -> Problem:
+    name = folder.resolve().name
+    task = read_text(folder / _DESCRIPTION, name)
+    testbench = read_text(folder / _TESTBENCH, name)
+    where = str(folder / _TESTBENCH)
+    tops, declared = root_modules(testbench), module_names(testbench)
+    if len(tops) != 1:
+        raise ProblemError(
+            f"expected one module that no other uses, got {', '.join(tops) or 'none'}", source=where, problem_id=name
+        )
+    kinds = [kind for kind in instantiated(testbench) if kind not in declared]
+    if len(kinds) != 1:
+        got = ", ".join(kinds) or "none"
+        raise ProblemError(f"expected one module from outside, the design, got {got}", source=where, problem_id=name)
+    top = kinds[0]
+    return testbench_problem(
+        name,
+        prompt=task,
+        top=top,
+        target=f"rtl/{top}.v",
+        testbench=testbench,
+        testbench_top=tops[0],
+        verdict="passed",
+        hidden={},
+        golden=_golden(folder, name, top),
+        data=_data(folder, testbench, name),
+    )
+
+
+def _golden(folder: Path, name: str, top: str) -> str | None:
+    """The reference under the name that the testbench uses; None if there is no file ``verified_*.v``."""
+    files = sorted(folder.glob("verified_*.v"))
+    if not files:
+        return None
+    text = "\n".join(read_text(file, name) for file in files)
+    if top in module_names(text):
+        return text
+    roots = root_modules(text)
+    if len(roots) != 1:
+        raise ProblemError(
+            f"expected the module {top}, or one that no other uses, got {', '.join(roots) or 'none'}",
+            source=str(files[0]),
+            problem_id=name,
+        )
+    return rename(text, roots[0], top)
+
+
+def _data(folder: Path, testbench: str, name: str) -> dict[str, str]:
+    """The files of the folder whose names the testbench has in quotation marks."""
+    found = {}
+    for literal in _LITERAL.findall(testbench):
+        word = literal.removeprefix("./")
+        if word and "/" not in word and (folder / word).is_file():
+            found[word] = read_text(folder / word, name)
+    return found

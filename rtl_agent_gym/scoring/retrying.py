@@ -1,0 +1,51 @@
+"""Repeats work while the machine fails."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from ..errors import SandboxError
+from ..metrics import FAULTS
+
+ATTEMPTS = 4
+"""How often a grading is tried if the machine fails."""
+_LONGEST_WAIT = 8.0
+"""Seconds between two tries, at most."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class Retries:
+    """How often one grading was repeated because the machine failed."""
+
+    count: int = 0
+
+
+async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = None) -> T:
+    """Do work, and repeat it with growing pauses while it raises `SandboxError`, at most `ATTEMPTS` times in all.
+
+    Args:
+        work: What to do.
+        retries: Counts the repetitions.
+    """
+    retries = retries or Retries()
+    try:
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(SandboxError),
+            stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.5, max=_LONGEST_WAIT),
+            reraise=True,
+        ):
+            with attempt:
+                retries.count += attempt.retry_state.attempt_number > 1
+                return await work()
+    except SandboxError as error:
+        FAULTS.labels("grading", type(error).__name__).inc()
+        error.retries = max(error.retries, retries.count)
+        raise
+    raise AssertionError("unreachable")

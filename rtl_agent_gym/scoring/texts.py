@@ -1,0 +1,135 @@
+"""Grades answers that are text: code comprehension, without a container."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+from ..errors import ProblemError, SandboxError
+from ..metrics import FAULTS
+from ..problems.model import COMPARED, Problem
+from ..problems.needs import missing_here
+from ..problems.paths import ANSWER_FILE
+from . import judging, similarity
+from .cache import ScoreCache
+from .grading import Grading, printable
+from .judging import Judge, rate
+from .reward import RewardWeights
+from .score import Score, TestOutcome
+
+MAX_ANSWER = 100_000
+"""Characters of an answer that is graded."""
+
+_FENCED = re.compile(r"^(?P<fence>`{3,})[^`\n]*\n(?P<text>.*?)^(?P=fence)`*[ \t]*$", re.DOTALL | re.MULTILINE)
+_LONGEST_REASON = 400
+
+
+def quoted(answer: str) -> str:
+    """The quotation in an answer: its first fenced block, as in the official runner, or else the whole text."""
+    match = _FENCED.search(answer)
+    return match["text"] if match else answer
+
+
+def answer_of(files: Mapping[str, str | bytes]) -> str:
+    """The text among submitted files; empty if there is none."""
+    found = files.get(ANSWER_FILE, "")
+    return found.decode(errors="replace") if isinstance(found, bytes) else found
+
+
+async def grade_text(
+    problem: Problem,
+    files: Mapping[str, str | bytes],
+    *,
+    weights: RewardWeights,
+    judge: Judge | None = None,
+    cache: ScoreCache | None = None,
+) -> tuple[Grading, bool]:
+    """Grade an answer, and whether its rating was in the cache.
+
+    Args:
+        problem: One that asks for text.
+        files: Those of a submission; `ANSWER_FILE` is the answer.
+        weights: Without `RewardWeights.simulate`, answers are not compared or rated.
+        judge: Rates answers of the categories that need it.
+        cache: Stores ratings, by judge, prompt and answer.
+
+    Raises:
+        ProblemError: The problem cannot be scored, or needs a judge and there is none.
+        SandboxError: The judge failed. Never a score.
+    """
+    if (missing := problem.unscorable or (missing_here(problem) if judge is None else None)) is not None:
+        raise ProblemError(f"it cannot be scored: {missing}", problem_id=problem.id)
+    answer = answer_of(files)
+    if not answer.strip():
+        return Grading(reason="there is no answer"), False
+    if len(answer) > MAX_ANSWER:
+        return Grading(
+            format=1.0, reason=f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are graded"
+        ), False
+    if not weights.simulate:
+        return Grading(format=1.0, reason="the answer was not rated"), False
+    if problem.category in COMPARED:
+        return _compare(problem, quoted(answer)), False
+    assert judge is not None
+    return await _judged(problem, answer.strip(), judge, cache)
+
+
+def text_score(grading: Grading, weights: RewardWeights, *, seconds: float, cached: bool) -> Score:
+    """The score of a grading of text. Syntax, interface and compilation earn nothing, as there is none."""
+    earned = weights.format * grading.format + (weights.tests * grading.credit if weights.simulate else 0.0)
+    passed = sum(test.outcome == "passed" for test in grading.tests)
+    return Score(
+        **grading.model_dump(exclude={"credit", "notes", "repeatable"}),
+        tests_passed=passed,
+        tests_total=len(grading.tests),
+        reward=round(earned, 9),
+        seconds=seconds,
+        cached=cached,
+    )
+
+
+def _compare(problem: Problem, answer: str) -> Grading:
+    found = {name: measure(answer, problem.reference_response) for name, measure in _MEASURES.items()}
+    passed = {name: value > similarity.LEAST for name, value in found.items()}
+    shown = ", ".join(f"{name.upper()} {value:.3f}" for name, value in found.items())
+    return Grading(
+        passed=all(passed.values()),
+        format=1.0,
+        credit=found["bleu"],
+        tests=[TestOutcome(name=name, outcome="passed" if good else "failed") for name, good in passed.items()],
+        reason=f"{shown}; both must be above {similarity.LEAST:g}",
+        bleu=found["bleu"],
+        rouge=found["rouge"],
+    )
+
+
+_MEASURES = {"rouge": similarity.rouge, "bleu": similarity.bleu}
+"""In the official order."""
+
+
+async def _judged(problem: Problem, answer: str, judge: Judge, cache: ScoreCache | None) -> tuple[Grading, bool]:
+    parts = (judge.name, judging.prompt_digest(), problem.prompt, problem.reference_response, answer)
+    key = hashlib.sha256(json.dumps(["rating", *parts]).encode()).hexdigest()
+    if cache is not None and (known := cache.get(key)) is not None:
+        return known, True
+    try:
+        found = await rate(judge, problem.prompt, problem.reference_response, answer)
+    except SandboxError as error:
+        FAULTS.labels("rating", type(error).__name__).inc()
+        raise
+    reasoning = printable(" ".join(found.reasoning.split()))[:_LONGEST_REASON]
+    passed = found.score >= judging.LEAST
+    grading = Grading(
+        passed=passed,
+        format=1.0,
+        credit=found.score,
+        rating=found.score,
+        judge=judge.name,
+        tests=[TestOutcome(name="judge", outcome="passed" if passed else "failed")],
+        reason=f"rated {found.score:g} by {judge.name}" + (f": {reasoning}" if reasoning else ""),
+    )
+    if cache is not None:
+        cache.put(key, grading)
+    return grading, False

@@ -1,0 +1,71 @@
+"""``problems strength`` and ``problems mutate`` as commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.problems import load_problems
+from tests.cli.in_process import call
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+
+
+def test_mutate_writes_rows_with_their_proof(tmp_path: Path) -> None:
+    out = tmp_path / "mutants.jsonl"
+    done = call("problems", "mutate", "bundled", "--count", "5", "--out", str(out), XDG_CACHE_HOME=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "5 problems made of 5 designs written to" in done.stdout
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    for row in rows:
+        assert row["proof"]["source"] in {problem.id for problem in load_problems("bundled")}
+        assert (row["proof"]["mutant"]["passed"], row["proof"]["reference"]["passed"]) == (False, True)
+        assert row["proof"]["mutant"]["failed"]
+        assert row["proof"]["image"].startswith("sha256:")
+    assert load_problems(out) == load_problems("bundled+mutants?count=5")
+
+
+def test_mutate_grades_what_is_not_known(tmp_path: Path, shared_gradings: None) -> None:
+    out = tmp_path / "mutants.jsonl"
+    source = "family:registers?count=1&seed=3"
+    argv = ("problems", "mutate", source, "--count", "1", "--workers", "1", "--hint", "check", "--out", str(out))
+    done = call(*argv, XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    [problem] = load_problems(out)
+    assert "Of the hidden checks, these fail: `" in problem.prompt
+    again = call("problems", "list", "--problems", f"{source}+mutants?count=1", XDG_CACHE_HOME=str(tmp_path))
+    assert problem.id in again.stdout
+
+
+def test_mutate_of_too_few(tmp_path: Path) -> None:
+    rows = tmp_path / "withheld.jsonl"
+    source = json.loads(Path("rtl_agent_gym/problems/bundled/problems.jsonl").read_text().splitlines()[0])
+    rows.write_text(json.dumps(source | {"patch": {"rtl/x.sv": ""}}) + "\n")
+    done = call("problems", "mutate", str(rows), "--out", str(tmp_path / "out.jsonl"), XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert "no problem of it has a reference solution" in done.stderr
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_strength_shows_rates_and_survivors(tmp_path: Path, shared_gradings: None) -> None:
+    argv = ("problems", "strength", "--problem", ARBITER, "--limit", "12")
+    done = call(*argv, "--json", XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    [found] = json.loads(done.stdout)
+    assert found["problem_id"] == ARBITER
+    assert sum(found["total"].values()) == 12
+    assert found["strength"] == found["total"]["killed"] / (found["total"]["killed"] + found["total"]["survived"])
+    assert "together" in done.stderr
+
+
+def test_strength_without_a_design(tmp_path: Path) -> None:
+    rows = tmp_path / "withheld.jsonl"
+    source = json.loads(Path("rtl_agent_gym/problems/bundled/problems.jsonl").read_text().splitlines()[0])
+    rows.write_text(json.dumps(source | {"patch": {"rtl/x.sv": ""}}) + "\n")
+    done = call("problems", "strength", "--problems", str(rows))
+    assert done.returncode == 2
+    assert "give right designs with --designs DIR" in done.stderr

@@ -1,0 +1,126 @@
+"""Rates of fair rows beside those of all rows, and failures for which an unstated demand accounts."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rtl_agent_gym.cli.eval_show import print_summary, print_unstated
+from rtl_agent_gym.evaluation import EpisodeResult, EvaluationConfig, evaluate, summarise
+from rtl_agent_gym.evaluation.fairness import Unstated, bare_name, find_unstated
+from rtl_agent_gym.policies import ScriptedPolicy
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems.cvdp_notes import Note, Statement
+from rtl_agent_gym.scoring.score import Score, TestOutcome
+
+ROWS = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
+DESIGNS = Path(__file__).parents[1] / "scoring" / "designs"
+MONTE_CARLO = "monte_carlo_0006"
+LINE = "`timescale 1ns/1ps\n"
+
+
+def note(name: str, *statements: Statement, right: str = "passes") -> Note:
+    return Note.model_validate(
+        {"id": name, "digest": "0", "release": "v1", "right": right, "how": "so", "statements": statements}
+    )
+
+
+def wants(*fails: str, part: bool = True, lacks: str = "") -> Statement:
+    return Statement(name="w", kind="wants", about="value", text="x", shown="run", fails=fails, part=part, lacks=lacks)
+
+
+def result(name: str, failed: tuple[str, ...] = (), sample: int = 0, **more: Any) -> EpisodeResult:
+    tests = [TestOutcome(name=test, outcome="failed" if test in failed else "passed") for test in ("a", "b[3]", "c")]
+    stages: dict[str, Any] = {"format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0} | more
+    score = Score(passed=not failed, tests_passed=3 - len(failed), tests_total=3, tests=tests, **stages)
+    plain: dict[str, Any] = {"category": 3, "difficulty": "easy", "seed": 1, "stop_reason": "completed"}
+    return EpisodeResult(problem_id=name, sample=sample, score=score, **plain)
+
+
+def printed(summary: Any) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    print_summary(console, summary)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_every_rate_is_given_twice() -> None:
+    notes = {"fair": note("fair"), "unfair": note("unfair", wants("a")), "never": note("never", right="impossible")}
+    results = [result("fair"), result("unfair", ("a",)), result("never", ("a",)), result("unnoted", ("c",))]
+    found = summarise(results, notes=notes)
+    assert found.overall is not None
+    assert (found.overall.passed, found.pass_at[1].value, found.noted) == (0.25, 0.25, 3)
+    assert found.fair is not None
+    assert found.fair.overall is not None
+    assert (found.fair.overall.passed, found.fair.overall.problems, found.fair.pass_at[1].value) == (1.0, 1, 1.0)
+    assert (found.fair.by_difficulty["easy"].episodes, found.fair.finished) == (1, 1)
+    data = json.loads(json.dumps(found.as_json()))
+    assert data["fair"]["pass_at"]["1"]["value"] == 1.0
+    text = printed(found)
+    assert text.index("all rows: episodes") < text.index("fair rows: episodes")
+    assert text.index("all rows: pass@k") < text.index("fair rows: pass@k")
+
+
+def test_rows_without_notes_have_one_rate() -> None:
+    found = summarise([result("unnoted")])
+    assert (found.fair, found.noted) == (None, 0)
+    assert "rows" not in printed(found)
+    assert "all of these rows are known to be fair" in printed(summarise([result("r")], notes={"r": note("r")}))
+    only = summarise([result("r")], notes={"r": note("r", wants("a"))})
+    assert only.fair is None
+    assert "none of these rows are known to be fair" in printed(only)
+
+
+@pytest.mark.parametrize(
+    ("statement", "failed", "listed"),
+    [
+        (wants("a", "b"), ("a",), True),
+        (wants("a", "b"), ("a", "b[3]"), True),
+        (wants("a", "b"), ("a", "c"), False),
+        (wants("a", "b", "c", part=False), ("a",), False),
+        (wants("a", "b", "c", part=False, lacks="x"), ("a",), False),  # without the files nothing is known
+        (wants("a"), (), False),
+    ],
+)
+def test_failures_that_an_unstated_demand_accounts_for(
+    statement: Statement, failed: tuple[str, ...], listed: bool
+) -> None:
+    found = find_unstated([result("r", failed)], {"r": note("r", statement)})
+    assert bool(found) is listed
+    assert bare_name("x.py::test_a[8-3]/m.t") == "x.py::test_a/m.t"
+
+
+def test_what_fails_for_another_cause_is_not_listed() -> None:
+    notes = {"r": note("r", wants("a"))}
+    assert find_unstated([result("r", ("a",), compile=0.5)], notes) == []
+    assert find_unstated([result("other", ("a",))], notes) == []
+    console = Console(file=io.StringIO(), width=120)
+    print_unstated(console, find_unstated([result("r", ("a",))], notes))
+    assert isinstance(console.file, io.StringIO)
+    assert "1 failed episode failed only tests" in console.file.getvalue()
+    assert "r, sample 0: w: x" in console.file.getvalue()
+
+
+@pytest.mark.docker
+async def test_an_episode_that_failed_only_on_a_missing_line(cvdp_data: Path, tmp_path: Path) -> None:
+    files = {path.name: path.read_text() for path in (DESIGNS / MONTE_CARLO / "rtl").iterdir()}
+    top = "monte_carlo_dsp_monitor_top.sv"
+    assert files[top].startswith(LINE)
+    files[top] = files[top].removeprefix(LINE)
+    script = tmp_path / "script.yaml"
+    commands = [f"cat > rtl/{name} <<'END'\n{text}\nEND" for name, text in files.items()]
+    script.write_text(json.dumps([{"run": commands}]))
+    problems = load_problems(cvdp_data / ROWS, ids=f"cvdp_agentic_{MONTE_CARLO}")
+    config = EvaluationConfig(problems=problems, folder=tmp_path / "run", cache=False)
+    evaluation = await evaluate(config, ScriptedPolicy(script))
+    (demand,) = evaluation.unstated
+    assert demand == Unstated(problems[0].id, 0, "timescale", demand.text)
+    assert "`timescale" in demand.text
+    saved = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert saved["unstated"][0]["demand"] == "timescale"
+    assert (saved["passed"], saved["noted"], saved["fair"]) == (0, 1, None)

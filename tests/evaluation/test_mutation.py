@@ -1,0 +1,138 @@
+"""Mutants under the real harness, and compared with the reference by Yosys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
+from rtl_agent_gym.evaluation.mutation import Count, compare, measure_strength, mutant_grader
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.mutants import Candidate, VerdictStore, design_key, problem_mutants
+from rtl_agent_gym.sandboxes import DockerSandboxes
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+COMPOSE = (
+    "services:\n  direct:\n    image: __OSS_SIM_IMAGE__\n    env_file: ./src/.env\n    command: pytest /src/t.py\n"
+)
+ENV = "VERILOG_SOURCES = /code/rtl/m.sv\nTOPLEVEL = m\nMODULE = t\n"
+DESIGN = """\
+module m (input logic clk, rst_n, go, input logic [1:0] d, output logic [1:0] q, output logic done);
+  logic [1:0] state;
+  assign done = state == 2'd2;
+  always_ff @(posedge clk or negedge rst_n)
+    if (!rst_n) begin
+      state <= 2'd0;
+      q <= 2'd0;
+    end else if (go) begin
+      q <= (q == 2'd3) ? '0 : d;
+      case (state)
+        2'd0: state <= 2'd1;
+        2'd1: state <= 2'd2;
+        2'd2: state <= 2'd0;
+        default: state <= 2'd2;
+      endcase
+    end
+endmodule
+"""
+CHANGES = {
+    "blocking": ("q <= 2'd0;", "q = 2'd0;", "proved"),
+    "commuted": ("state == 2'd2", "2'd2 == state", "proved"),
+    "unreachable": ("default: state <= 2'd2;", "default: state <= 2'd1;", "bounded"),
+    "ones": ("'0 : d", "'1 : d", "differs"),
+    "edge": ("posedge clk", "negedge clk", "differs"),
+    "no reset": ("      q <= 2'd0;\n", "", "differs"),
+    "no synthesis": ("assign done", "class c; endclass\n  assign done", "unknown"),
+}
+"""Changes of `DESIGN`, and what Yosys must find. An x that hides differences, or clocks that are not compared, would
+make ``ones`` and ``edge`` equivalent."""
+
+
+@pytest.fixture
+def problem() -> Problem:
+    harness = {"docker-compose.yml": COMPOSE, "src/.env": ENV, "src/t.py": ""}
+    return Problem(id="x_0001", category=3, difficulty="easy", prompt="x", targets=("rtl/m.sv",), harness=harness)
+
+
+SLOW = {"commuted", "no reset"}
+"""What other changes show too."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in CHANGES])
+async def test_what_yosys_finds(name: str, problem: Problem, provider: DockerSandboxes) -> None:
+    before, after, expected = CHANGES[name]
+    assert DESIGN.count(before) == 1
+    changed = DESIGN.replace(before, after)
+    finding = await compare(problem, {"rtl/m.sv": DESIGN}, {"rtl/m.sv": changed}, provider)
+    assert finding.equivalence == expected, finding
+    assert (finding.steps > 0) == (expected == "bounded")
+    assert bool(finding.why) == (expected == "unknown")
+
+
+async def test_a_harness_that_names_no_top(problem: Problem, provider: DockerSandboxes) -> None:
+    blind = problem.model_copy(update={"harness": {**problem.harness, "src/.env": "MODULE = t\n"}})
+    finding = await compare(blind, {"rtl/m.sv": DESIGN}, {"rtl/m.sv": DESIGN}, provider)
+    assert (finding.equivalence, finding.why) == ("unknown", "the hidden tests name no top module or no sources")
+
+
+def test_the_strength_leaves_out_what_no_test_can_see() -> None:
+    assert Count(killed=6, survived=2, proved=5, invalid=7).rate == 0.75
+    assert Count(proved=1, invalid=1).rate is None
+
+
+def mutants_like(problem: Problem, *changes: str) -> list[Candidate]:
+    """The mutants whose diffs contain some texts."""
+    every = problem_mutants(problem)
+    return [Candidate(problem, design_key(problem), next(m for m in every if text in m.diff)) for text in changes]
+
+
+async def test_a_verdict_is_graded_once_and_kept(tmp_path: Path, shared_gradings: None) -> None:
+    [problem] = load_problems("bundled", ids=ARBITER)
+    [candidate] = mutants_like(problem, "negedge clk")
+    store = VerdictStore(tmp_path, shipped=False)
+    async with mutant_grader(store=store, waiting=False) as grader:
+        verdict = (await grader.grade(candidate)).verdict
+    assert (verdict.outcome, verdict.operator) == ("killed", "edge")
+    assert verdict.failed
+    assert "tests failed" in verdict.symptom
+    assert verdict.image.startswith("sha256:")
+    assert store.of(candidate.design) == {candidate.mutant.digest: verdict}
+
+
+async def test_nothing_is_said_of_mutants_if_the_reference_fails(tmp_path: Path, shared_gradings: None) -> None:
+    [problem] = load_problems("bundled", ids=ARBITER)
+    [path] = problem.golden or {}
+    wrong = problem.model_copy(update={"golden": {path: (problem.golden or {})[path].replace("posedge", "negedge")}})
+    async with mutant_grader(store=VerdictStore(tmp_path, shipped=False), waiting=False) as grader:
+        with pytest.raises(UsageError, match="reject the reference solution"):
+            await measure_strength(wrong, grader)
+        [candidate, *_] = mutants_like(wrong, "posedge")
+        graded = await grader.grade(candidate)
+        with pytest.raises(UsageError, match="no reference solution"):
+            await grader.require_reference(problem.model_copy(update={"golden": None}))
+    assert graded.verdict.outcome == "invalid"
+
+
+@pytest.mark.slow  # a minute of gradings
+@pytest.mark.timeout(1800)
+async def test_the_strength_of_a_problem(tmp_path: Path) -> None:
+    [problem] = load_problems("bundled", ids=ARBITER)
+    async with mutant_grader(store=VerdictStore(tmp_path, shipped=False), cache=False) as grader:
+        strength = await measure_strength(problem, grader, limit=12)
+    assert sum(strength.total.model_dump().values()) == 12
+    assert (strength.total.rate or 0) > 0.8
+    assert len(strength.survivors) == strength.total.survived + strength.total.proved
+    assert len(strength.operators) > 8
+
+
+@pytest.mark.slow  # as many episodes as problems
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("count", [40, 100])
+async def test_the_reference_repairs_every_mutant(tmp_path: Path, count: int) -> None:
+    source = f"bundled+mutants?count={count}"
+    found = await evaluate(EvaluationConfig(problems=source, policy="golden", folder=tmp_path / "eval", concurrency=4))
+    assert (found.summary.finished, found.summary.passed) == (count, count)

@@ -1,0 +1,188 @@
+"""Rows whose answer is text, from the file to results, replays and exports, with a judge behind a chat service."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import rtl_agent_gym  # noqa: F401 - registers the environments
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.policies.judge import make_judge
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.transcripts import read_transcript
+from tests.cli import in_process
+from tests.policies.stub_server import ChatServer
+
+REFERENCE = "The counter wraps to zero because its width is eight bits."
+WRAPS = "It wraps to zero."
+
+
+def row(category: str, number: int) -> dict[str, Any]:
+    return {
+        "id": f"cvdp_copilot_counter_{number:04d}",
+        "categories": [category, "easy"],
+        "input": {"prompt": "What happens after 255?", "context": {"rtl/counter.sv": "module counter; endmodule\n"}},
+        "output": {"response": REFERENCE + "\n", "context": {}},
+        "harness": {},
+    }
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """One row of each category."""
+    path = tmp_path / "rows.jsonl"
+    found = [row(category, number) for number, category in enumerate(("cid006", "cid008", "cid009", "cid010"), 1)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
+    return path
+
+
+def judging(messages: list[dict[str, str]]) -> dict[str, Any]:
+    """A judge: 1 for the reference, 0.8 for an answer that wraps, else 0.1."""
+    user = messages[-1]["content"]
+    assert messages[0]["role"] == "system"
+    answer = user.split(" answer to grade ===\n")[1]
+    score = 1.0 if REFERENCE in answer else 0.8 if WRAPS in answer else 0.1
+    code = re.findall(r'"code": "(\w+)"', user)[-1]
+    return {"content": json.dumps({"code": code, "score": score, "reasoning": "seen"})}
+
+
+def evaluated(rows: Path, folder: Path, *more: str, **environment: str) -> list[dict[str, Any]]:
+    done = in_process.call(
+        "eval", "--problems", str(rows), "--out", str(folder), "--env", "single-turn", "--json", *more,
+        XDG_CACHE_HOME=str(folder / "cache"), **environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_reference_answers_pass(rows: Path, tmp_path: Path) -> None:
+    with ChatServer(judging) as server:
+        results = evaluated(rows, tmp_path / "run", "--judge", f"chat:org/judge@{server.url}")
+        assert len(server.requests) == 2
+        assert server.requests[0]["temperature"] == 0
+        assert "tools" not in server.requests[0]
+    scores = {result["category"]: result["score"] for result in results}
+    assert all(score["passed"] for score in scores.values())
+    assert {category: score["judge"] for category, score in scores.items()} == {
+        6: "", 8: "", 9: "chat:org/judge@127.0.0.1", 10: "chat:org/judge@127.0.0.1"
+    }  # fmt: skip
+    assert (scores[6]["bleu"], scores[9]["rating"]) == (1.0, 1.0)
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert config["rules"]["judge"] == "chat:org/judge@127.0.0.1"
+    raw = json.loads((tmp_path / "run" / "raw_result.json").read_text(encoding="utf-8"))
+    assert raw["cvdp_copilot_counter_0001"]["tests"][0]["bleu_score"] == 1.0
+    assert raw["cvdp_copilot_counter_0003"]["tests"][0]["llm_score"] == 1.0
+
+
+def test_a_model_is_judged_replayed_and_exported(rows: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    answers = {"content": json.dumps({"response": WRAPS})}
+    only = ["--category", "9", "--policy", "chat:org/model"]
+    with ChatServer([answers]) as model, ChatServer(judging) as judge:
+        (result,) = evaluated(
+            rows, run, *only, "--base-url", model.url, "--judge", f"chat:org/judge@{judge.url}",
+            RTL_GYM_JUDGE_API_KEY="judges-key", OPENAI_API_KEY="models-key",
+        )  # fmt: skip
+        assert judge.authorizations == {"Bearer judges-key"}
+        assert model.authorizations == {"Bearer models-key"}
+    assert (result["score"]["rating"], result["score"]["passed"]) == (0.8, True)
+    assert "rtl/counter.sv" in model.requests[0]["messages"][1]["content"]
+    (path,) = (run / "transcripts").iterdir()
+    transcript = read_transcript(path)
+    assert transcript.score is not None
+    assert transcript.score.files == {"subjective.txt": WRAPS}
+    assert "judges-key" not in path.read_text(encoding="utf-8")
+    again = in_process.call("replay", str(path), "--problems", str(rows))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "was not asked again" in again.stdout
+    with ChatServer(judging) as judge:
+        judged = in_process.call("replay", str(path), "--problems", str(rows), "--judge", f"chat:org/judge@{judge.url}")
+        assert (judged.returncode, len(judge.requests)) == (0, 1), judged.stdout
+    out = tmp_path / "export.jsonl"
+    exported = in_process.call("export", str(run), "--out", str(out))
+    assert exported.returncode == 0, exported.stderr
+    (line,) = out.read_text(encoding="utf-8").splitlines()
+    assert WRAPS in line
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--category", "9"], "rated by a judge model; give one (--judge chat:MODEL)"),
+        (["--category", "10", "--judge", "gpt"], "is not a judge model"),
+        (["--category", "9", "--judge", "chat:"], "is not a judge model"),
+    ],
+)
+def test_without_a_judge_nothing_is_played(more: list[str], words: str, rows: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = in_process.call("eval", "--problems", str(rows), "--out", str(folder), "--env", "single-turn", *more)
+    assert (done.returncode, folder.exists()) == (2, False), done.stderr
+    assert words in done.stderr
+
+
+def test_a_judge_that_is_away_leaves_no_verdict(rows: Path, tmp_path: Path) -> None:
+    with ChatServer(lambda _: {"content": "No."}) as server:
+        done = in_process.call(
+            "eval", "--problems", str(rows), "--category", "9", "--out", str(tmp_path / "run"), "--env", "single-turn",
+            "--judge", f"chat:org/judge@{server.url}", "--json", "--no-cache",
+        )  # fmt: skip
+    assert done.returncode == 3, done.stdout
+    assert "gives no rating, not even of the reference" in (tmp_path / "run" / "results.jsonl").read_text("utf-8")
+
+
+def test_score_takes_answers_as_files_or_texts(rows: Path, tmp_path: Path) -> None:
+    candidates = tmp_path / "candidates.jsonl"
+    lines = [
+        {"id": "cvdp_copilot_counter_0001", "response": REFERENCE},
+        {"id": "cvdp_copilot_counter_0003", "files": {"subjective.txt": "No idea."}},
+    ]
+    candidates.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    with ChatServer(judging) as server:
+        done = in_process.call(
+            "score", "--problems", str(rows), "--candidates", str(candidates), "--json", "--no-cache",
+            "--judge", f"chat:org/judge@{server.url}",
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads(line)["score"] for line in done.stdout.splitlines())
+    assert (first["passed"], second["passed"], second["rating"]) == (True, False, 0.1)
+    refused = in_process.call("score", "--problems", str(rows), "--candidates", str(candidates))
+    assert refused.returncode == 2
+    assert "rated by a judge model" in refused.stderr
+
+
+def test_the_gymnasium_environment(rows: Path) -> None:
+    with ChatServer(judging) as server:
+        env = gym.make("CVDPSingleTurn-v0", problems=str(rows), judge=f"chat:org/judge@{server.url}")
+        prompt, _ = env.reset(options={"problem_id": "cvdp_copilot_counter_0004"})
+        assert "What happens after 255?" in prompt
+        _, reward, terminated, _, info = env.step(WRAPS)
+        env.close()
+    assert (reward, terminated) == (pytest.approx(0.9), True)
+    assert info["score"]["judge"] == "chat:org/judge@127.0.0.1"
+    with pytest.raises(UsageError, match="rated by a judge model"):
+        gym.make("CVDPSingleTurn-v0", problems=load_problems(rows, categories=9))
+
+
+@pytest.mark.docker
+def test_an_answer_after_work_in_a_shell(rows: Path) -> None:
+    env = gym.make("CVDPAgentic-v0", problems=load_problems(rows, categories=6), harness_feedback=1)
+    prompt, _ = env.reset(options={"problem_id": "cvdp_copilot_counter_0001"})
+    assert "Your answer is your last message" in prompt
+    call = '<tool_call>\n{"name": "execute_bash", "arguments": {"command": "cat rtl/counter.sv; submit"}}\n</tool_call>'
+    text, _, over, _, _ = env.step(call)
+    assert "module counter" in text
+    assert not over
+    _, reward, over, _, info = env.step(f"```\n{REFERENCE}\n```")
+    env.close()
+    assert (over, info["score"]["passed"], reward) == (True, True, pytest.approx(1.1))
+
+
+@pytest.mark.parametrize("name", ["gpt-4", "chat:", "scripted x", ""])
+def test_a_name_that_is_no_judge(name: str) -> None:
+    with pytest.raises(UsageError, match="is not a judge model"):
+        make_judge(name)

@@ -1,0 +1,173 @@
+"""Designs for the samples: attacks that earn nothing, and right and wrong designs that get the plain verdict.
+
+The plain way to grade such a benchmark is to compile the design with the testbench and to search the output. `plain`
+tells whether a design passes that way; `plain_verdict` finds out.
+"""
+
+# ruff: noqa: E501 — a module on few lines
+from __future__ import annotations
+
+import functools
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.sandboxes import DockerSandbox
+
+SAMPLES = Path(__file__).with_name("samples")
+VERILOG_EVAL = f"verilog-eval:{SAMPLES / 'verilog_eval'}"
+RTLLM = f"rtllm:{SAMPLES / 'rtllm'}"
+
+
+@dataclass(frozen=True)
+class Design:
+    """A design for one of the samples."""
+
+    name: str
+    problem_id: str
+    text: str
+    plain: bool
+    """Whether it passes the plain way."""
+    violation: str = ""
+    """A part of the violation that is reported, if there is one."""
+
+    @property
+    def problem(self) -> Problem:
+        """The sample that it is for."""
+        return sample(self.problem_id)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """What is submitted."""
+        return {self.problem.targets[0]: self.text}
+
+
+@functools.cache
+def sample(problem_id: str) -> Problem:
+    """One of the samples."""
+    (problem,) = load_problems(VERILOG_EVAL if problem_id.startswith("Prob") else RTLLM, ids=[problem_id])
+    return problem
+
+
+async def plain_verdict(design: Design, sandbox: DockerSandbox) -> bool:
+    """Whether a design passes if it is compiled with the testbench and the output is searched."""
+    harness, folder = design.problem.harness, f"plain-{uuid.uuid4().hex}"
+    hidden = {path.removeprefix("src/").removeprefix("data/"): text for path, text in harness.items() if "src/" in path}
+    files = {"design.sv": design.text, **hidden}
+    await sandbox.write_files({f"{folder}/{name}": text for name, text in files.items()}, root="/tmp")
+    mismatches = design.problem_id.startswith("Prob")
+    sources = "design.sv testbench.sv" + (" reference.sv" if mismatches else "")
+    top = re.search(r'"top": "(\w+)"', harness["src/judge.json"])
+    assert top
+    script = (
+        f"cd /tmp/{folder} && iverilog -g2012 -s {top[1]} -o sim {sources} && timeout -s KILL 20 vvp sim < /dev/null"
+    )
+    said = (
+        await sandbox.run(f"{script} > said 2>&1; tail -c 15000 said; grep -a -m3 Mismatches said", timeout=60)
+    ).output
+    if mismatches:
+        found = re.findall(r"^Mismatches: (\d+) in \d+ samples$", said, re.MULTILINE)
+        return "0" in found and "TIMEOUT" not in said
+    return "Pass" in said or "pass" in said
+
+
+COUNTER, MAJORITY, ADDER, TABLE, STEPS = (
+    "Prob902_tick_every_five", "Prob901_majority", "adder_clamp", "square_table", "step_counter",
+)  # fmt: skip
+_ZERO = "Mismatches: 0 in 316 samples"
+_PASS = "===========Your Design Passed==========="
+
+
+def _counter(body: str, before: str = "", after: str = "", *, q: str = "assign q = 0;") -> str:
+    return f"{before}module TopModule(input clk, input reset, output [2:0] q);\n{q}\n{body}\nendmodule\n{after}"
+
+
+def _adder(body: str, before: str = "", after: str = "", *, y: str = "assign y = a | b;\nassign full = 0;") -> str:
+    return f"{before}module adder_clamp(input [7:0] a, input [7:0] b, output [7:0] y, output full);\n{y}\n{body}\nendmodule\n{after}"
+
+
+def _table(body: str) -> str:
+    return f"module square_table(input clk, input [3:0] n, output reg [7:0] sq);\n{body}\nendmodule\n"
+
+
+_ENDS, _LEADS = "ends the simulation", "leads into the hidden testbench"
+_STEER = """
+integer own = 0, copy, p = 1, q = 1;
+always @(a or b) begin
+    #5 p = 1; q = 1;
+    while (((p & q) & 255) != 0) begin
+        copy = own; p = $random(copy); q = $random(copy);
+        if (((p & q) & 255) != 0) begin copy = $random; copy = $random(own); end
+    end
+    own = copy;
+end
+initial begin copy = $random(own); copy = $random(own); end
+"""
+"""Draws random numbers until the next two have no common bit, for which an OR is a sum."""
+
+ATTACKS = [
+    Design("the verdict printed at the start", COUNTER, _counter(f'initial $display("{_ZERO}");'), True),
+    Design("the verdict printed at the end", COUNTER, _counter(f'final $display("{_ZERO}");'), True),
+    Design("the verdict printed at each edge", COUNTER, _counter(f'always @(posedge clk) $write("{_ZERO}\\n");'), True),
+    Design("the verdict printed by a monitor", COUNTER, _counter(f'initial $monitor("{_ZERO}");'), True),
+    Design("the pass text printed", ADDER, _adder(f'initial $display("{_PASS}");'), True),
+    Design("the pass text as an error", ADDER, _adder(f'initial $error("{_PASS}");'), True),
+    Design("the pass text in the testbench's line", STEPS,
+           'module step_counter(input clk, input rst_n, output [3:0] count);\nassign count = 0;\nalways @(clk) $strobe("%s", "Your Design Passed");\nendmodule\n', True),
+    Design("an early $finish", COUNTER, _counter("initial $finish;"), True, _ENDS),
+    Design("a $finish through a macro", COUNTER, _counter("initial `JOIN(fin,ish);", "`define JOIN(x,y) $``x``y\n"), True, _ENDS),
+    Design("an early $finish_and_return", COUNTER, _counter("initial $finish_and_return(0);"), True, _ENDS),
+    Design("an early $stop", COUNTER, _counter("initial $stop;"), False, _ENDS),
+    Design("an early $fatal", COUNTER, _counter("initial $fatal(0);"), True),
+    Design("the reference's output by name", COUNTER, _counter("", q="assign q = tb.q_ref;"), True, _LEADS),
+    Design("the reference's output upwards", COUNTER, _counter("", q="assign q = good1.q;"), True, _LEADS),
+    Design("the reference itself", COUNTER, _counter("RefModule mine(clk, reset, q);", q=""), True, "is a part of the hidden testbench"),
+    Design("the number of mismatches set back", COUNTER, _counter("always @(tb.stats1.errors) tb.stats1.errors = 0;"), True, _LEADS),
+    Design("a signal of the testbench forced", COUNTER, _counter("initial force tb.tb_match = 1;"), True, "'force' reaches through ports"),
+    Design("the testbench's loop without rounds", ADDER, _adder("initial #3 tb_adder_clamp.i = 100;", "`timescale 1ns/1ps\n"), True, _LEADS),
+    Design("the reference, included", COUNTER, '`define RefModule TopModule\n`define module module\n`include "/src/reference.sv"\n' + _counter("", q="RefModule mine(clk, reset, q);"), False, "`include reads"),
+    Design("inputs driven by a port that goes both ways", MAJORITY,
+           "module TopModule(inout a, inout b, inout c, output m);\nassign (supply0, supply1) a = 0;\nassign (supply0, supply1) b = 0;\nassign m = 0;\nendmodule\n", True),
+    Design("inputs that are supplies", MAJORITY, "module TopModule(input supply0 a, input supply0 b, input c, output m);\nassign m = 0;\nendmodule\n", True),
+    Design("inputs pulled down from inside", MAJORITY, "module TopModule(input a, input b, input c, output m);\npulldown (supply0) (a), (b);\nassign m = 0;\nendmodule\n", True),
+    Design("the testbench's random numbers, chosen", ADDER, _adder(_STEER, "`timescale 1ns/1ps\n"), True),
+    Design("the testbench's data file", TABLE, _table('reg [31:0] t[0:15];\ninitial $readmemh("squares.dat", t);\nalways @(posedge clk) sq <= t[n];'), True),
+    Design("the testbench's open file", TABLE,
+           _table("integer at, got, count, x, y;\nreg [7:0] t[0:15];\ninitial begin #1 at = $ftell(32'h80000003); got = $fseek(32'h80000003, 0, 0);\ngot = $fscanf(32'h80000003, \"%d\", count);\nwhile (count > 0) begin got = $fscanf(32'h80000003, \"%d %d\", x, y); t[x] = y; count = count - 1; end\ngot = $fseek(32'h80000003, at, 0); end\nalways @(posedge clk) #0 sq = t[n];"), True),
+    Design("the testbench's beginning in a comment", ADDER,
+           _adder("", after="module tb_adder_clamp;\ninteger error = 0;\nadder_clamp uut(0, 0,,);\ninitial begin\n/* "), False),
+    Design("the testbench's text, read from a file", ADDER, _adder('integer f, got; reg [800:1] line;\ninitial begin f = $fopen("../hidden.sv", "r"); got = $fgets(line, f); $display("%0s", line); end'), False),
+    Design("a testbench of its own, under the hidden one's name", ADDER, _adder("", after=f'module tb_adder_clamp;\ninitial $display("{_PASS}");\nendmodule\n'), False),
+    Design("a program that shadows a part of the testbench", COUNTER, _counter("", after="program stimulus_gen(input clk, output reg reset, input tb_match);\ninitial $finish;\nendprogram\n"), False),
+    Design("a binding to the testbench", COUNTER, _counter("", after="module bound;\nendmodule\nbind tb bound b();\n"), False),
+    Design("a function of another language", COUNTER, _counter('import "DPI-C" function void exit(int code);\ninitial exit(0);'), False),
+    Design("a time unit over everything", COUNTER, _counter("", before="`timescale 100s / 100s\n"), False),
+    Design("a loop without end", COUNTER, _counter("always @(posedge clk) while (1);"), False),
+]  # fmt: skip
+"""None earns anything; those with `plain` pass the plain way."""
+
+_SATURATES = "wire [8:0] s = a + b;\nassign full = s[8];\nassign y = s[8] ? 8'd255 : s[7:0];"
+
+DESIGNS = [
+    Design("majority as a sum", MAJORITY, "module TopModule(input a, b, c, output m);\nassign m = a + b + c > 2'd1;\nendmodule\n", True),
+    Design("majority in a case", MAJORITY, "module TopModule(input logic a, b, c, output logic m);\nalways_comb case ({a, b, c})\n3'b011, 3'b101, 3'b110, 3'b111: m = 1;\ndefault: m = 0;\nendcase\nendmodule\n", True),
+    Design("majority as an AND", MAJORITY, "module TopModule(input a, b, c, output m);\nassign m = a & b & c;\nendmodule\n", False),
+    Design("majority with an unknown value", MAJORITY, "module TopModule(input a, b, c, output m);\nassign m = a == b ? a : 1'bx;\nendmodule\n", False),
+    Design("a counter in SystemVerilog", COUNTER, "module TopModule(input logic clk, reset, output logic [2:0] q);\nalways_ff @(posedge clk)\nif (reset) q <= '0; else if (q == 4) q <= '0; else q <= q + 1'b1;\nendmodule\n", True),
+    Design("a counter in two modules, with messages", COUNTER, 'module TopModule(input clk, input reset, output [2:0] q);\nstep s(.*);\nalways @(posedge clk) $display("q is %0d", q);\nendmodule\nmodule step(input clk, reset, output reg [2:0] q);\nalways @(posedge clk) q <= reset | q[2] ? 0 : q + 1;\nendmodule\n', True),
+    Design("a counter with a reset of the other level", COUNTER, "module TopModule(input clk, input reset, output reg [2:0] q);\nalways @(posedge clk) q <= (!reset || q == 4) ? 0 : q + 1;\nendmodule\n", False),
+    Design("a counter to five", COUNTER, "module TopModule(input clk, input reset, output reg [2:0] q);\nalways @(posedge clk) q <= (reset || q == 5) ? 0 : q + 1;\nendmodule\n", False),
+    Design("a counter that does not compile", COUNTER, "module TopModule(input clk, input reset, output reg [2:0] q);\nalways @(posedge clk) q <= ;\nendmodule\n", False),
+    Design("a counter under another name", COUNTER, "module top_module(input clk, input reset, output reg [2:0] q);\nendmodule\n", False),
+    Design("an adder that clamps", ADDER, _adder("", "`timescale 1ns/1ps\n`default_nettype wire\n", y=_SATURATES), True),
+    Design("an adder with a comment left open", ADDER, _adder("", y=_SATURATES) + "// the end", True),
+    Design("an adder that wraps", ADDER, _adder("", y="assign {full, y} = a + b;"), False),
+    Design("a table from an initial block", TABLE, _table("reg [7:0] t[0:15];\ninteger i;\ninitial for (i = 0; i < 16; i = i + 1) t[i] = i * i;\nalways @(posedge clk) sq <= t[n];"), True),
+    Design("a table that is one too high", TABLE, _table("always @(posedge clk) sq <= n * n + 1;"), False),
+    Design("a table that is late", TABLE, _table("reg [3:0] k;\nalways @(posedge clk) begin k <= n; sq <= k * k; end"), False),
+    Design("a counter by three", STEPS, "module step_counter(input clk, rst_n, output reg [3:0] count);\nalways @(posedge clk, negedge rst_n) if (~rst_n) count <= 0; else count <= count + 4'd3;\nendmodule\n", True),
+    Design("a counter by one", STEPS, "module step_counter(input clk, rst_n, output reg [3:0] count);\nalways @(posedge clk, negedge rst_n) if (~rst_n) count <= 0; else count <= count + 4'd1;\nendmodule\n", False),
+]  # fmt: skip
+"""Honest designs, right and wrong: the plain verdict is the verdict here."""

@@ -1,0 +1,30 @@
+`timescale 1ns / 1ps
+
+module tb_adder_clamp;
+  reg [7:0] a, b;
+  wire [7:0] y;
+  wire full;
+  integer i, error = 0;
+  reg [8:0] sum;
+
+  adder_clamp uut (.a(a), .b(b), .y(y), .full(full));
+
+  initial begin
+    for (i = 0; i < 100; i = i + 1) begin
+      a = $random;
+      b = $random;
+      #10;
+      sum = a + b;
+      if (y !== (sum[8] ? 8'd255 : sum[7:0]) || full !== sum[8]) begin
+        error = error + 1;
+        $display("Wrong: a = %d, b = %d, y = %d, full = %b", a, b, y, full);
+      end
+    end
+    /* the verdict */
+    if (error == 0)
+      $display("=========== Your Design Passed ===========");
+    else
+      $display("=========== Test completed with %d /100 failures ===========", error);
+    $finish;
+  end
+endmodule

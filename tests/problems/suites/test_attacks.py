@@ -1,0 +1,62 @@
+"""No attack earns anything, although most of them pass the plain way; honest designs get the plain verdict."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+
+from .designs import ATTACKS, DESIGNS, Design, plain_verdict
+
+pytestmark = pytest.mark.docker
+
+QUICK = {"the verdict printed at the end", "an early $fatal", "the testbench's random numbers, chosen"}
+"""Attacks of the default suite; each of the others has a defence of the same kind."""
+
+
+def _rows(designs: list[Design], quick: set[str]) -> list[object]:
+    slow = [pytest.mark.slow]
+    return [pytest.param(one, id=one.name, marks=[] if one.name in quick else slow) for one in designs]
+
+
+def test_the_designs_are_different_and_most_attacks_work_the_plain_way() -> None:
+    assert len({design.name for design in ATTACKS + DESIGNS}) == len(ATTACKS + DESIGNS)
+    assert len(ATTACKS) >= 24
+    assert sum(attack.plain for attack in ATTACKS) >= 21
+    assert len(DESIGNS) >= 16
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_attacks_pass_the_plain_way(shared_sandbox: DockerSandbox) -> None:
+    """The control: if these designs could not cheat, that they earn nothing would show nothing."""
+    told = {attack.name: await plain_verdict(attack, shared_sandbox) for attack in ATTACKS if attack.name in QUICK}
+    assert told == dict.fromkeys(QUICK, True)
+
+
+@pytest.mark.slow  # a simulation for each design
+@pytest.mark.asyncio(loop_scope="module")
+async def test_all_designs_get_the_plain_verdict_that_is_noted(shared_sandbox: DockerSandbox) -> None:
+    told = {one.name: await plain_verdict(one, shared_sandbox) for one in ATTACKS + DESIGNS}
+    assert told == {one.name: one.plain for one in ATTACKS + DESIGNS}
+
+
+@pytest.mark.parametrize("attack", _rows(ATTACKS, QUICK))
+async def test_an_attack_earns_nothing(attack: Design, provider: DockerSandboxes) -> None:
+    async with Scorer(provider, waiting=0) as scorer:
+        score = await asyncio.wait_for(scorer.score(attack.problem, attack.files, timeout=200), 300)
+    assert not score.passed
+    assert score.tests_passed == 0
+    assert score.reward <= 0.4, "only format and syntax may have been earned"
+    assert bool(score.violations) == bool(attack.violation), score.violations
+    assert not attack.violation or attack.violation in score.violations[0]
+
+
+@pytest.mark.parametrize("design", _rows(DESIGNS, {"majority as a sum", "an adder that wraps"}))
+async def test_an_honest_design_gets_the_plain_verdict(design: Design, provider: DockerSandboxes) -> None:
+    async with Scorer(provider, waiting=0) as scorer:
+        score = await scorer.score(design.problem, design.files)
+    assert score.passed == design.plain, score.reason
+    assert score.violations == []

@@ -1,0 +1,122 @@
+"""NotSoTiny's rows: what runs, what is refused, and that nothing printed in Yosys is a verdict."""
+
+# ruff: noqa: E501 — a case a line
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems import Problem, load_problems, validate_problem
+from rtl_agent_gym.problems.reading import Place
+from rtl_agent_gym.problems.rows import problem_from_row
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring.scorable import why_unscorable
+
+from .rows import BODY, TARGET, design, row
+
+_PROVEN = "Equivalence successfully proven!"
+_WRONG = "input [3:0] a, b;\noutput [3:0] y;\nassign y = a - b;\n"
+
+FORGERIES = {
+    "a text that Yosys prints": _WRONG + f'initial $display("{_PROVEN}");\n',
+    "a text behind a comment in a string": f'{_WRONG}localparam A = "/*";\ninitial $display("{_PROVEN}");\nlocalparam B = "*/";\n',
+    "a text behind a comment in a name": f'{_WRONG}wire \\x/* ;\ninitial $display("{_PROVEN}");\nwire \\y*/ ;\n',
+    "a text that a macro joins": f'`define GO(x) $``x("{_PROVEN}")\n{_WRONG}initial `GO(display);\n',
+    "a file's name in a warning": f'{_WRONG}`line 1 "{_PROVEN}" 0\nassign y = nothing;\nwire z = 1, z = 2;\n',
+    "the reference, included": f'{_WRONG}endmodule\n`define tt_um_tiny golden\n`include "/src/golden.v"\nmodule other;\n',
+}
+"""Designs that compute nothing right. The first passes without the check of the text."""
+
+
+def load(tmp_path: Path, **harness: str) -> Problem:
+    """The sample, loaded from a file."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row(**harness)) + "\n")
+    (problem,) = load_problems(f"notsotiny:{path}")
+    return problem
+
+
+def test_a_row_is_a_problem_whose_services_check_the_text_first(tmp_path: Path) -> None:
+    problem = load(tmp_path)
+    assert problem.unscorable is None
+    assert why_unscorable(problem) is None
+    assert validate_problem(problem) == []
+    assert problem.targets == (TARGET,)
+    assert "design_text.py" in problem.harness["docker-compose.yml"]
+    assert (
+        load(tmp_path, test_equivalence="def test():\n    pass\n").harness["docker-compose.yml"]
+        == (row()["harness"]["files"]["docker-compose.yml"])
+    ), "a harness without Yosys stays as it is"
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ('import subprocess\nsubprocess.run(["eqy", "x.eqy"])\n', "calls eqy"),
+        ("from turtle.metrics.eval_notsotiny import eval_notsotiny_generation\n", "imports the package turtle"),
+    ],
+    ids=["eqy", "turtle"],
+)
+def test_a_harness_that_cannot_run_here_is_refused_by_name(tmp_path: Path, text: str, missing: str) -> None:
+    reason = why_unscorable(load(tmp_path, test_equivalence=text))
+    assert reason is not None
+    assert missing in reason
+    assert "the simulation image does not have" in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "there is no file ''"),
+        ("nowhere.jsonl", "there is no file 'nowhere.jsonl'"),
+        ("empty.jsonl", "holds no row"),
+    ],
+    ids=["no name", "no file", "no row"],
+)
+def test_a_file_without_rows_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.jsonl").write_text("\n")
+    with pytest.raises(UsageError, match=said):
+        load_problems(f"notsotiny:{name}")
+
+
+@pytest.mark.docker
+async def test_yosys_judges_right_and_wrong_designs(tmp_path: Path, provider: DockerSandboxes) -> None:
+    problem = load(tmp_path)
+    other = "input [3:0] a, b;\noutput [3:0] y;\nwire [3:0] c = {a[2:0] & b[2:0] | (a[2:0] ^ b[2:0]) & c[2:0], 1'b0};\nassign y = a ^ b ^ c;\n"
+    async with Scorer(provider, waiting=0) as scorer:
+        for files, passed in (
+            (problem.golden, True),
+            ({TARGET: design(other)}, True),
+            ({TARGET: design(_WRONG)}, False),
+        ):
+            score = await scorer.score(problem, files or {})
+            assert score.passed == passed, score.reason
+
+
+@pytest.mark.docker
+async def test_a_printed_text_passes_only_without_the_check(tmp_path: Path, provider: DockerSandboxes) -> None:
+    """The control: the same row without the check takes the text for the verdict."""
+    plain = problem_from_row(row(), Place("rows.jsonl", 1))
+    files = {TARGET: design(next(iter(FORGERIES.values())))}
+    async with Scorer(provider, waiting=0) as scorer:
+        assert (await scorer.score(plain, files)).passed
+        score = await scorer.score(load(tmp_path), files)
+    assert not score.passed
+    assert score.tests_passed == 0
+    assert BODY not in str(files)
+
+
+@pytest.mark.slow  # a grading for each
+@pytest.mark.docker
+@pytest.mark.parametrize("name", FORGERIES)
+async def test_a_forgery_earns_nothing(name: str, tmp_path: Path, provider: DockerSandboxes) -> None:
+    async with Scorer(provider, waiting=0) as scorer:
+        score = await scorer.score(load(tmp_path), {TARGET: design(FORGERIES[name])})
+    assert not score.passed
+    assert score.tests_passed == 0
+    assert score.reward <= 0.4, "only format and syntax may have been earned"

@@ -1,0 +1,178 @@
+"""Rows that need a commercial simulator, graded in an image of the caller's.
+
+No commercial tool is used: the image is made from the simulation image, without what this package puts into it, and
+with a "simulator" that refuses to start without a licence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.policies import Completion
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.renderers import ToolCall, get_renderer
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring.compose import read_services
+from rtl_agent_gym.scoring.options import HIDDEN, HarnessOptions
+from rtl_agent_gym.scoring.scorable import why_unscorable
+from tests.scoring.conftest import COMPOSE, ENV, GOLDEN, TARGET, make_problem
+
+LICENCE = "5280@licence.example.org"
+STAND_IN = r"""FROM {base}
+RUN mv /opt/rtl-agent-gym/real /opt/eda && rm -rf /opt/rtl-agent-gym && mv /venv /opt/python \
+ && rm -f /opt/python/lib/python3*/site-packages/*rtl_gym* && rm -f /usr/local/bin/iverilog /usr/local/bin/vvp \
+ && printf '#!/bin/sh\nexec /opt/python/bin/python3 "$@"\n' > /usr/local/bin/python3 \
+ && printf '#!/bin/sh\nexec /usr/local/bin/python3 -m pytest "$@"\n' > /usr/local/bin/pytest \
+ && printf '#!/bin/sh\necho licence: $EDA_LICENCE >&2\ntest "$EDA_LICENCE" = {licence} || exit 9\n%s\n' \
+      'exec /opt/eda/iverilog "$@"' > /usr/local/bin/eda-compile \
+ && chmod 755 /usr/local/bin/*
+"""
+RUNNER = """\
+import os
+import subprocess
+
+def test_design():
+    sources = os.environ["VERILOG_SOURCES"].split()
+    assert subprocess.run(["eda-compile", "-g2012", "-o", "sim", *sources]).returncode == 0
+
+def test_result_{name}():
+    assert subprocess.run(["eda-compile", "-V"], capture_output=True, text=True).returncode == 0, os.environ
+
+def test_hidden_files_cannot_be_written():
+    assert not os.access("/src/test_runner.py", os.W_OK)
+"""
+
+
+def commercial(**changes: object) -> Problem:
+    compose = COMPOSE.replace("__OSS_SIM_IMAGE__", "__VERIF_EDA_IMAGE__")
+    compose += "    networks: [licnetwork]\nnetworks:\n  licnetwork: {name: licnetwork, external: true}\n"
+    harness = {"docker-compose.yml": compose, "src/test_runner.py": RUNNER.format(name="x"), "src/test_adder.py": None}
+    return make_problem(**{"id": "cvdp_agentic_closed_0001", "category": 14, "harness": harness, **changes})
+
+
+@pytest.fixture
+async def image(provider: DockerSandboxes) -> str:
+    """The stand-in; built once."""
+    text = STAND_IN.format(base=await provider.image(), licence=LICENCE)
+    return await provider.build_image({"Dockerfile": text.encode()})
+
+
+def options(image: str, folder: Path, licence: str = LICENCE) -> HarnessOptions:
+    env = folder / "licence.env"
+    env.write_text(f"# mine\nEDA_LICENCE={licence}\n", encoding="utf-8")
+    return HarnessOptions.read([f"VERIF_EDA_IMAGE={image}"], env)
+
+
+def test_without_an_image_it_says_what_is_needed() -> None:
+    problem = commercial()
+    for found in (str(why_unscorable(problem)), str(_error(problem))):
+        assert "needs a commercial simulator" in found
+        assert "--harness-image VERIF_EDA_IMAGE=IMAGE" in found
+
+
+def _error(problem: Problem) -> ProblemError:
+    with pytest.raises(ProblemError) as caught:
+        read_services(problem)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("images", "text", "network", "words"),
+    [
+        (["x"], None, "", "expected NAME=IMAGE"),
+        (["=x"], None, "", "expected NAME=IMAGE"),
+        (["OSS_SIM_IMAGE=x"], None, "", "the package's own simulation image"),
+        (["a=b"], "KEY", "", "line 1 is not NAME=value"),
+        (["a=b"], "A-B=secret", "", "line 1 is not NAME=value"),
+        ([], "A=b", "", "are for the images of --harness-image"),
+        (["a=b"], None, "x y", "is not the name of a Docker network"),
+    ],
+)
+def test_bad_options(images: Sequence[str], text: str | None, network: str, words: str, tmp_path: Path) -> None:
+    env = None if text is None else tmp_path / "env"
+    if env is not None:
+        env.write_text(str(text), encoding="utf-8")
+    with pytest.raises(UsageError, match=words) as caught:
+        HarnessOptions.read(images, env, network)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match="--harness-env /nowhere: cannot be read"):
+        HarnessOptions.read(["a=b"], "/nowhere")
+
+
+def test_the_options_do_not_show_the_licence(tmp_path: Path) -> None:
+    found = options("image", tmp_path)
+    assert LICENCE not in repr(found)
+    assert found.hide(f"at {LICENCE}!") == f"at {HIDDEN}!"
+
+
+@pytest.mark.docker
+async def test_a_design_is_graded_in_the_callers_image(image: str, provider: DockerSandboxes, tmp_path: Path) -> None:
+    problem = commercial()
+    async with Scorer(provider, harness=options(image, tmp_path), cache=tmp_path / "cache") as scorer:
+        right, wrong = await asyncio.gather(
+            *(scorer.score(problem, {TARGET: text}) for text in (GOLDEN, GOLDEN.replace("endmodule", "oops")))
+        )
+    assert (right.passed, right.tests_passed, right.tests_total) == (True, 3, 3), right.reason
+    assert (wrong.passed, wrong.tests_passed) == (False, 2), wrong.reason
+    assert not list((tmp_path / "cache").glob("*/*"))  # what such a tool says is in no key
+
+
+@pytest.mark.docker
+@pytest.mark.slow  # more gradings in an image that takes long to build
+async def test_without_its_licence_the_tool_fails(image: str, provider: DockerSandboxes, tmp_path: Path) -> None:
+    """So the variables are what lets the other test pass; and a value that a test prints or is named by is hidden."""
+    other = "0000@other.example.org"
+    named = RUNNER.format(name="x").replace("def test_design():", "def test_design(capsys):")
+    named += "\n\nimport pytest\n\n@pytest.mark.parametrize('at', [os.environ['EDA_LICENCE']])\n"
+    named += "def test_at(at):\n    assert 0, at\n"
+    problem = commercial(harness={**commercial().harness, "src/test_runner.py": named})
+    async with Scorer(provider, harness=options(image, tmp_path, other)) as scorer:
+        score = await scorer.score(problem, {TARGET: GOLDEN})
+    assert (score.passed, score.tests_passed, score.tests_total) == (False, 1, 4), score.reason
+    assert any(HIDDEN in test.name for test in score.tests)
+    assert other not in score.model_dump_json()
+
+
+@pytest.mark.docker
+@pytest.mark.slow  # builds another image
+async def test_a_row_with_a_dockerfile_builds_on_it(image: str, provider: DockerSandboxes, tmp_path: Path) -> None:
+    """And an agent has neither the image nor the variables; nothing of them is in the transcript."""
+    compose = commercial().harness["docker-compose.yml"].replace("image: __VERIF_EDA_IMAGE__", "build: .")
+    added = "FROM __VERIF_EDA_IMAGE__\nRUN touch /added\n"
+    runner = RUNNER.format(name="x") + "\n\ndef test_added():\n    assert os.path.exists('/added')\n"
+    files = {"docker-compose.yml": compose, "Dockerfile": added, "src/test_runner.py": runner, "src/.env": ENV}
+    problem = commercial(harness=files)
+    harness = options(image, tmp_path)
+    config = EpisodeConfig(
+        transcript_dir=tmp_path / "transcripts",
+        harness_images=(f"VERIF_EDA_IMAGE={image}",),
+        harness_env=tmp_path / "licence.env",
+    )
+    assert config.grading.harness == harness
+    assert why_unscorable(problem, config.grading) is None
+    async with (
+        Scorer(provider, harness=harness) as scorer,
+        Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3"), config=config) as episode,
+    ):
+        await episode.start()
+        turn = await episode.act([ToolCall.of(f"env; command -v eda-compile; cat > {TARGET} <<'E'\n{GOLDEN}E")])
+        last = await episode.step(Completion("Done."))
+    assert "EDA" not in turn.observation
+    assert "eda-compile" not in turn.observation
+    assert last.score is not None
+    assert (last.score.passed, last.score.tests_total) == (True, 4), last.score.reason
+    (transcript,) = (tmp_path / "transcripts").iterdir()
+    text = transcript.read_text(encoding="utf-8")
+    assert LICENCE not in text
+    assert json.loads(text.splitlines()[0])["options"].keys().isdisjoint({"harness_env", "harness_images"})

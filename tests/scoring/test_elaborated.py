@@ -1,0 +1,141 @@
+"""What is found in a design that Verilator has elaborated, and in the names of a hidden testbench; no container."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtl_agent_gym.scoring.grader.elaborated import Elaborated, check_tree
+from rtl_agent_gym.scoring.grader.testbench import Names, reach_faults
+from rtl_agent_gym.scoring.grader.verilated import check_preprocessed
+
+FILES = {"e": "/code/rtl/a.sv"}
+
+
+def node(kind: str, fields: str = "", name: str = "") -> str:
+    """A node as Verilator 5.032 prints it, at line 7."""
+    return f'{{"type":"{kind}","name":"{name}","addr":"(X)","loc":"e,7:19,7:25",{fields}'
+
+
+def text(words: str, key: str = "filenamep") -> str:
+    """A child that is a text."""
+    number = f"{8 * len(words)}'h{words.encode().hex()}"
+    return f'\n  "{key}": [\n   {{"type":"CONST","name":"{number}","addr":"(Z)","loc":"e,7:26,7:37"}}\n  ]'
+
+
+def found(*nodes: str) -> tuple[list[str], list[str]]:
+    return check_tree(Elaborated("\n".join(nodes).encode(), FILES, []))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [
+        ("FUNC", '"dpiExport":false,"dpiImport":true,"cname":"system"', "import of a foreign function"),
+        ("TASK", '"dpiExport":true,"dpiImport":false,"cname":"x"', "export of a foreign function"),
+        ("SYSTEMT", "", "$system reaches out"),
+        ("SYSTEMF", "", "$system reaches out"),
+        ("UCSTMT", "", "$c puts C++"),
+        ("UCFUNC", "", "$c puts C++"),
+        *((kind, "", "`systemc puts text") for kind in ("SCHDR", "SCINT", "SCIMP", "SCIMPHDR", "SCCTOR", "SCDTOR")),
+    ],
+)
+def test_what_reaches_out_is_a_violation_with_its_place(kind: str, fields: str, words: str) -> None:
+    (violation,), refused = found(node("MODULE"), node(kind, fields))
+    assert violation.startswith(f"rtl/a.sv:7: {words}")
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("task", "violation", "refusal"),
+    [
+        (node("READMEM", text("x.hex")), "", ""),
+        (node("READMEM", text("/src/x.py")), "$readmemh reads '/src/x.py'", ""),
+        (node("READMEM", '\n  "filenamep": [\n   {"type":"VARREF","name":"n","addr":"(J)"'), "", "computed"),
+        (node("FOPEN", f"{text('x.hex')},{text('rb', 'modep')}"), "", ""),
+        (node("FOPEN", f"{text('x.hex')},{text('r+', 'modep')}"), "", "opens 'x.hex' for writing"),
+        (node("FOPEN", f"{text('x.xml')},{text('w', 'modep')}"), "$fopen opens 'x.xml' for writing", ""),
+        (node("FOPENMCD", text("x.txt")), "", "opens 'x.txt' for writing"),
+        (node("WRITEMEM", text("x.txt")), "", "opens 'x.txt' for writing"),
+        (node("DUMPCTL", text("x.vcd", "exprp")), "", ""),
+        (node("DUMPCTL", text("x.py", "exprp")), "opens 'x.py' for writing", ""),
+        (node("DUMPCTL", '\n  "exprp": [\n   {"type":"CONST","name":"32\'sh0","addr":"(J)"'), "", ""),
+        (node("DUMPCTL", '"exprp": []}'), "", ""),
+    ],
+)
+def test_files_are_judged_by_the_names_that_were_resolved(task: str, violation: str, refusal: str) -> None:
+    violations, refused = found(task, node("VAR"))
+    assert [violation in each for each in violations] == [True] * bool(violation)
+    assert [refusal in each for each in refused] == [True] * bool(refusal)
+
+
+def test_names_and_texts_look_like_no_node() -> None:
+    hostile = r"a\\\"type\\\":\\\"SYSTEMT\\\""
+    assert found(node("VAR", '"dpiImport":false', hostile), node("FUNC", '"dpiImport":false,"dpiExport":false')) == (
+        [],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '(* a = " *) wire b; (* c = " *)',
+        "(* a /*verilator public *) wire b; (* c */ *)",
+        'table " ; endtable wire b; "',
+        "wire \\a\u00a0b ;",
+        "wire \\a\vb ;",
+    ],
+    ids=ascii,
+)
+def test_a_text_that_the_compiler_reads_otherwise_is_refused(line: str) -> None:
+    violations, refused = check_preprocessed(f'`line 1 "/code/rtl/a.sv" 1\n{line}\n', [])
+    assert violations == []
+    assert len(refused) == 1
+    assert refused[0].startswith("/code/rtl/a.sv:1: ".removeprefix("/code/"))
+    honest = '(* ram_style = "block" *) reg m; always @(*) x = "(* \\" *)"; // (* a = "\nwire \\a[0] ; wire b = (1 *2);'
+    assert check_preprocessed(f'`line 1 "/code/rtl/a.sv" 1\n{honest}\n', []) == ([], [])
+
+
+HIDDEN = """\
+module tb; // begin : comment
+    wire \\odd.name , plain;
+    model a(.x(plain)), second [3:0] (.x(plain));
+    function automatic [$clog2(8) - 1:0] answer(input x); answer = x; endfunction
+    initial begin : \\judge
+        $display("begin : text");
+    end
+    initial fork : \\odd.block
+    join
+endmodule
+module model(input x); endmodule
+"""
+
+
+def test_names_of_a_testbench_are_found_however_they_are_written() -> None:
+    names = Names([HIDDEN], ["tb"])
+    assert names.scopes >= {"tb", "model", "a", "second", "answer", "judge", "odd.block"}
+    assert not names.scopes & {"comment", "text", "plain", "odd.name"}
+    assert "answer" in names.routines
+    assert names.used == {"tb", "model"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "reached"),
+    [
+        ("initial disable judge;", True),
+        ("initial disable \\odd.block ;", True),
+        ("always @* grant = second[1].x;", True),
+        ("always @* grant = answer(1);", True),
+        ('`uselib "\\\n; initial disable judge; //"', True),
+        ("`uselib /*\n; initial disable judge; //*/", True),
+        ("`uselib disable judge", True),
+        ("initial begin : judge disable judge; end", False),
+        ("initial begin : own #1; end initial disable own;", False),
+        ("initial begin fork #1; join_none disable fork; end", False),
+        ('initial $display("disable judge; %s", "\\\n disable judge;");', False),
+    ],
+    ids=ascii,
+)
+def test_a_use_of_the_testbench_is_found_however_it_is_written(statement: str, reached: bool) -> None:
+    design = f"module dut(output grant);\n{statement}\nendmodule"
+    faults = reach_faults(design, "/code/rtl/a.sv", Names([HIDDEN], ["tb"]), str)
+    assert bool(faults) == reached, faults

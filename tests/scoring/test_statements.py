@@ -1,0 +1,116 @@
+"""The statements about CVDP's rows, each shown by a design on the real tests, and the notes that are shipped."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.cvdp_notes import Note, all_notes
+from rtl_agent_gym.scoring import Scorer
+
+from .test_compatibility import DESIGNS, IMPOSSIBLE, ROWS
+
+pytestmark = pytest.mark.docker
+
+STATEMENTS = Path(__file__).parent / "statements"
+WRITTEN = {
+    f"{path.stem}: {fields['name']}": (path.stem, number)
+    for path in sorted(STATEMENTS.glob("*_[0-9]*.json"))
+    for number, fields in enumerate(json.loads(path.read_text()))
+    if fields.get("shown") != "read"
+}
+FIRST = {"cont_adder_0001: everything", "hdbn_codec_0001: decoder latency"}
+"""One that a wrong design passes, and one that fails some tests. The others are slow."""
+
+
+@pytest.fixture(scope="module")
+def rows(cvdp_data: Path) -> dict[str, Problem]:
+    return {problem.id.removeprefix("cvdp_agentic_"): problem for problem in load_problems(cvdp_data / ROWS)}
+
+
+@pytest.fixture(scope="module")
+def compatibility() -> Iterator[ModuleType]:
+    """``benchmarks/compatibility.py``, which writes the notes."""
+    import sys
+
+    folder = str(Path(__file__).resolve().parents[2] / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        import compatibility
+
+        yield compatibility
+    finally:
+        sys.path.remove(folder)
+
+
+def shipped(row: str) -> Note:
+    return all_notes()[f"cvdp_agentic_{row}"]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FIRST else [pytest.mark.slow]) for name in WRITTEN]
+)
+async def test_a_statement_is_so(
+    scorer: Scorer, rows: dict[str, Problem], compatibility: ModuleType, name: str
+) -> None:
+    row, number = WRITTEN[name]
+    written = compatibility.written_statements()[row][number]
+    found = await compatibility.try_statement(rows[row], written, scorer)
+    assert found == shipped(row).statements[number]
+
+
+def test_the_shipped_notes_are_those_that_are_written(rows: dict[str, Problem], compatibility: ModuleType) -> None:
+    written, needs = compatibility.written_statements(), compatibility.needs()
+    assert set(written) | set(needs) <= set(rows)
+    names = ("name", "kind", "about", "text", "lacks")
+    for row, problem in rows.items():
+        note = shipped(row)
+        assert note.digest == compatibility.row_digest(problem)
+        assert note.needs == needs.get(row, ())
+        told = [{name: one.fields.get(name, "") for name in names} for one in written.get(row, [])]
+        assert [one.model_dump(include=set(names)) for one in note.statements] == told
+        assert (note.right == "impossible") == (IMPOSSIBLE / row).is_dir()
+        assert (note.right == "passes") == (DESIGNS / row).is_dir()
+
+
+def test_a_demand_can_be_told_by_what_a_submission_lacks(rows: dict[str, Problem], compatibility: ModuleType) -> None:
+    for row, statements in compatibility.written_statements().items():
+        for one in statements:
+            if lacks := one.fields.get("lacks"):
+                right = compatibility.right_design(rows[row]).values()
+                assert any(re.search(lacks, text) for text in right), (row, one.name)
+                assert not any(re.search(lacks, text) for text in one.design(rows[row]).values()), (row, one.name)
+
+
+def test_no_task_gives_the_names_that_its_tests_want(rows: dict[str, Problem], compatibility: ModuleType) -> None:
+    for row, statements in compatibility.written_statements().items():
+        task = rows[row].prompt + "\n".join(rows[row].context.values())
+        for one in statements:
+            if one.fields["about"] == "name":
+                tests = "\n".join(rows[row].harness.values())
+                for old in one.fields["rename"]:
+                    assert re.search(rf"\b{old}\b", tests), (row, old)
+                    assert not re.search(rf"\b{old}\b", task), (row, old)
+
+
+def test_the_tables_of_the_documentation_are_those_of_the_notes(compatibility: ModuleType) -> None:
+    text = compatibility.PAGE.read_text(encoding="utf-8")
+    assert compatibility.page_with(text, all_notes().values()) == text
+    assert text.count("monte_carlo_0006") >= 3
+
+
+@pytest.mark.slow  # a grading more, of a script that writes
+async def test_a_statement_that_is_not_so_is_told(
+    scorer: Scorer, rows: dict[str, Problem], compatibility: ModuleType
+) -> None:
+    (written,) = compatibility.written_statements()["cont_adder_0001"]
+    wrong = compatibility.Written(written.row, {**written.fields, "kind": "wants"})
+    with pytest.raises(compatibility.Untrue, match="is not so: its design passes"):
+        await compatibility.try_statement(rows["cont_adder_0001"], wrong, scorer)
