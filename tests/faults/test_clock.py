@@ -12,6 +12,7 @@ import pytest
 
 import rtl_agent_gym
 from rtl_agent_gym.evaluation import read_results
+from tests.parsing import parsed
 
 from .moments import Moment
 from .processes import EVAL, lines, started, transcripts, wait_for
@@ -29,7 +30,7 @@ LIBRARY = os.environ.get("RTL_GYM_FAKETIME") or next(map(str, Path("/usr/lib").g
 def test_nothing_but_records_reads_the_wall_clock() -> None:
     found = {}
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
                 owner = node.value.id if isinstance(node.value, ast.Name) else node.value.attr
                 if (owner, node.attr) in WALL:

@@ -30,6 +30,7 @@ from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.scoring import Scorer, submission
 from tests.integrations.conformance import gray
 from tests.integrations.harbor_container import VerifierImages, run
+from tests.parsing import parsed
 from tests.scoring.attacks.test_attacks import ATTACKS, _rows
 from tests.scoring.attacks.thieves import TARGET, Attack, arbiter, module, shell
 
@@ -157,7 +158,7 @@ class TestProgram:
         imported = {
             name.partition(".")[0]
             for text in program_files().values()
-            for node in ast.walk(ast.parse(text))
+            for node in ast.walk(parsed(text))
             if isinstance(node, ast.Import)
             for name in (alias.name for alias in node.names)
         }
@@ -212,7 +213,7 @@ class TestProgram:
         ours = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL)
         try:
             collect.end_processes(64321)
-            assert theirs.wait(5) == -9
+            assert theirs.wait(60) == -9
             assert ours.poll() is None
         finally:
             for process in (theirs, ours):
