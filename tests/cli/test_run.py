@@ -86,6 +86,7 @@ def test_wrong_usage_is_one_clear_message(arguments: list[str], code: int, messa
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_chat_model_is_asked_as_eval_asks_it(tmp_path: Path) -> None:
     evil = "\x1b]0;owned\x07\x1b]52;c;cm0=\x07\u200b"
     with ChatServer([{**call(f"printf '{evil}'"), "content": evil}, {"content": "No."}]) as server:

@@ -146,6 +146,7 @@ async def test_submissions_are_paid_in_their_own_step(arbiter: Problem, tmp_path
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_a_submission_counts_when_the_budget_ends_the_episode_behind_it(
     arbiter: Problem,
 ) -> None:

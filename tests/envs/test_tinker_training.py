@@ -135,7 +135,7 @@ async def test_the_test_set_evaluator(arbiter: Problem) -> None:
     assert metrics["test/env/all/tests_passed"] == 1.0
 
 
-@pytest.fixture(params=["threads", "processes"])
+@pytest.fixture(params=["threads", pytest.param("processes", marks=pytest.mark.slow)])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     """Workers, each with an event loop of its own, and in one case a process of its own."""
     pool: Executor

@@ -226,6 +226,7 @@ async def test_what_breaks_before_the_first_turn_is_the_machines_fault(
         await episode.close()
 
 
+@pytest.mark.slow
 async def test_large_files_push_no_target_out(episode: Episode) -> None:
     """Five files of 14 MB are more than is read, and they come before the target by name."""
     dumps = "for n in 1 2 3 4 5; do head -c 14000000 /dev/zero > rtl/a$n.bin; done; head -c 17000000 /dev/zero > docs/x"

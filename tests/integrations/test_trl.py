@@ -32,7 +32,7 @@ from tests.integrations.players import SessionPlayer
 from tests.integrations.players_trl import TrlPlayer, call_tool, grade, sandbox_of
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = {"malformed", "machine fault"}
+QUICK = {"machine fault"}
 DONE = [{"role": "assistant", "content": "Done."}]
 
 

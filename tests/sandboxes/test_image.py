@@ -203,6 +203,7 @@ class TestBuilding:
         with pytest.raises(ImageError, match=r"iverilog  ?\(wants 13\.0\).*cocotb missing.*vvp missing.*--no-cache"):
             image.verify()
 
+    @pytest.mark.slow
     def test_prune_removes_earlier_ones_and_keeps_the_current(
         self, own_images: Path, client: docker.DockerClient
     ) -> None:

@@ -79,6 +79,7 @@ async def test_closing_leaves_nothing(provider: DockerSandboxes) -> None:
     assert names() <= before
 
 
+@pytest.mark.slow
 async def test_while_work_is_under_way_few_are_started_and_few_that_served_stand(provider: DockerSandboxes) -> None:
     before = names()
     async with WaitingSandboxes(provider, size=3) as pool:

@@ -273,6 +273,7 @@ def frozen_for(seconds: float) -> Act:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_a_container_that_was_frozen_for_longer_than_its_time_costs_nobody_a_verdict(
     provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,7 @@ def test_a_student_learns_from_its_teacher(tmp_path: Path, environment: dict[str
 def test_ctrl_c_leaves_a_report_and_no_containers(tmp_path: Path, environment: dict[str, str]) -> None:
     folder = tmp_path / "run"
     process = subprocess.Popen(
-        command(folder, "group_size=2", "num_steps=40"),
+        command(folder, "group_size=2", "num_steps=40", "held_out=none"),
         env=environment, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip

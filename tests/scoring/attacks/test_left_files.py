@@ -110,6 +110,7 @@ def _hiding(problem: Problem, mark: str) -> Problem:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_gradings_go_on_beside_one_that_takes_everything(provider: DockerSandboxes) -> None:
     greedy = module('int q [$]; initial forever begin q.push_back(1); $display("7 passed"); end')
     async with Scorer(provider) as scorer:

@@ -25,7 +25,14 @@ from .thieves import COMPILE, TARGET, Attack, arbiter, module, shell
 pytestmark = pytest.mark.docker
 
 
-@pytest.mark.parametrize("name", ["a loop without time", "eight megabytes of text", "2500 thefts at once"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("a loop without time", marks=pytest.mark.slow),
+        "eight megabytes of text",
+        pytest.param("2500 thefts at once", marks=pytest.mark.slow),
+    ],
+)
 async def test_without_limits_a_design_passes_for_a_fault_of_the_machine(
     name: str, provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +146,7 @@ def _passes_when_left() -> tuple[Problem, Mapping[str, str]]:
     return problem, {TARGET: module('integer f;\ninitial f = $fopen("/tmp/left", "w");')}
 
 
+@pytest.mark.slow
 async def test_in_a_used_sandbox_the_second_thief_wins(
     provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +161,9 @@ async def test_in_a_used_sandbox_the_second_thief_wins(
         assert not (await scorer.score(problem, {TARGET: module("")})).passed
 
 
-@pytest.mark.parametrize("part", ["files", "problem", "defences"])
+@pytest.mark.parametrize(
+    "part", [pytest.param("files", marks=pytest.mark.slow), pytest.param("problem", marks=pytest.mark.slow), "defences"]
+)
 async def test_a_key_that_leaves_something_out_gives_away_scores(
     part: str, provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +205,7 @@ def test_folders_without_end_are_not_made() -> None:
     assert len(kept.files) == 2
 
 
+@pytest.mark.slow
 async def test_thousands_of_deep_paths_are_a_score(provider: DockerSandboxes) -> None:
     deep = {f"rtl/{n}/{'c/' * 1900}x.sv": "x" for n in range(3000)}
     async with Scorer(provider) as scorer:
