@@ -79,7 +79,7 @@ class Evaluation:
     def summary(self) -> Summary:
         """The results summed up."""
         episodes = self.record.samples * len(self.record.digests)
-        return summarise(self.results, episodes=episodes, spent=self.spent, notes=self.notes)
+        return summarise(self.results, episodes=episodes, spent=self.spent)
 
     @cached_property
     def unstated(self) -> list[Unstated]:

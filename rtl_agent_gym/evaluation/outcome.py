@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from ..problems import DIFFICULTIES, Problem
-from ..problems.cvdp_notes import Note
+from ..problems.cvdp_notes import note_of
 from ..scoring.score import Score
 from ..transcripts import Transcript
 from .spending import Spent
@@ -81,11 +81,21 @@ class EpisodeResult(BaseModel):
     """The part of `seconds` spent waiting for the policy."""
     transcript: str | None = None
     """Path of the transcript; relative to the run's folder if there is one."""
+    fair: bool | None = None
+    """Whether the row was known to be fair when it was played (`Note.fair`); None if it had no note."""
 
     @classmethod
     def of(cls, problem: Problem, seed: int, **fields: Any) -> EpisodeResult:
         """The result of an episode of `problem`."""
-        return cls(problem_id=problem.id, category=problem.category, difficulty=problem.difficulty, seed=seed, **fields)
+        note = note_of(problem)
+        return cls(
+            problem_id=problem.id,
+            category=problem.category,
+            difficulty=problem.difficulty,
+            seed=seed,
+            fair=note.fair if note is not None else None,
+            **fields,
+        )
 
     @classmethod
     def of_transcript(cls, transcript: Transcript, /, **fields: Any) -> EpisodeResult:
@@ -225,7 +235,6 @@ def summarise(
     *,
     episodes: int | None = None,
     spent: Spent | None = None,
-    notes: Mapping[str, Note] | None = None,
 ) -> Summary:
     """Sum up results.
 
@@ -233,10 +242,8 @@ def summarise(
         results: One for each episode.
         episodes: The number of requested episodes; None for the number of results.
         spent: What was spent in all; None for the sum over `results`.
-        notes: Notes by problem; with them, the rows that are known to be fair are summed up apart, too.
     """
-    notes = notes or {}
-    of_fair = [result for result in results if result.problem_id in notes and notes[result.problem_id].fair]
+    of_fair = [result.model_copy(update={"fair": None}) for result in results if result.fair]
     scored = sorted((result for result in results if result.score is not None), key=lambda result: result.key)
     if spent is None:
         spent = sum((result.spent for result in results if result.spent is not None), Spent())
@@ -254,7 +261,7 @@ def summarise(
         causes={str(cause): count for cause, count in causes.most_common()},
         cost=_cost(scored) if scored else None,
         spent=spent if spent.known else None,
-        noted=len({result.problem_id for result in scored} & notes.keys()),
+        noted=len({result.problem_id for result in scored if result.fair is not None}),
         fair=summarise(of_fair) if any(result.score is not None for result in of_fair) else None,
     )
 

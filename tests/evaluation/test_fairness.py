@@ -34,12 +34,14 @@ def wants(*fails: str, part: bool = True, lacks: str = "") -> Statement:
     return Statement(name="w", kind="wants", about="value", text="x", shown="run", fails=fails, part=part, lacks=lacks)
 
 
-def result(name: str, failed: tuple[str, ...] = (), sample: int = 0, **more: Any) -> EpisodeResult:
+def result(
+    name: str, failed: tuple[str, ...] = (), sample: int = 0, fair: bool | None = None, **more: Any
+) -> EpisodeResult:
     tests = [TestOutcome(name=test, outcome="failed" if test in failed else "passed") for test in ("a", "b[3]", "c")]
     stages: dict[str, Any] = {"format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0} | more
     score = Score(passed=not failed, tests_passed=3 - len(failed), tests_total=3, tests=tests, **stages)
     plain: dict[str, Any] = {"category": 3, "difficulty": "easy", "seed": 1, "stop_reason": "completed"}
-    return EpisodeResult(problem_id=name, sample=sample, score=score, **plain)
+    return EpisodeResult(problem_id=name, sample=sample, score=score, fair=fair, **plain)
 
 
 def printed(summary: Any) -> str:
@@ -50,9 +52,9 @@ def printed(summary: Any) -> str:
 
 
 def test_every_rate_is_given_twice() -> None:
-    notes = {"fair": note("fair"), "unfair": note("unfair", wants("a")), "never": note("never", right="impossible")}
-    results = [result("fair"), result("unfair", ("a",)), result("never", ("a",)), result("unnoted", ("c",))]
-    found = summarise(results, notes=notes)
+    notes = [note("fair"), note("unfair", wants("a")), note("never", right="impossible")]
+    results = [result(one.id, () if one.fair else ("a",), fair=one.fair) for one in notes]
+    found = summarise([*results, result("unnoted", ("c",))])
     assert found.overall is not None
     assert (found.overall.passed, found.pass_at[1].value, found.noted) == (0.25, 0.25, 3)
     assert found.fair is not None
@@ -70,8 +72,8 @@ def test_rows_without_notes_have_one_rate() -> None:
     found = summarise([result("unnoted")])
     assert (found.fair, found.noted) == (None, 0)
     assert "rows" not in printed(found)
-    assert "all of these rows are known to be fair" in printed(summarise([result("r")], notes={"r": note("r")}))
-    only = summarise([result("r")], notes={"r": note("r", wants("a"))})
+    assert "all of these rows are known to be fair" in printed(summarise([result("r", fair=True)]))
+    only = summarise([result("r", fair=False)])
     assert only.fair is None
     assert "none of these rows are known to be fair" in printed(only)
 

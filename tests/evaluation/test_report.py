@@ -58,8 +58,10 @@ def training_run(folder: Path, steps: int = 30, **config: Any) -> Path:
     return folder
 
 
-def evaluation(folder: Path, passes: dict[str, int], samples: int = 2, **more: Any) -> Path:
-    """An evaluation's folder: for each problem how many of its samples pass."""
+def evaluation(
+    folder: Path, passes: dict[str, int], samples: int = 2, fair: dict[str, bool] | None = None, **more: Any
+) -> Path:
+    """An evaluation's folder: for each problem how many of its samples pass, and for some whether they are fair."""
     (folder / "transcripts").mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"policy": folder.name, "samples": samples}))
     lines = []
@@ -71,7 +73,7 @@ def evaluation(folder: Path, passes: dict[str, int], samples: int = 2, **more: A
             result = EpisodeResult(
                 problem_id=problem, sample=sample, category=3, difficulty="easy", seed=1, score=graded,
                 stop_reason="completed", turns=2, output_tokens=100, seconds=8.0, acting_seconds=2.0,
-                transcript=f"transcripts/{path.name}",
+                transcript=f"transcripts/{path.name}", fair=(fair or {}).get(problem),
             )  # fmt: skip
             lines.append(result.model_dump_json())
     (folder / "results.jsonl").write_text("\n".join(lines) + "\n")
@@ -147,6 +149,17 @@ def test_rates_side_by_side(tmp_path: Path) -> None:
     assert rows["passed"] == ["25.0%", "–"]
     assert rows["tokens written an episode"] == ["100", "–"]
     assert rows["failed: tests"] == ["3", "–"]
+    assert not [name for name in rows if name.startswith("fair rows")]
+
+
+def test_rates_of_fair_rows_stand_beside_those_of_all(tmp_path: Path) -> None:
+    some = read_run(evaluation(tmp_path / "some", {"a": 1, "b": 0, "c": 0}, fair={"a": True, "b": False}))
+    every = read_run(evaluation(tmp_path / "every", {"a": 2}, fair={"a": True}))
+    rows = dict(side_by_side([some, every]))
+    assert (rows["passed"], rows["fair rows: passed"]) == (["16.7%", "100.0%"], ["50.0%", "100.0%"])
+    assert (rows["problems"], rows["fair rows: problems"]) == (["3", "1"], ["1", "1"])
+    assert rows["fair rows: pass@2"][0].startswith("100.0%")
+    assert "fair rows: passed" not in dict(side_by_side([every]))
 
 
 def test_the_report_of_two_runs(browser: webdriver.Chrome, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from ..outcome import STAGES, EpisodeResult, verdicts
+from ..outcome import STAGES, EpisodeResult, Summary, verdicts
 from ..statistics import Paired, compare
 from .runs import Run
 
@@ -118,28 +118,42 @@ def _evaluated(run: Run) -> dict[str, str]:
 
 
 def side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """Rates and costs: a name, and each run's value. Rows without any value are left out."""
+    """Rates and costs: a name, and each run's value. Rows without any value are left out.
+
+    The rates of fair rows follow those of all rows, unless all rows with a verdict are known to be fair.
+    """
     summaries = [run.summary for run in runs]
-    # pass@k has a meaning only for a policy that does not change.
-    passes = [run.summary.pass_at if run.kind == "evaluation" else {} for run in runs]
-    ks = [k for k in sorted(set().union(*passes)) if k <= 5 or all(k >= max(found, default=0) for found in passes)]
-    causes = sorted({cause for summary in summaries for cause in summary.causes})
+    of = {"": summaries, "fair rows: ": [summary.fair for summary in summaries]}
+    if all(summary.fair is None or summary.fair.finished == summary.finished for summary in summaries):
+        del of["fair rows: "]
     rows: dict[str, list[object]] = {}
     forms: dict[str, str] = {}
-    for name, (label, form) in RATES.items():
-        rows[label], forms[label] = [getattr(summary.overall, name, None) for summary in summaries], form
-        if name == "episodes":
-            rows |= {f"pass@{k}": [found.get(k) for found in passes] for k in ks}
+    for prefix, found in of.items():
+        for name, (label, form) in RATES.items():
+            row = prefix + label
+            rows[row], forms[row] = [getattr(one and one.overall, name, None) for one in found], form
+            if name == "episodes":
+                rows |= _pass_rows(prefix, runs, found)
     for name, (label, form) in COSTS.items():
         rows[label], forms[label] = [getattr(summary.cost, name, None) for summary in summaries], form
     rows["machine faults"] = [summary.faults or None for summary in summaries]
-    for cause in causes:
+    for cause in sorted({cause for summary in summaries for cause in summary.causes}):
         rows[f"failed: {cause}"] = [run.summary.causes.get(cause, 0) if run.results else None for run in runs]
     return [
         (label, ["–" if value is None else forms.get(label, "{}").format(value) for value in values])
         for label, values in rows.items()
         if any(value is not None for value in values)
     ]
+
+
+def _pass_rows(prefix: str, runs: Sequence[Run], found: Sequence[Summary | None]) -> dict[str, list[object]]:
+    """The rows of pass@k. It has a meaning only for a policy that does not change."""
+    passes = [
+        summary.pass_at if summary is not None and run.kind == "evaluation" else {}
+        for run, summary in zip(runs, found, strict=True)
+    ]
+    ks = [k for k in sorted(set().union(*passes)) if k <= 5 or all(k >= max(one, default=0) for one in passes)]
+    return {f"{prefix}pass@{k}": [one.get(k) for one in passes] for k in ks}
 
 
 @dataclass(frozen=True)
