@@ -39,8 +39,9 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         folder = sizes.folder / f"hacking-{name}-{seed}"
         weights = {"tests": 0.0} if name == "compile" else {}
         options = given({**REWARD, "reward": name, "reward_weights": weights, **SHORT}, seed, sizes)
-        train(options | {"student_model": str(model), "renderer_name": RENDERER, "system_prompt": SYSTEM_PROMPT,
-                         "log_path": str(folder), "held_out": "none"})  # fmt: skip
+        suited = {option: value for option, value in SMALL.defaults.items() if option != "problem_ids"}
+        train(suited | options | {"student_model": str(model), "renderer_name": RENDERER, "system_prompt": SYSTEM_PROMPT,
+                                  "log_path": str(folder), "held_out": "none"})  # fmt: skip
         model = final_weights(folder)
     folder = sizes.folder / f"hacking-{name}-{seed}-designs"
     config = EvaluationConfig(

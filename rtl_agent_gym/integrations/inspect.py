@@ -33,6 +33,7 @@ from ..episodes.rules import EpisodeConfig
 from ..episodes.tools import tool_opening
 from ..errors import SandboxBroken
 from ..problems import Problem
+from ..problems.cvdp_notes import Rows
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
 from ..sandboxes.process import WORK_DIR, CommandResult
@@ -50,6 +51,7 @@ def cvdp(
     ids: str | list[str] | None = None,
     categories: str | list[str] | None = None,
     difficulties: str | list[str] | None = None,
+    rows: Rows = "all",
     **rules: Any,
 ) -> Task:
     """Problems to solve in a shell.
@@ -59,11 +61,12 @@ def cvdp(
         ids: Of these, all by default.
         categories: Of these, all by default.
         difficulties: Of these, all by default.
+        rows: ``"fair"`` or ``"sound"`` for rows of CVDP that are known to be so.
         rules: Options of `EpisodeConfig`, such as ``max_turns`` and ``command_timeout``.
     """
     config = EpisodeConfig().with_options(**rules)
     chosen = {"ids": ids, "categories": categories, "difficulties": difficulties}
-    source, found = choose_problems(problems, **{name: _several(value) for name, value in chosen.items()})
+    source, found = choose_problems(problems, rows=rows, **{name: _several(value) for name, value in chosen.items()})
     return Task(
         dataset=MemoryDataset([_sample(problem, config, source, rules) for problem in found], name=source),
         solver=shell_agent(),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..problems import Problem, load_problems
+from ..problems.cvdp_notes import Rows
 from ..scoring.scorable import scorable
 
 
@@ -17,16 +18,19 @@ def choose_problems(
     ids: Sequence[str] | None = None,
     categories: Sequence[str] | None = None,
     difficulties: Sequence[str] | None = None,
+    rows: Rows = "all",
 ) -> tuple[str, list[Problem]]:
     """The source in a form that holds in other folders, and those of its problems that can be scored here.
 
+    See `load_problems` for what chooses.
+
     Raises:
-        ProblemError: The source cannot be read; see `load_problems`.
+        ProblemError: The source cannot be read.
         UsageError: No chosen problem can be scored here.
     """
     if Path(source).exists():
         source = str(Path(source).resolve())
-    loaded = load_problems(source, ids=ids, categories=categories, difficulties=difficulties)
+    loaded = load_problems(source, ids=ids, categories=categories, difficulties=difficulties, rows=rows)
     found, left_out = scorable(loaded, texts=False)
     if not found:
         reasons = "; ".join(sorted({reason for _, reason in left_out}))

@@ -27,6 +27,7 @@ from ..episodes.rules import EpisodeConfig
 from ..episodes.tools import tool_opening
 from ..episodes.turns import StopReason
 from ..errors import SandboxError, UsageError
+from ..problems.cvdp_notes import Rows
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
 from .lookup import choose_problems, find_problem
@@ -64,6 +65,8 @@ class CVDPTasksetConfig(vf.TasksetConfig):
     """A path, a Hugging Face id, or ``"bundled"``."""
     categories: list[str] | None = None
     difficulties: list[str] | None = None
+    rows: Rows = "all"
+    """``fair`` or ``sound`` keeps the rows of CVDP that are known to be so."""
     task: CVDPTaskConfig = CVDPTaskConfig()
 
 
@@ -130,7 +133,8 @@ class CVDPTaskset(vf.Taskset[CVDPTask, CVDPTasksetConfig]):
 
     def load(self) -> Iterator[CVDPTask]:
         config = self.config
-        source, found = choose_problems(config.problems, categories=config.categories, difficulties=config.difficulties)
+        chosen = {"categories": config.categories, "difficulties": config.difficulties}
+        source, found = choose_problems(config.problems, rows=config.rows, **chosen)
         rules = config.task.rules()
         for problem in found:
             *system, user = (message["content"] for message in tool_opening(problem, rules).messages)

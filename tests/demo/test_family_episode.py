@@ -22,10 +22,10 @@ from rtl_agent_gym.scoring import Scorer
 
 ALL = {**FAMILIES, FOUNDING.name: FOUNDING}
 SOME = [
-    pytest.param(family, id=name, marks=[] if name in ("registers", FOUNDING.name) else [pytest.mark.slow])
+    pytest.param(family, id=name, marks=[] if name == "registers" else [pytest.mark.slow])
     for name, family in ALL.items()
 ]
-"""Slow: all but one family of today and the first one, whose checks have other names."""
+"""Slow: all but one family."""
 
 
 async def play(

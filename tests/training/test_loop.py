@@ -106,7 +106,7 @@ async def test_a_machines_fault_is_retried_and_a_lost_group_counted(toy: Any, ho
     assert row["env/all/total_episodes"] == 1
 
 
-STEPS = 8
+STEPS = 6
 """Of a run that is killed again and again."""
 
 

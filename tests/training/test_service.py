@@ -74,15 +74,17 @@ def lines(text: str) -> list[str]:
         (
             {"create_model": (200, PENDING), "retrieve_future": (200, {"error": "boom", "category": "server"})},
             3,
-            "creating the trainer: Request failed: boom; given up after 3 s",
+            "creating the trainer: Request failed: boom; given up after 9 s",
         ),
     ],
 )
 def test_a_service_that_refuses_ends_the_run_with_one_line(
     answers: dict[str, Any], code: int, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # Long enough to get as far as `says` on a busy machine; only what is given up takes all of it.
+    wait = int(given_up[1]) if (given_up := re.search(r"given up after (\d+) s", says)) else 60
     with serving(answers) as stub:
-        found = main(options(stub.url, tmp_path))
+        found = main(options(stub.url, tmp_path, wait=wait))
     said = lines(capsys.readouterr().err)
     assert found == code, said
     assert re.search(says, said[-1].removeprefix("error: ")), said

@@ -123,7 +123,7 @@ def side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     The rates of fair rows follow those of all rows, unless all rows with a verdict are known to be fair.
     """
     summaries = [run.summary for run in runs]
-    of = {"": summaries, "fair rows: ": [summary.fair for summary in summaries]}
+    of: dict[str, Sequence[Summary | None]] = {"": summaries, "fair rows: ": [summary.fair for summary in summaries]}
     if all(summary.fair is None or summary.fair.finished == summary.finished for summary in summaries):
         del of["fair rows: "]
     rows: dict[str, list[object]] = {}
