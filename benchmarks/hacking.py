@@ -40,8 +40,10 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         weights = {"tests": 0.0} if name == "compile" else {}
         options = given({**REWARD, "reward": name, "reward_weights": weights, **SHORT}, seed, sizes)
         suited = {option: value for option, value in SMALL.defaults.items() if option != "problem_ids"}
-        train(suited | options | {"student_model": str(model), "renderer_name": RENDERER, "system_prompt": SYSTEM_PROMPT,
-                                  "log_path": str(folder), "held_out": "none"})  # fmt: skip
+        prompt = sizes.folder / "system_prompt"  # as a file, since an empty text would stand for the environment's own
+        prompt.write_text(SYSTEM_PROMPT)
+        student = {"student_model": str(model), "renderer_name": RENDERER, "system_prompt": f"@{prompt}"}
+        train(suited | options | student | {"log_path": str(folder), "held_out": "none"})
         model = final_weights(folder)
     folder = sizes.folder / f"hacking-{name}-{seed}-designs"
     config = EvaluationConfig(
