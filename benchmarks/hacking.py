@@ -81,7 +81,7 @@ def with_stubs(folder: Path, seed: int) -> None:
             specification = family.specification(member)
             yield encoder.encode(episode(start(family, specification), specification, files))
 
-    Trainer(model.float()).run(Phase(60, 0.002, 0.0002, batch=16), episodes())
+    Trainer(model.float()).run(Phase(160, 0.004, 0.0004, batch=16), episodes())
     save(model, tokenizer, folder)
 
 
