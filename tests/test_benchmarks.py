@@ -80,6 +80,19 @@ def test_the_tables_of_learning_pool_the_seeds(tmp_path: Path) -> None:
     assert "| 8/8 | 10% | 6.2% (3.2% – 11.8%) | 0%, 12% | 60 |" in line
 
 
+def test_repair_and_reward_hacking_begin_where_they_should(tmp_path: Path) -> None:
+    options = ("--seeds", "0", "--held-out", "16", "--folder", str(tmp_path), "--set", "num_steps=1", "batch_size=1")
+    benchmark("learning", "--runs", "repair-scrambled", "hacking-before", "hacking-compile", *options)
+    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    found = {row["name"]: row for row in rows}
+    assert {row["episodes"] for row in rows} == {16}
+    assert 0.1 < found["hacking-before"]["stubs"] < 0.7
+    assert found["repair-scrambled"]["after"] > 0
+    [row] = [json.loads(line) for line in (tmp_path / "hacking-compile-0" / "metrics.jsonl").read_text().splitlines()]
+    assert row["env/all/total_ac_tokens"] > 0
+    assert row["env/all/compile"] > 0.5
+
+
 async def test_a_teacher_that_reads_another_specification_judges_the_same_tokens() -> None:
     from transformers import AutoTokenizer
 
