@@ -53,7 +53,7 @@ def up(
     prepare(_print)
     head = start_node(address, slots or slots_here(), _print, port, metrics_port)
     print(f"other machines join with: rtl-agent-gym cluster up {head}")
-    print(f"use it with: rtl-agent-gym eval --ray {head} …, or rtl-agent-gym train ray_address={head} …")
+    print(f"use it with: rtl-agent-gym eval --ray {head} …, or rtl-agent-gym train distill ray_address={head} …")
 
 
 @cluster_app.command("status")

@@ -108,7 +108,7 @@ def ensure_image(progress: Progress = silent, *, rebuild: bool = False) -> str:
                 return found
             base, files = ensure_base(client, progress), context_files()
             tag = _tag(REPOSITORY, files)
-            progress(f"building {tag} on {base}; about five minutes when no step is cached")
+            progress(f"building {tag} on {base}; about four minutes when no step is cached")
             arguments = {"BASE": base} | {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
             built = _build(client, tag, _context_tar(files), progress, buildargs=arguments, nocache=rebuild)
             content = content_of(client, built)
