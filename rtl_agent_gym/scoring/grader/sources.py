@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from .compiled import READABLE, TOOLS, below, short
 
 APART = "?: the texts of the hidden testbench and of the design cannot be separated, so nothing is simulated"
+CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
+SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"((?:[^"\\]|\\.)*)"', re.MULTILINE)
 DRIVEN = re.compile(rb"(.+):\d+: warning: input port (\S+) is coerced to inout")
 
 
@@ -123,11 +125,17 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> tup
     if all(hidden) or not any(hidden):
         return [], []
     texts = _texts(command, sources)
-    if texts is None:
+    alone = _texts(command, [word for word, own in zip(sources, hidden, strict=True) if own])
+    if texts is None or alone is None:
         return [], [APART]
+    theirs = [text for text, own in zip(texts, hidden, strict=True) if own]
+    if theirs != alone:
+        return [], [CHANGED]
+    if any(below(os.path.realpath(file), READABLE) for text in theirs for file in SOURCE_OF.findall(text)):
+        return [], [APART]  # the testbench includes a file of the design
     from .testbench import Names, reach_faults
 
-    names = Names([text for text, own in zip(texts, hidden, strict=True) if own], tops)
+    names = Names(theirs, tops)
     return [
         fault
         for word, text, own in zip(sources, texts, hidden, strict=True)

@@ -108,6 +108,8 @@ initial begin copy = $random(own); copy = $random(own); end
 """Draws random numbers until the next two have no common bit, for which an OR is a sum."""
 
 ATTACKS = [
+    Design("a directive of the testbench, redefined", COUNTER,
+           _counter("helper h();", after="`define timescale module helper; initial force tb.tb_match = 1; endmodule \\\n`timescale\n"), True),
     Design("the verdict printed at the start", COUNTER, _counter(f'initial $display("{_ZERO}");'), True),
     Design("the verdict printed at the end", COUNTER, _counter(f'final $display("{_ZERO}");'), True),
     Design("the verdict printed at each edge", COUNTER, _counter(f'always @(posedge clk) $write("{_ZERO}\\n");'), True),
@@ -133,6 +135,10 @@ ATTACKS = [
     Design("inputs that are supplies", MAJORITY, "module TopModule(input supply0 a, input supply0 b, input c, output m);\nassign m = 0;\nendmodule\n", True),
     Design("inputs pulled down from inside", MAJORITY, "module TopModule(input a, input b, input c, output m);\npulldown (supply0) (a), (b);\nassign m = 0;\nendmodule\n", True),
     Design("the testbench's random numbers, chosen", ADDER, _adder(_STEER, "`timescale 1ns/1ps\n"), True),
+    Design("random numbers between escaped names", ADDER, _adder(f'wire \\a" ;{_STEER}wire \\b" ;', "`timescale 1ns/1ps\n"), True),
+    Design("supplies between escaped names", MAJORITY,
+           'module TopModule(input a, b, c, output m);\nwire \\a" ; pulldown (supply0) (a), (b); wire \\b" ;\nassign m = 0;\nendmodule\n', True),
+    Design("random numbers between strings of a directive", ADDER, _adder(f'\n`pragma own "\n{_STEER}\n`pragma own "\n', "`timescale 1ns/1ps\n"), True),
     Design("the testbench's data file", TABLE, _table('reg [31:0] t[0:15];\ninitial $readmemh("squares.dat", t);\nalways @(posedge clk) sq <= t[n];'), True),
     Design("the testbench's open file", TABLE,
            _table("integer at, got, count, x, y;\nreg [7:0] t[0:15];\ninitial begin #1 at = $ftell(32'h80000003); got = $fseek(32'h80000003, 0, 0);\ngot = $fscanf(32'h80000003, \"%d\", count);\nwhile (count > 0) begin got = $fscanf(32'h80000003, \"%d %d\", x, y); t[x] = y; count = count - 1; end\ngot = $fseek(32'h80000003, at, 0); end\nalways @(posedge clk) #0 sq = t[n];"), True),
