@@ -72,8 +72,14 @@ def strength_command(
         found = []
         with _progress(console, "problems", len(problems)) as progress:
             for problem in problems:
-                found.append(await measure_strength(problem, grader, limit=limit or None, seed=seed))
-                print_strength(console, found[-1])
+                try:
+                    found.append(await measure_strength(problem, grader, limit=limit or None, seed=seed))
+                except UsageError as error:  # no reference solution, or its own tests reject it
+                    if len(problems) == 1:
+                        raise
+                    console.print(Text(visible(f"left out: {error}")), style="yellow", soft_wrap=True)
+                else:
+                    print_strength(console, found[-1])
                 progress.advance(progress.task_ids[0])
         return found
 

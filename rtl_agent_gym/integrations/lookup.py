@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..problems import Problem, load_problems
 from ..problems.cvdp_notes import Rows
+from ..problems.suites import SUITES
 from ..scoring.scorable import scorable
 
 
@@ -28,14 +30,21 @@ def choose_problems(
         ProblemError: The source cannot be read.
         UsageError: No chosen problem can be scored here.
     """
-    if Path(source).exists():
-        source = str(Path(source).resolve())
+    source = absolute(source)
     loaded = load_problems(source, ids=ids, categories=categories, difficulties=difficulties, rows=rows)
     found, left_out = scorable(loaded, texts=False)
     if not found:
         reasons = "; ".join(sorted({reason for _, reason in left_out}))
         raise UsageError(f"no chosen problem of {source} can be scored here{f': {reasons}' if reasons else ''}")
     return source, found
+
+
+def absolute(source: str) -> str:
+    """A source whose path, if it has one, begins at the root: ``[PREFIX:]PATH[+mutants…]``."""
+    prefix = next((one for one in SUITES if source.startswith(one)), "")
+    path, *options = re.split(r"(?=\+mutants(?:\?[^?]*)?$)", source[len(prefix) :], maxsplit=1)
+    known = path and path != "bundled" and Path(path).exists()
+    return "".join([prefix, str(Path(path).resolve()), *options]) if known else source
 
 
 def find_problem(source: str, id: str) -> Problem:

@@ -53,7 +53,7 @@ def find_bundle(repo: str, folder: Path | None) -> Path | None:
     folders = [] if folder is None else [folder, *sorted(place for place in folder.iterdir() if place.is_dir())]
     if os.environ.get(BUNDLES):
         folders.append(Path(os.environ[BUNDLES]).expanduser())
-    return next((place / name for place in folders if (place / name).is_file()), None)
+    return next((place / name for place in folders if os.path.isfile(place / name)), None)
 
 
 def _file_name(repo: str) -> str:

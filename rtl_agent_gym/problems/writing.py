@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
 from rtl_agent_gym.errors import UsageError
@@ -32,8 +33,13 @@ def problem_row(problem: Problem) -> dict[str, Any]:
 
 def diff_body(before: str, after: str) -> str:
     """The hunks that turn `before` into `after`, from the first ``@@`` on, without the lines that name the files."""
-    lines = list(difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True)))
-    return "".join(lines[2:])
+    lines = list(difflib.unified_diff(_lines(before), _lines(after)))[2:]
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text with their ends, which are newlines only."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def _patch(before: str, after: str | None) -> str:

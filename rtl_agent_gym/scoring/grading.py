@@ -71,15 +71,17 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
         accounts.append(found)
     reported = dict.fromkeys(text for found in accounts for text in found.violations)
     violations = [*static.violations, *(honest_place(text, submission.tree) for text in reported)]
-    compiled = [ok for found in accounts for ok in found.compiled]
     passed = not violations and all(service["code"] == 0 for service in run.services)
     in_time = all(service["code"] is not None for service in run.services)
+    readable = static.format == static.syntax == 1.0 and in_time
+    # Some harnesses run no compiler that reports, such as Yosys; then the syntax decides.
+    compiled = [ok for found in accounts for ok in found.compiled] or [passed or readable]
     reason = _reason(submission, run, tests, violations, passed, accounts)
     second_opinion = disagreement(static.reason.startswith(SYNTAX), run.lint)
     return static.model_copy(
         update={
             "passed": passed,
-            "compile": sum(compiled) / len(compiled) if compiled else 0.0,
+            "compile": sum(compiled) / len(compiled),
             "tests": tests,
             "credit": 1.0 if passed else sum(earned) / len(earned) if earned else 0.0,
             "violations": violations,

@@ -11,7 +11,6 @@ from types import TracebackType
 from ..errors import UsageError
 from ..metrics import CACHED, GRADING_OOMS, GRADING_TIMEOUTS, GRADINGS, VIOLATIONS
 from ..problems.model import Problem
-from ..problems.needs import commercial_need
 from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
 from .cache import ScoreCache
 from .compose import Service, read_services
@@ -138,7 +137,7 @@ class Scorer:
 
         # A grading in the cache proves that the problem can be scored, so its harness need not be read again.
         # What the caller's own images and licences do is in no digest, so their gradings are not kept.
-        foreign = bool(self._harness.images) and commercial_need(problem.harness) is not None
+        foreign = bool(self._harness.images) and any(one.image for one in read_services(problem, self._harness))
         cache = self._cache if self.weights.simulate and not foreign else None
         key = await self._key(submission, timeout, seed, retries) if cache else ""
         if cache and (known := cache.get(key)) is not None:

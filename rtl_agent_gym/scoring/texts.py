@@ -76,12 +76,15 @@ async def grade_text(
     return await _judged(problem, answer.strip(), judge, cache)
 
 
+_NONE = ("syntax", "interface", "compile")
+
+
 def text_score(grading: Grading, weights: RewardWeights, *, seconds: float, cached: bool) -> Score:
-    """The score of a grading of text. Syntax, interface and compilation earn nothing, as there is none."""
+    """The score of a grading of text. Syntax, interface and compilation are right and earn nothing: there is none."""
     earned = weights.format * grading.format + (weights.tests * grading.credit if weights.simulate else 0.0)
     passed = sum(test.outcome == "passed" for test in grading.tests)
     return Score(
-        **grading.model_dump(exclude={"credit", "notes", "repeatable"}),
+        **grading.model_dump(exclude={"credit", "notes", "repeatable"}) | dict.fromkeys(_NONE, 1.0),
         tests_passed=passed,
         tests_total=len(grading.tests),
         reward=round(earned, 9),

@@ -30,18 +30,21 @@ class RolloutStore:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, name: str) -> Trajectory | None:
-        """The episode with this name, or None."""
+    def get(self, name: str, problem_id: str) -> Trajectory | None:
+        """The episode with this name, or None. One of another problem does not count: a resumed run chose anew."""
         try:
-            return _from_json(json.loads((self._folder / f"{name}.json").read_text(encoding="utf-8")))
+            found = json.loads(self._path(name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
+        return _from_json(found) if found.get("problem", problem_id) == problem_id else None
 
-    def put(self, name: str, trajectory: Trajectory) -> None:
-        """Save an episode, unless there is one with this name: the first counts."""
-        path = self._folder / f"{name}.json"
-        if not path.exists():
-            write_atomically(path, json.dumps(_to_json(trajectory)))
+    def put(self, name: str, problem_id: str, trajectory: Trajectory) -> None:
+        """Save an episode, unless there is one with this name and problem: the first counts."""
+        if self.get(name, problem_id) is None:
+            write_atomically(self._path(name), json.dumps({"problem": problem_id, **_to_json(trajectory)}))
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
 
     def drop_before(self, step: int) -> None:
         """Delete the episodes of steps before `step`."""

@@ -261,7 +261,7 @@ class RolloutProducer:
 
         async def play(member: int, env: Env) -> tuple[Trajectory, Env] | None:
             name = rollout_name(step, number, member)
-            if (kept := self.store.get(name)) is not None:
+            if (kept := self.store.get(name, problem.id)) is not None:
                 return kept, env
             with logging_as(name):
                 return await attempts(name, member, env)
@@ -273,7 +273,7 @@ class RolloutProducer:
                         env = (await builder.make_envs())[member]
                     async with self._slots:
                         trajectory = await _roll_out(SeededCompleter(sampler, o, name), env)
-                    self.store.put(name, trajectory)
+                    self.store.put(name, problem.id, trajectory)
                     self.progress.episode_done()
                     return trajectory, env
                 except ServiceDown:

@@ -69,3 +69,18 @@ def test_strength_without_a_design(tmp_path: Path) -> None:
     done = call("problems", "strength", "--problems", str(rows))
     assert done.returncode == 2
     assert "give right designs with --designs DIR" in done.stderr
+
+
+def test_strength_goes_on_behind_a_row_without_a_design(tmp_path: Path, shared_gradings: None) -> None:
+    rows = tmp_path / "rows.jsonl"
+    bundled = [
+        json.loads(line) for line in Path("rtl_agent_gym/problems/bundled/problems.jsonl").read_text().splitlines()
+    ]
+    [arbiter] = [row for row in bundled if row["id"] == ARBITER]
+    withheld = {**bundled[0], "id": "cvdp_agentic_withheld_0001", "patch": dict.fromkeys(bundled[0]["patch"], "")}
+    rows.write_text("".join(json.dumps(row) + "\n" for row in (withheld, arbiter)))
+    argv = ("problems", "strength", "--problems", str(rows), "--limit", "1", "--json")
+    done = call(*argv, XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert [row["problem_id"] for row in json.loads(done.stdout)] == [ARBITER]
+    assert "left out: cvdp_agentic_withheld_0001: no reference solution" in done.stderr

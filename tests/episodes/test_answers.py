@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtl_agent_gym.episodes.answers import read_answer, read_blocks
+from rtl_agent_gym.episodes.answers import read_answer, read_blocks, read_text
 from rtl_agent_gym.problems import Problem, load_problems
 
 
@@ -242,3 +242,8 @@ def test_rows_of_the_benchmark(cvdp_data: Path) -> None:
         assert row.golden
         text = "\n\n".join(f"```verilog\n{code}\n```" for code in row.golden.values())
         assert read_answer(text, row).found == row.targets
+
+
+def test_half_a_surrogate_pair_in_an_answer_is_no_text() -> None:
+    assert read_text(r'{"response": "x \ud800 y"}') == "x ? y"
+    assert read_text('{"response": "é"}') == "é"

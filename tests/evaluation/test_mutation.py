@@ -9,8 +9,9 @@ import pytest
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.evaluation.mutation import Count, compare, measure_strength, mutant_grader
+from rtl_agent_gym.evaluation.mutation.grading import NO_REFERENCE
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.mutants import Candidate, VerdictStore, design_key, problem_mutants
+from rtl_agent_gym.problems.mutants import Candidate, Verdict, VerdictStore, design_key, problem_mutants
 from rtl_agent_gym.sandboxes import DockerSandboxes
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
@@ -115,6 +116,35 @@ async def test_nothing_is_said_of_mutants_if_the_reference_fails(tmp_path: Path,
         with pytest.raises(UsageError, match="no reference solution"):
             await grader.require_reference(problem.model_copy(update={"golden": None}))
     assert graded.verdict.outcome == "invalid"
+
+
+async def test_a_reference_that_failed_once_is_graded_again(tmp_path: Path, shared_gradings: None) -> None:
+    [problem] = load_problems("bundled", ids=ARBITER)
+    [candidate] = mutants_like(problem, "negedge clk")
+    store = VerdictStore(tmp_path, shipped=False)
+    fields = {"operator": "edge", "path": candidate.mutant.path, "line": 1, "outcome": "invalid"}
+    store.add(
+        Verdict.model_validate(
+            {**fields, "design": candidate.design, "mutant": candidate.mutant.digest, "symptom": NO_REFERENCE}
+        )
+    )
+    async with mutant_grader(store=store, waiting=False) as grader:
+        assert (await grader.grade(candidate)).verdict.outcome == "killed"
+    assert store.of(candidate.design)[candidate.mutant.digest].outcome == "killed"
+
+
+async def test_the_time_of_a_mutant_depends_on_a_run_of_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not on how long it takes to find the reference's grading in the cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    [problem] = load_problems("bundled", ids=ARBITER)
+    async with mutant_grader(store=VerdictStore(tmp_path, shipped=False), waiting=False) as grader:
+        assert (await grader.require_reference(problem)).passed
+    async with mutant_grader(store=VerdictStore(tmp_path, shipped=False), waiting=False) as grader:
+        reference = await grader.require_reference(problem)
+        assert reference.cached
+        assert await grader.reference_seconds(problem) > max(0.2, 2 * reference.seconds)
 
 
 @pytest.mark.slow  # a minute of gradings

@@ -150,6 +150,7 @@ def test_score_takes_answers_as_files_or_texts(rows: Path, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     first, second = (json.loads(line)["score"] for line in done.stdout.splitlines())
     assert (first["passed"], second["passed"], second["rating"]) == (True, False, 0.1)
+    assert all(score[stage] == 1.0 for score in (first, second) for stage in ("syntax", "interface", "compile"))
     refused = in_process.call("score", "--problems", str(rows), "--candidates", str(candidates))
     assert refused.returncode == 2
     assert "rated by a judge model" in refused.stderr

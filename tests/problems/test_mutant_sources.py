@@ -77,6 +77,24 @@ def test_a_written_row_reads_back(store: VerdictStore, tmp_path: Path) -> None:
     assert load_problems(tmp_path / "rows.jsonl") == [problem]
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "// \f and \u2028 end no line"], ids=repr)
+def test_any_text_reads_back_from_its_patch(store: VerdictStore, tmp_path: Path, end: str) -> None:
+    grade(store, FAMILY, "k")
+    [problem] = load_problems(f"{FAMILY}+mutants?count=1")
+    [target] = problem.targets
+    texts = {"context": {**problem.context, target: f"module m;\f\u2028 endmodule{end}"}}
+    changed = problem.model_copy(update={**texts, "golden": {target: f"module m; endmodule{end}"}})
+    (tmp_path / "rows.jsonl").write_text(json.dumps(problem_row(changed)) + "\n")
+    assert load_problems(tmp_path / "rows.jsonl") == [changed]
+
+
+def test_repositories_have_no_mutants() -> None:
+    problems = load_problems("family:registers?count=1")
+    assert next(candidates(problems, 0), None) is not None
+    heavy = [problem.model_copy(update={"checkout": "owner/name@0123456"}) for problem in problems]
+    assert list(candidates(heavy, 0)) == []
+
+
 @pytest.mark.parametrize(
     ("hint", "says"),
     [("none", (False, False)), ("check", (True, False)), ("symptom", (True, True))],

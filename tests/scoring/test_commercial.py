@@ -129,6 +129,18 @@ async def test_a_design_is_graded_in_the_callers_image(image: str, provider: Doc
 
 
 @pytest.mark.docker
+async def test_no_image_of_the_callers_is_graded_from_the_cache(provider: DockerSandboxes, tmp_path: Path) -> None:
+    """Also where the harness names it plainly, which is nothing commercial."""
+    base = await provider.image()
+    compose = commercial().harness["docker-compose.yml"].replace("__VERIF_EDA_IMAGE__", "vendor/sim:1")
+    problem = commercial(harness={**commercial().harness, "docker-compose.yml": compose})
+    harness = HarnessOptions.read([f"vendor/sim:1={base}"])
+    async with Scorer(provider, harness=harness, cache=tmp_path / "cache", waiting=0) as scorer:
+        await scorer.score(problem, {TARGET: GOLDEN})
+    assert not list((tmp_path / "cache").glob("*/*"))
+
+
+@pytest.mark.docker
 @pytest.mark.slow  # more gradings in an image that takes long to build
 async def test_without_its_licence_the_tool_fails(image: str, provider: DockerSandboxes, tmp_path: Path) -> None:
     """So the variables are what lets the other test pass; and a value that a test prints or is named by is hidden."""

@@ -6,18 +6,21 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import UsageError
 from ...problems import Problem
-from ...problems.mutants import Candidate, Mutant, Verdict, VerdictStore, design_key
+from ...problems.mutants import Candidate, Mutant, Outcome, Verdict, VerdictStore, design_key
 from ...sandboxes import DockerSandboxes
-from ...scoring import ScoreCache, Scorer
+from ...scoring import TIME_LIMIT, ScoreCache, Scorer
 from ...scoring.score import Score
 from .equivalence import Finding, compare
 
 SLOWEST, QUICKEST = 5.0, 30.0
 """A mutant may run `SLOWEST` times as long as the reference, and at least `QUICKEST` seconds; then its tests fail."""
+
+NO_REFERENCE = "the reference solution does not pass, so nothing is known of its mutants"
+"""The symptom of such a verdict, which is not final."""
 
 _FIRST = re.compile(r", first [^;]*")
 """The name of the first failing check in a reason, which a verdict has apart."""
@@ -37,15 +40,19 @@ class MutantGrader:
     Args:
         provider: Creates sandboxes.
         scorer: Grades with this provider.
+        timer: The same without a cache, which measures how long a reference takes.
         store: Verdicts that are known, and where new ones go.
         workers: How many mutants are graded at the same time.
     """
 
-    def __init__(self, provider: DockerSandboxes, scorer: Scorer, store: VerdictStore, workers: int) -> None:
+    def __init__(
+        self, provider: DockerSandboxes, scorer: Scorer, timer: Scorer, store: VerdictStore, workers: int
+    ) -> None:
         self.store = store
-        self._provider, self._scorer = provider, scorer
+        self._provider, self._scorer, self._timer = provider, scorer, timer
         self._turn = asyncio.Semaphore(workers)
         self._references: dict[str, asyncio.Task[Score]] = {}
+        self._seconds: dict[str, asyncio.Task[float]] = {}
         self._known: dict[str, dict[str, Verdict]] = {}
 
     async def require_reference(self, problem: Problem) -> Score:
@@ -59,11 +66,23 @@ class MutantGrader:
             raise UsageError(f"{problem.id}: no reference solution, so there is nothing to mutate; give --designs DIR")
         key = design_key(problem)
         if key not in self._references:
-            self._references[key] = asyncio.create_task(self._score(problem, problem.golden, None))
+            self._references[key] = asyncio.create_task(self._score(self._scorer, problem, problem.golden))
         score = await self._references[key]
         if not score.passed:
             raise UsageError(f"{problem.id}: its own tests reject the reference solution: {score.reason}")
         return score
+
+    async def reference_seconds(self, problem: Problem) -> float:
+        """How long a grading of the reference takes: one that ran, not its look-up in the cache. Measured once.
+
+        Raises:
+            UsageError: As `require_reference`.
+            SandboxError: The machine failed.
+        """
+        key = design_key(problem)
+        if key not in self._seconds:
+            self._seconds[key] = asyncio.create_task(self._time_reference(problem))
+        return await self._seconds[key]
 
     async def grade(self, candidate: Candidate, *, prove: bool = False) -> GradedMutant:
         """The verdict on a mutant: the known one, or from a grading.
@@ -79,9 +98,16 @@ class MutantGrader:
         if key not in self._known:
             self._known[key] = self.store.of(key)
         verdict = self._known[key].get(mutant.digest)
-        if verdict is None:
-            verdict = await self._grade(candidate)
-            self._remember(verdict)
+        if verdict is None or verdict.symptom == NO_REFERENCE:  # which may pass by now
+            try:
+                await self.require_reference(problem)
+            except UsageError:
+                found = await self._verdict(candidate, "invalid", symptom=NO_REFERENCE)
+            else:
+                found = await self._grade(candidate)
+            if found != verdict:
+                self._remember(found)
+            verdict = found
         finding = None
         if prove and verdict.outcome == "survived":
             async with self._turn:
@@ -103,29 +129,31 @@ class MutantGrader:
         self._known[verdict.design][verdict.mutant] = verdict
 
     async def _grade(self, candidate: Candidate) -> Verdict:
-        problem, key, mutant = candidate
-        failed: list[str] = []
-        try:
-            reference = await self.require_reference(problem)
-        except UsageError as error:
-            outcome, symptom = "invalid", str(error)
-        else:
-            seconds = max(QUICKEST, SLOWEST * reference.seconds)
-            score = await self._score(problem, mutant.files(problem.golden or {}), seconds)
-            outcome = "survived" if score.passed else "killed" if score.compile == 1.0 else "invalid"
-            symptom = "" if score.passed else _FIRST.sub("", score.reason)
-            failed = [_short(test.name) for test in score.tests if test.outcome in ("failed", "error")]
-        fields = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line, "outcome": outcome}
-        fields |= {"failed": list(dict.fromkeys(failed)), "symptom": symptom}
-        image = await self._provider.image_digest()
-        return Verdict.model_validate({"design": key, "mutant": mutant.digest, **fields, "image": image})
+        problem, _, mutant = candidate
+        limit = max(QUICKEST, SLOWEST * await self.reference_seconds(problem))
+        score = await self._score(self._scorer, problem, mutant.files(problem.golden or {}), limit)
+        outcome: Outcome = "survived" if score.passed else "killed" if score.compile == 1.0 else "invalid"
+        failed = dict.fromkeys(_short(test.name) for test in score.tests if test.outcome in ("failed", "error"))
+        symptom = "" if score.passed else _FIRST.sub("", score.reason)
+        return await self._verdict(candidate, outcome, failed=tuple(failed), symptom=symptom)
 
-    async def _score(self, problem: Problem, golden: dict[str, str], seconds: float | None) -> Score:
-        files = {**problem.context, **golden}
+    async def _verdict(self, candidate: Candidate, outcome: Outcome, **fields: Any) -> Verdict:
+        _, key, mutant = candidate
+        place = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
+        image = await self._provider.image_digest()
+        return Verdict(design=key, mutant=mutant.digest, outcome=outcome, image=image, **place, **fields)
+
+    async def _time_reference(self, problem: Problem) -> float:
+        score = await self.require_reference(problem)
+        if score.cached:
+            score = await self._score(self._timer, problem, problem.golden or {})
+        return score.seconds
+
+    async def _score(
+        self, scorer: Scorer, problem: Problem, golden: dict[str, str], limit: float = TIME_LIMIT
+    ) -> Score:
         async with self._turn:
-            return await (
-                self._scorer.score(problem, files, seconds) if seconds else self._scorer.score(problem, files)
-            )
+            return await scorer.score(problem, {**problem.context, **golden}, limit)
 
 
 def _short(name: str) -> str:
@@ -148,5 +176,6 @@ async def mutant_grader(
     async with (
         DockerSandboxes() as provider,
         Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers if waiting else 0) as scorer,
+        Scorer(provider, cache=None, waiting=0) as timer,
     ):
-        yield MutantGrader(provider, scorer, store or VerdictStore(), workers)
+        yield MutantGrader(provider, scorer, timer, store or VerdictStore(), workers)

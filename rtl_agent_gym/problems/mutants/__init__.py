@@ -7,7 +7,7 @@ from rtl_agent_gym.problems.mutants.designs import with_design
 from rtl_agent_gym.problems.mutants.generate import Mutant, design_mutants, draw_mutants, problem_mutants
 from rtl_agent_gym.problems.mutants.operators import OPERATORS
 from rtl_agent_gym.problems.mutants.source import Candidate, Derived, MutantOptions, candidates, derive, too_few
-from rtl_agent_gym.problems.mutants.verdicts import Equivalence, Verdict, VerdictStore, design_key
+from rtl_agent_gym.problems.mutants.verdicts import Equivalence, Outcome, Verdict, VerdictStore, design_key
 
 __all__ = [
     "HINTS",
@@ -18,6 +18,7 @@ __all__ = [
     "Hint",
     "Mutant",
     "MutantOptions",
+    "Outcome",
     "Verdict",
     "VerdictStore",
     "candidates",

@@ -67,9 +67,10 @@ def parse_source(source: str) -> tuple[str, MutantOptions] | None:
 def candidates(problems: Iterable[Problem], seed: int) -> Iterator[Candidate]:
     """The mutants of problems in the order in which they are tried: of each problem in turn, of each operator in turn.
 
-    Problems without a reference solution have none.
+    Problems without a reference solution have none, and neither have those that begin with a whole repository: what is
+    derived from them would be graded in another way.
     """
-    with_golden = [problem for problem in problems if problem.golden and problem.unscorable is None]
+    with_golden = [one for one in problems if one.golden and one.unscorable is None and not one.checkout]
     rows = (_drawn(problem, seed) for problem in with_golden)
     yield from (found for found in chain.from_iterable(zip_longest(*rows)) if found is not None)
 

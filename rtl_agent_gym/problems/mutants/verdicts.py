@@ -26,6 +26,9 @@ Equivalence = Literal["", "proved", "bounded", "differs", "unknown"]
 """What Yosys found of a survivor: see `rtl_agent_gym.evaluation.mutation.equivalence`. Empty: it was not asked."""
 
 
+Outcome = Literal["killed", "survived", "invalid"]
+
+
 class Verdict(BaseModel):
     """What is known of one mutant."""
 
@@ -38,7 +41,7 @@ class Verdict(BaseModel):
     operator: str
     path: str
     line: int
-    outcome: Literal["killed", "survived", "invalid"]
+    outcome: Outcome
     """``killed``: the hidden tests reject it, and accept the reference. ``survived``: they accept both. ``invalid``: it
     does not compile, or the reference fails too, so it does not count."""
     failed: tuple[str, ...] = ()

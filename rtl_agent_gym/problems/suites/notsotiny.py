@@ -27,6 +27,9 @@ _CALL = re.compile(
     rf"""["'](?P<quoted>{"|".join(_ABSENT)})["']|(?:^|[;&|]|command\s*:)\s*(?P<plain>{"|".join(_ABSENT)})\s+[\w./-]""",
     re.MULTILINE,
 )
+_PROGRAMS = {"bash", "make", "pytest", "python", "python3", "sh", "yosys"}
+"""What may come after the check of a design's text. As the check is what is started, a missing program would look like
+a design that fails."""
 _TURTLE = re.compile(r"^\s*(?:from|import)\s+turtle\b", re.MULTILINE)
 _CHECK, _LINES = "src/design_text.py", "src/own_lines.json"
 _MARKS = re.compile(r'[$`"]|\b(?:assume|assert|cover|restrict|bind|blackbox|whitebox|lib_whitebox)\b')
@@ -78,6 +81,9 @@ def _guarded(problem: Problem) -> Problem:
     document = yaml.safe_load(problem.harness[COMPOSE_FILE])
     for service in document["services"].values():
         words = [*_words(service.pop("entrypoint", None)), *_words(service.get("command"))]
+        if words and words[0].rpartition("/")[2] not in _PROGRAMS:
+            reason = f"its harness starts {words[0]!r}, and only these are known here: {', '.join(sorted(_PROGRAMS))}"
+            return problem.model_copy(update={"unscorable": reason})
         service["command"] = ["python3", f"/{_CHECK}", *words]
     own = {**problem.context, **{f"golden/{path}": text for path, text in (problem.golden or {}).items()}}
     found = (line.strip() for text in own.values() for line in text.splitlines() if _MARKS.search(line))

@@ -99,6 +99,6 @@ def _data(folder: Path, testbench: str, name: str) -> dict[str, str]:
     found = {}
     for literal in _LITERAL.findall(testbench):
         word = literal.removeprefix("./")
-        if word and "/" not in word and (folder / word).is_file():
+        if word and "/" not in word and os.path.isfile(folder / word):
             found[word] = read_text(folder / word, name)
     return found

@@ -68,6 +68,17 @@ def test_a_harness_that_cannot_run_here_is_refused_by_name(tmp_path: Path, text:
     assert "the simulation image does not have" in reason
 
 
+def test_a_program_that_may_be_missing_is_refused(tmp_path: Path) -> None:
+    """The check of the text is what is started, so nothing else would tell a missing program from a design that fails."""
+    compose = row()["harness"]["files"]["docker-compose.yml"]
+    assert "command: pytest" in compose
+    changed = row()
+    changed["harness"]["files"]["docker-compose.yml"] = compose.replace("command: pytest", "command: nosuch")
+    (tmp_path / "rows.jsonl").write_text(json.dumps(changed) + "\n")
+    [problem] = load_problems(f"notsotiny:{tmp_path / 'rows.jsonl'}")
+    assert "its harness starts 'nosuch'" in (why_unscorable(problem) or "")
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -96,6 +107,9 @@ async def test_yosys_judges_right_and_wrong_designs(tmp_path: Path, provider: Do
         ):
             score = await scorer.score(problem, files or {})
             assert score.passed == passed, score.reason
+            assert score.compile == 1.0, "no compiler ran, and the syntax is right"
+        score = await scorer.score(problem, {TARGET: "module"})
+        assert (score.passed, score.compile) == (False, 0.0)
 
 
 @pytest.mark.docker
