@@ -104,6 +104,14 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[st
     named += _libraries(others)
     if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
         return [], [APART]  # an options file names sources
+    hidden = [word for word in named if not below(os.path.realpath(word), READABLE)]
+    if 0 < len(hidden) < len(named):
+        with OwnFolder() as folder:
+            preprocess = [f"{TOOLS}/iverilog", f"-Mprefix={folder}/files", "-E", "-o", "/dev/null", *others, *hidden]
+            run(preprocess, {1: "/dev/null", 2: "/dev/null"})
+            read = read_lines(f"{folder}/files")
+        if not read or any(below(os.path.realpath(line[2:]), READABLE) for line in read):
+            return [], [APART]  # the testbench includes a file of the design
     return beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
 
 

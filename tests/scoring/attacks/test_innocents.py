@@ -116,6 +116,40 @@ async def test_a_design_may_end_its_own_blocks(provider: DockerSandboxes) -> Non
         assert (score.passed, score.violations) == (True, []), score.reason
 
 
+DESIGN_FIRST = f"iverilog -g2012 -s tb -o t.vvp /code/{TARGET} /src/tb.sv; vvp t.vvp"
+
+
+@pytest.mark.parametrize(
+    ("testbench", "before", "said"),
+    [
+        (
+            harness()["src/tb.sv"]
+            .replace("if (bad !=", "`ifndef QUICK\nif (bad !=")
+            .replace("$finish", "`endif\n$finish"),
+            "`define QUICK\n",
+            "changes",
+        ),
+        ("`timescale 1ns/1ns\n" + harness()["src/tb.sv"], "`define timescale `undef none\n", "changes"),
+        ('`include "/code/rtl/defs.svh"\n' + harness()["src/tb.sv"], "", "cannot be separated"),
+    ],
+    ids=["a condition", "a directive", "a file of the design"],
+)
+async def test_a_testbench_whose_text_depends_on_the_design_is_refused(
+    provider: DockerSandboxes, testbench: str, before: str, said: str
+) -> None:
+    """The control is the same testbench with a right design that leaves its text alone."""
+    problem = arbiter()
+    problem = problem.model_copy(update={"harness": {**problem.harness, "src/tb.sv": testbench, **shell(DESIGN_FIRST)}})
+    async with Scorer(provider) as scorer:
+        files = {"rtl/defs.svh": "// nothing\n"} if said == "cannot be separated" else {}
+        score = await scorer.score(problem, {TARGET: module("assign grant = 0;", before), **files})
+        assert not score.passed
+        assert said in score.reason
+        if not files:
+            score = await scorer.score(problem, {TARGET: module("assign grant = req & -req;", "`define OWN\n")})
+            assert score.passed, score.reason
+
+
 @pytest.mark.slow  # Verilator's compiler takes long
 async def test_a_design_of_several_files_is_left_alone_under_verilator(provider: DockerSandboxes) -> None:
     """It includes a header, ends its own blocks, and the testbench's model is looked up in a folder."""
