@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 IMPORT_AND_FORK = """
 import os, sys
 from tinker_cookbook.rl import types
@@ -55,6 +57,7 @@ print(tokenizer_utils.get_tokenizer("Qwen/Qwen3-8B"))
 """
 
 
+@pytest.mark.slow  # a fresh process imports all libraries
 def test_trainers_find_qwen3_and_gpt_oss_without_the_hub_and_a_tokenizer_of_the_users_own_stays() -> None:
     command = [sys.executable, "-c", IMPORT_AND_FORK, FOUND, OWN]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -292,6 +292,7 @@ async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: D
             pass
 
 
+@pytest.mark.slow  # ten gradings
 async def test_submissions_are_graded_again_and_compared(tmp_path: Path, provider: DockerSandboxes) -> None:
     wrong = wrong_designs(ARBITER.id)["rst_n_for_reset"]
     assert ARBITER.golden is not None

@@ -34,7 +34,10 @@ def test_every_program_has_a_test_and_says_how_it_is_run() -> None:
         assert len(text.splitlines()) < 180
 
 
-@pytest.mark.parametrize("name", ["custom_loop.py", "custom_policy.py", "grpo_trl.py"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("custom_loop.py", "grpo_trl.py")]
+
+
+@pytest.mark.parametrize("name", ["custom_policy.py", *SLOW])
 def test_arguments_are_explained(name: str) -> None:
     shown = run(name, "--help")
     usage = next(line for line in (EXAMPLES / name).read_text().splitlines() if f"examples/{name}" in line)

@@ -43,7 +43,7 @@ async def grade_many(
 
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_references_pass_and_habits_fail(family: str, provider: DockerSandboxes) -> None:
-    assert await grade_many(provider, members(family, 2), designs) == []
+    assert await grade_many(provider, members(family, 5), designs) == []
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow  # measures the other way, too
 def test_the_benchmark_compares_both_ways(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--turns", "10", "--tokens", "3000", "--repeats", "1", "--json"]
     monkeypatch.setattr("sys.argv", ["rendering.py", *options])

@@ -88,6 +88,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path) 
     assert cache.get("ab" * 32) is None
 
 
+@pytest.mark.slow  # three processes
 def test_several_processes_may_write_the_same(tmp_path: Path) -> None:
     program = (
         "import sys; from rtl_agent_gym.scoring.cache import *; from rtl_agent_gym.scoring.grading import Grading\n"
@@ -100,6 +101,7 @@ def test_several_processes_may_write_the_same(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("*"))) == 2  # the file and its folder: no leftovers
 
 
+@pytest.mark.slow  # six processes, one after another
 def test_a_writer_killed_at_any_moment_leaves_whole_gradings_or_none(tmp_path: Path) -> None:
     program = (
         "import sys; from rtl_agent_gym.scoring.cache import *; from rtl_agent_gym.scoring.grading import Grading\n"

@@ -301,6 +301,7 @@ async def test_under_verilator_nothing_reaches_out(scorer: Scorer, name: str) ->
 
 
 @pytest.mark.docker
+@pytest.mark.slow  # Verilator's compiler takes long
 async def test_an_honest_design_passes_under_verilator(scorer: Scorer) -> None:
     honest = """
         reg [7:0] m [0:1];

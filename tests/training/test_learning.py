@@ -49,6 +49,7 @@ def test_a_student_learns_from_its_teacher(tmp_path: Path, environment: dict[str
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow  # a whole run; that an interrupted evaluation leaves nothing has a quick test
 def test_ctrl_c_leaves_a_report_and_no_containers(tmp_path: Path, environment: dict[str, str]) -> None:
     folder = tmp_path / "run"
     process = subprocess.Popen(

@@ -48,6 +48,7 @@ async def test_batch_baseline_reaches_the_gradient_at_group_size_1(toy: Any, hom
     assert differs(ran.weights, original(home)) > 1e-4
 
 
+@pytest.mark.slow  # benchmarks/learning.py shows it on a larger model
 async def test_reward_alone_improves_and_permuted_rewards_do_not(toy: Any, home: Path) -> None:
     arguments = (*REWARD_ONLY, "group_size=8", "batch_size=2", "num_steps=15")
     learned, control = [

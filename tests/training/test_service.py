@@ -163,6 +163,7 @@ def closed_port() -> str:
         return f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
+@pytest.mark.slow  # two processes; the same messages are tested in this one
 def test_the_script_says_so_of_a_closed_port_and_of_a_wrong_key(run_script: Any, tmp_path: Path) -> None:
     with serving({"*": (401, NO)}) as stub:
         wrong_key = run_script(options(stub.url, tmp_path / "key"))

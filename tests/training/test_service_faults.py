@@ -71,9 +71,18 @@ async def test_a_request_that_changes_nothing_is_made_again(toy: Any, home: Path
     assert [row["rollouts/faults"] for row in ran.folder.metrics()] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("carried_out", [True, False])
 @pytest.mark.parametrize(
-    "method", ["forward_backward", "optim_step", "save_state", "save_weights_and_get_sampling_client"]
+    ("method", "carried_out"),
+    [
+        ("forward_backward", True),
+        ("optim_step", False),
+        pytest.param("forward_backward", False, marks=pytest.mark.slow),
+        pytest.param("optim_step", True, marks=pytest.mark.slow),
+        ("save_state", True),
+        pytest.param("save_state", False, marks=pytest.mark.slow),
+        pytest.param("save_weights_and_get_sampling_client", True, marks=pytest.mark.slow),
+        ("save_weights_and_get_sampling_client", False),
+    ],
 )
 async def test_a_step_that_failed_counts_once(toy: Any, home: Path, method: str, carried_out: bool) -> None:
     """Whether or not the service had executed the request."""
