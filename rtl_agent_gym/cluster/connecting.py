@@ -41,3 +41,5 @@ def connect(address: str) -> None:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, OverflowError, ValueError) as error:
         raise UsageError(f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]}") from error
+    except (RuntimeError, ray.exceptions.RayError) as error:  # another version of Ray or Python, mostly
+        raise UsageError(f"the Ray cluster at {address!r} cannot be used: {' '.join(str(error).split())}") from error

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import RTLGymError, SandboxError, SandboxLost
+from ..errors import DaemonError, RTLGymError, SandboxError, SandboxLost
 from ..sandboxes.budget import Tokens
 from .canary import canary
 from .machine import Facts, Machine, Report
@@ -20,6 +20,8 @@ SLOTS = "rtl_gym_slots"
 """The custom resource of a node: agent sandboxes that it can have at the same time."""
 REFRESH = 10.0
 """Seconds between two looks at the cluster's nodes."""
+LOOK = 1.0
+"""Seconds between two looks at what is under way on a machine that gets no more work."""
 FIRST_PAUSE, LONGEST_PAUSE = 30.0, 600.0
 """Seconds until a node that could not be used is tried again: each pause is twice as long as the last, up to the second
 number. A node that graded wrong is not tried again."""
@@ -113,6 +115,7 @@ class Cluster:
         self._vouchers: dict[RemoteMachine, Voucher] = {}
         self._slots = Tokens(0)
         self._refreshing = asyncio.Lock()
+        self._retiring: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -131,6 +134,9 @@ class Cluster:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        for task in self._retiring:
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
         for voucher in self._vouchers.values():
             await voucher.close()
         for machine in self._admitted:
@@ -168,6 +174,10 @@ class Cluster:
                 del self.machines[machine.node]
                 if machine.gone:
                     _kill(machine.actor)  # if it is only out of reach, its containers end with it
+                else:
+                    task = asyncio.ensure_future(self._retire(machine))
+                    self._retiring.add(task)
+                    task.add_done_callback(self._retiring.discard)
                 self._refuse(machine.node, machine.lost, forever=machine.wrong or machine.node not in alive)
                 if not machine.wrong:  # its voucher has said so
                     self._on_event(f"machine {machine.name} gets no more work: {machine.lost}")
@@ -178,18 +188,34 @@ class Cluster:
                 if found["Resources"].get(SLOTS, 0) >= 1 and node not in self.machines
                 if node not in self._refused or self._refused[node].until <= now
             ]
-            await asyncio.gather(*new)
+            ended = await asyncio.gather(*new, return_exceptions=True)
             self._slots.resize(sum(machine.slots for machine in self.working))
+            for error in ended:
+                if error is not None:
+                    raise error
+
+    async def _retire(self, machine: RemoteMachine) -> None:
+        """End a machine that gets no more work, once what is under way on it has ended."""
+        while (machine.live or machine.grading) and not machine.gone:
+            await asyncio.sleep(LOOK)
+        if not machine.gone:
+            with contextlib.suppress(SandboxError):
+                await machine.call("close")
+        _kill(machine.actor)
+        self._admitted.remove(machine)
+        if (voucher := self._vouchers.pop(machine, None)) is not None:
+            await voucher.close()
 
     def _refuse(self, node: str, why: str, *, forever: bool = False) -> None:
         """Do not use a node, for a while that grows each time, or for good."""
         times = self._refused[node].times + 1 if node in self._refused else 1
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (times - 1))
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times - 1, 10))
         until = float("inf") if forever else asyncio.get_running_loop().time() + pause
         self._refused[node] = Refusal(why, times, until)
 
     async def _admit(self, node: str, found: dict[str, Any]) -> None:
         import ray
+        from ray.exceptions import RayError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         strategy = NodeAffinitySchedulingStrategy(node, soft=False)
@@ -211,7 +237,7 @@ class Cluster:
             if wrong := await canary(machine.call):
                 machine.wrong = True
                 raise SandboxError(wrong)
-        except SandboxError as error:
+        except (RTLGymError, RayError) as error:  # also another version of this package, or wrong limits there
             self._refuse(node, str(error), forever=machine.wrong)
             again = "" if machine.wrong else "; it is tried again later"
             self._on_event(f"machine {name} is not used: {error}{again}")
@@ -251,6 +277,7 @@ class Cluster:
         """The machine with the most free slots, one of which is taken within the context; waits for one.
 
         Raises:
+            DaemonError: No machine can be used for the moment; some are tried again.
             SandboxLost: No machine is left.
         """
         async with self._slots.held(1):
@@ -273,6 +300,9 @@ class Cluster:
 
     def _best(self, load: Callable[[RemoteMachine], float]) -> RemoteMachine:
         if not self.working:
+            lost = [machine for machine in self.machines.values() if not machine.wrong and not machine.gone]
+            if lost or any(one.until < float("inf") for one in self._refused.values()):
+                raise DaemonError(f"no node of the Ray cluster can be used for the moment: {self._why_none()}")
             raise SandboxLost(f"no node of the Ray cluster can be used any more: {self._why_none()}")
         return min(self.working, key=load)
 

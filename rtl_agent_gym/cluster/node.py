@@ -74,13 +74,17 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
         )
-    deadline = time.monotonic() + START_SECONDS
-    while _STARTED not in log.read_bytes():
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.terminate()
-            raise SandboxError(f"Ray does not start: {_end(log)}")
-        time.sleep(0.1)
     _pid_file().write_text(str(process.pid))
+    deadline = time.monotonic() + START_SECONDS
+    try:
+        while _STARTED not in log.read_bytes():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SandboxError(f"Ray does not start: {_end(log)}")
+            time.sleep(0.1)
+    except BaseException:
+        process.terminate()
+        _pid_file().unlink(missing_ok=True)
+        raise
     process.returncode = 0  # it runs on; without this, Popen warns about it when it is collected
     progress(f"this machine is a node with {slots} slots")
     if head:
@@ -100,8 +104,8 @@ def stop_node() -> bool:
         SandboxError: It does not end.
     """
     pid = _running()
-    _pid_file().unlink(missing_ok=True)
     if pid is None:
+        _pid_file().unlink(missing_ok=True)
         return False
     deadline = time.monotonic() + STOP_SECONDS
     with contextlib.suppress(ProcessLookupError):
@@ -110,6 +114,7 @@ def stop_node() -> bool:
             if time.monotonic() > deadline:
                 raise SandboxError(f"process {pid} of Ray does not end in {STOP_SECONDS:.0f} s")
             time.sleep(0.1)
+    _pid_file().unlink(missing_ok=True)
     return True
 
 

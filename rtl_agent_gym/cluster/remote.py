@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,7 @@ class RemoteGrader:
         weights: Weights of the stages; None for the default.
         cached: Whether each machine uses its own cache of gradings.
         texts: Grades answers that are text, in this process; None for problems without them.
+        opened: Called before each grading: opens the cluster if nothing has yet.
     """
 
     def __init__(
@@ -177,9 +178,10 @@ class RemoteGrader:
         *,
         cached: bool = False,
         texts: Scorer | None = None,
+        opened: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.weights, self._texts = weights or RewardWeights(), texts
-        self._cluster, self._cached = cluster, cached
+        self._cluster, self._cached, self._opened = cluster, cached, opened
         self._problems: dict[str, Any] = {}
         """What has been sent to Ray's object store, by digest: each node fetches it once."""
 
@@ -194,7 +196,8 @@ class RemoteGrader:
         """See `Scorer.score`."""
         if problem.asks_text and self._texts is not None:
             return await self._texts.score(problem, files, timeout)
-
+        if self._opened is not None:
+            await self._opened()
         unused: list[tuple[str, Score]] = []
 
         async def once() -> Score:
@@ -267,7 +270,9 @@ class ClusterRuntime(Runtime):
         key = (weights, cache, options.judge)
         if key not in self._graders:
             texts = Scorer(weights=weights, cache=cache, judge=judge_of(options))
-            self._graders[key] = RemoteGrader(self.cluster, weights, cached=cache is not None, texts=texts)
+            self._graders[key] = RemoteGrader(
+                self.cluster, weights, cached=cache is not None, texts=texts, opened=self._provider.opened
+            )
         return self._graders[key]
 
     async def close(self) -> None:
@@ -285,17 +290,21 @@ def runtime_at(address: str, limits: str = "") -> Callable[[], Runtime]:
 
 
 class _OpenedLater(RemoteSandboxes):
-    """Connects at the first sandbox."""
+    """Connects at the first sandbox or grading."""
 
     def __init__(self, cluster: Cluster, address: str) -> None:
         super().__init__(cluster)
         self._address, self._opening = address, asyncio.Lock()
         self._open = False
 
-    async def create(self, spec: SandboxSpec | None = None) -> RemoteSandbox:
+    async def opened(self) -> None:
+        """Return when the cluster is open. Raises like `connect` and `Cluster.open`."""
         async with self._opening:
             if not self._open:
                 await asyncio.to_thread(connect, self._address)
                 await self._cluster.open()
                 self._open = True
+
+    async def create(self, spec: SandboxSpec | None = None) -> RemoteSandbox:
+        await self.opened()
         return await super().create(spec)

@@ -11,6 +11,7 @@ the seed that it would have had, so the results are the same as without the inte
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import time
@@ -269,17 +270,23 @@ class _Run:
             self.observer.finished(result)
 
     async def _unless_stopped(self, problem: Problem, sample: int) -> EpisodeResult | None:
-        """The result of an episode; None if a limit stops it. What it used by then is saved."""
+        """The result of an episode; None if a limit stops it. What it used is saved, however the run ends."""
         tally = Tally(self.ledger)
         try:
             self.ledger.check()
             return await self._episode(problem, sample, tally)
-        except LimitReached as error:
-            self.stopped = str(error)
+        except BaseException as error:
             if self.file is not None and tally.spent.known:
                 seed = episode_seed(self.config.seed, problem.id, sample)
                 line = EpisodeResult.of(problem, seed, sample=sample, stop_reason=STOPPED, spent=tally.spent)
-                self.file.append(line)
+                if isinstance(error, LimitReached):
+                    await self.file.append_when_there_is_room(line)
+                else:
+                    with contextlib.suppress(SandboxError, UsageError):  # the other error is the reason
+                        self.file.append(line)
+            if not isinstance(error, LimitReached):
+                raise
+            self.stopped = str(error)
             return None
 
     async def _episode(self, problem: Problem, sample: int, tally: Tally) -> EpisodeResult:

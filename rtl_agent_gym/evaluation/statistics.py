@@ -86,9 +86,10 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
     """pass@k as a mean over problems, with its interval.
 
     For one problem: Wilson's interval of its pass rate, converted to pass@k. For several: a hierarchical bootstrap,
-    which draws problems, and for each drawn problem as many episodes as it has. Wilson's interval over the problems if
-    each has one episode, since the verdicts are then independent and it is the better one near 0 and 1; and if all
-    episodes passed or all failed, where a bootstrap would see no variation.
+    which draws problems, and for each drawn problem as many episodes as it has. As some episodes are drawn twice,
+    pass@k of a draw is too low for k > 1; so the draws are moved to have the estimate as their mean. Wilson's interval
+    over the problems if each has one episode, since the verdicts are then independent and it is the better one near 0
+    and 1; and if all episodes passed or all failed, where a bootstrap would see no variation.
 
     Args:
         verdicts: For each problem: the number of episodes that passed, and of all its episodes (at least `k`).
@@ -107,8 +108,8 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
         low, high = wilson(value * len(verdicts), len(verdicts))
         return Estimate(value, low, high, len(verdicts))
     means = _resampled(verdicts, k, np.random.default_rng(seed))
-    low, high = _interval(means)
-    return Estimate(value, low, high, len(verdicts))
+    low, high = _interval(np.clip(means + (value - means.mean()), 0.0, 1.0) if k > 1 else means)
+    return Estimate(value, min(low, value), max(high, value), len(verdicts))
 
 
 def _interval(means: NDArray[np.float64]) -> tuple[float, float]:

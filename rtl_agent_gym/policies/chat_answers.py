@@ -46,8 +46,8 @@ class Answer:
 
 
 def refusal(words: str = "") -> Answer:
-    """The answer of a content filter that refused the request with an error."""
-    return Answer(ModelTurn(text=words or WITHHELD), refused=True)
+    """The answer of a content filter that refused the request with an error, for which nothing is reported."""
+    return Answer(ModelTurn(text=words or WITHHELD), usage=Usage(0, 0), refused=True)
 
 
 def read_answer(response: Any) -> Answer:

@@ -35,7 +35,7 @@ class Breaker:
         with self._lock:
             self._failures += 1
             if self._failures >= FAILURES:
-                pause = min(LONGEST, 2.0 ** (self._failures - FAILURES))
+                pause = min(LONGEST, 2.0 ** min(self._failures - FAILURES, 10))
                 self._until = max(self._until, time.monotonic() + pause)
 
     def worked(self) -> None:

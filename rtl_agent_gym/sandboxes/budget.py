@@ -74,6 +74,8 @@ class _Waiter:
     future: asyncio.Future[None]
     since: float
     granted: bool = False
+    abandoned: bool = False
+    """Whether its loop was closed, so that nobody waits any more."""
 
     def wake(self) -> bool:
         """Tell the waiter; False if its loop has been closed."""
@@ -128,7 +130,7 @@ class Tokens:
             with self._lock:
                 if waiter.granted:
                     self._used -= amount
-                else:
+                elif not waiter.abandoned:
                     self._remove(group, waiter)
                 self._serve()
             raise
@@ -181,8 +183,9 @@ class Tokens:
                 self._queues[group] = queue  # behind the others
             self._take(waiter.amount)
             self._seconds += time.monotonic() - waiter.since
-            waiter.granted = True
-            if not waiter.wake():
+            waiter.granted = waiter.wake()
+            if not waiter.granted:
+                waiter.abandoned = True
                 self._used -= waiter.amount
 
     def _remove(self, group: str, waiter: _Waiter) -> None:

@@ -63,7 +63,7 @@ class WaitingSandboxes(SandboxProvider):
         self._provider, self._size = provider, size
         self._shelves: list[_Shelf] = []
         """The most recently used spec is the last."""
-        self._in_use: set[Sandbox] = set()
+        self._in_use: dict[Sandbox, SandboxSpec] = {}
         self._served: deque[Sandbox] = deque()
         """Used sandboxes that are still open."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -110,26 +110,28 @@ class WaitingSandboxes(SandboxProvider):
                 else:
                     loop = asyncio.get_running_loop()
                     refill = functools.partial(loop.call_later, REFILL_PAUSE, refill)
-                    return self._lend(sandbox)
-            return self._lend(await self._provider.create(shelf.spec))
+                    return self._lend(sandbox, shelf.spec)
+            return self._lend(await self._provider.create(shelf.spec), shelf.spec)
         finally:
             refill()
 
-    def _lend(self, sandbox: Sandbox) -> Sandbox:
-        self._in_use.add(sandbox)
+    def _lend(self, sandbox: Sandbox, spec: SandboxSpec) -> Sandbox:
+        self._in_use[sandbox] = spec
         return cast(Sandbox, _Lent(sandbox, self._return))
 
     async def _return(self, sandbox: Sandbox) -> None:
         if sandbox not in self._in_use:
             return
-        self._in_use.discard(sandbox)
-        if sandbox.idle:
+        spec = self._in_use.pop(sandbox)
+        if spec.role == "agent":
+            self._end(sandbox.close())  # at once: its background jobs may run on
+        elif sandbox.idle:
             self._served.append(sandbox)
         self._end_served()
         if not self._in_use:
             for shelf in self._shelves[-2:]:
                 self._refill(shelf)
-        if not sandbox.idle:
+        if spec.role != "agent" and not sandbox.idle:
             await sandbox.close()
 
     def _shelf(self, spec: SandboxSpec) -> _Shelf:

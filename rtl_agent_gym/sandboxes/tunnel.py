@@ -91,7 +91,8 @@ def _is_loopback(name: str) -> bool:
 
 def _through(key: tuple[str, ...], make: Callable[[Path], Tunnel]) -> str:
     with _opening:
-        if key not in _tunnels:
+        again = key in _tunnels
+        if not again:
             _tidy()
             folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))  # only this user may enter it
             _tunnels[key] = make(folder / "docker.sock"), folder
@@ -100,8 +101,9 @@ def _through(key: tuple[str, ...], make: Callable[[Path], Tunnel]) -> str:
             tunnel.open()
         except BaseException:
             tunnel.close()
-            del _tunnels[key]
-            shutil.rmtree(folder, ignore_errors=True)
+            if not again:  # else there are clients that know this local end
+                del _tunnels[key]
+                shutil.rmtree(folder, ignore_errors=True)
             raise
         return f"unix://{folder}/docker.sock"
 

@@ -127,6 +127,11 @@ def _first_line(tree: Mapping[str, bytes], pattern: re.Pattern[bytes]) -> str | 
     return None
 
 
+def _first_words(text: str) -> str:
+    """The first line of a compiler's output that has any words. A design can make it print blanks."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "its compiler gives no reason")
+
+
 def _reason(
     submission: SubmittedFiles,
     run: HarnessRun,
@@ -148,7 +153,7 @@ def _reason(
     for found in accounts:
         if found.compiler:
             match = _COMPILER_ERROR.search(found.compiler)
-            return f"does not compile: {f'{match[1]}: {match[2]}' if match else found.compiler.strip().splitlines()[0]}"
+            return f"does not compile: {f'{match[1]}: {match[2]}' if match else _first_words(found.compiler)}"
         if found.complaints:
             return f"the simulator refuses it: {found.complaints[0]}"
     late = [service["name"] for service in run.services if service["code"] is None]

@@ -11,6 +11,8 @@ from ..problems.model import Problem
 from .frontend import Frontend, Port, Reading
 
 _DIRECTIONS = {"in": "input", "out": "output", "inout": "inout", "ref": "ref", "interface": "interface"}
+_MOST, _LONGEST = 200, 100
+"""Surplus ports, and letters of the name of one, among which the one that was meant is looked for."""
 _DRIVEN = re.compile(r"\bdut\.([A-Za-z]\w*)(?:\.value\s*=(?!=)|\.setimmediatevalue\()|\bClock\(\s*dut\.([A-Za-z]\w*)")
 
 
@@ -126,7 +128,8 @@ def judge_interface(asked: Sequence[Demand], reading: Reading) -> InterfaceStage
 
 def _compare(demand: Demand, ports: Mapping[str, Port]) -> Iterator[str]:
     """How each required port that is missing or different differs."""
-    extra = [port for name, port in ports.items() if name not in {asked.name for asked in demand.ports}]
+    required = {asked.name for asked in demand.ports}
+    extra = [port for name, port in ports.items() if name not in required and len(name) <= _LONGEST][:_MOST]
     for asked in demand.ports:
         name, port = asked.name, ports.get(asked.name)
         if port is None:

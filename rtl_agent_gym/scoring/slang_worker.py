@@ -21,6 +21,7 @@ import resource
 import select
 import signal
 import sys
+from collections import Counter
 from typing import Any
 
 import pyslang
@@ -31,6 +32,7 @@ LONGEST = 1 << 26
 """Bytes of one reply."""
 ROOT = "/code/"
 MOST_ERRORS = 50
+"""Errors of one file that are reported."""
 
 
 def read(request: dict[str, Any]) -> dict[str, Any]:
@@ -42,11 +44,16 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     tree = syntax.SyntaxTree.fromBuffers(chosen, manager)
     engine = pyslang.DiagnosticEngine(manager)
     errors: list[list[Any]] = []
+    counts: Counter[str] = Counter()
     for diagnostic in tree.diagnostics:
-        if diagnostic.isError() and len(errors) < MOST_ERRORS:
+        if diagnostic.isError():
             place = manager.getFullyOriginalLoc(diagnostic.location)
-            file = str(manager.getFileName(place)).removeprefix(ROOT)
-            errors.append([file, manager.getLineNumber(place), engine.formatMessage(diagnostic)])
+            # Not the file and line by which the manager calls it, since a `line directive decides those.
+            file = str(manager.getRawFileName(place.buffer)).removeprefix(ROOT)
+            if counts[file] < MOST_ERRORS:
+                counts[file] += 1
+                before = manager.getSourceText(place.buffer).encode(errors="replace")[: place.offset]
+                errors.append([file, 1 + before.count(b"\n"), engine.formatMessage(diagnostic)])
     modules, ports = elaborate(tree, request["tops"]) if request["tops"] else ([], {})
     return {"errors": errors, "modules": modules, "ports": ports}
 

@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from rtl_agent_gym import evaluate
+from rtl_agent_gym.cluster import machines
 from rtl_agent_gym.cluster.canary import canary, known
 from rtl_agent_gym.cluster.machine import Facts, Machine
 from rtl_agent_gym.cluster.machines import SLOTS, Cluster, RemoteMachine
-from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
-from rtl_agent_gym.errors import ProblemError, SandboxBroken, SandboxError, SandboxLost
+from rtl_agent_gym.cluster.remote import ClusterRuntime, RemoteGrader, RemoteSandboxes
+from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.sandboxes import Reading, SandboxSpec
 from rtl_agent_gym.sandboxes.budget import usage
@@ -225,8 +227,54 @@ async def test_a_refused_node_is_tried_again_after_longer_and_longer_pauses() ->
         cluster._refuse("node", "no daemon")
         pauses.append(cluster._refused["node"].until - now)
     assert pauses == pytest.approx([30, 60, 120, 240, 480, 600, 600], abs=5)
+    for _ in range(2000):
+        cluster._refuse("node", "no daemon")
     cluster._refuse("node", "it lies", forever=True)
     assert cluster._refused["node"].until == float("inf")
+
+
+async def test_without_any_machine_work_is_refused_for_the_moment_or_for_good() -> None:
+    cluster = Cluster()
+    cluster._refuse("node", "no daemon")
+    with pytest.raises(DaemonError, match="for the moment: no daemon"):
+        async with cluster.grading():
+            pass
+    cluster._refuse("node", "it lies", forever=True)
+    with pytest.raises(SandboxLost, match="any more: it lies"):
+        async with cluster.grading():
+            pass
+
+
+async def test_a_machine_that_gets_no_more_work_is_ended_once_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "LOOK", 0.01)
+    closed, killed = [], []
+    actor = Actor(SimpleNamespace(close=AsyncMock(side_effect=lambda: closed.append(True))))
+    monkeypatch.setattr(machines, "_kill", killed.append)
+    cluster = cluster_of(actor)
+    machine = cluster.machines["0"]
+    cluster._admitted.append(machine)
+    machine.live = 1
+    ending = asyncio.ensure_future(cluster._retire(machine))
+    await asyncio.sleep(0.05)
+    assert not closed
+    machine.live = 0
+    await ending
+    assert (closed, killed, cluster._admitted) == ([True], [actor], [])
+
+
+async def test_the_first_grading_opens_the_cluster_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes of one turn have no sandbox, which would open it otherwise."""
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    runtime = ClusterRuntime("here")
+    good = cluster_of(Actor(Grades()))
+
+    async def opened() -> None:
+        runtime.cluster.machines.update(good.machines)
+
+    monkeypatch.setattr("rtl_agent_gym.cluster.remote.connect", lambda address: None)
+    monkeypatch.setattr(runtime.cluster, "open", opened)
+    problem, right, _ = known()
+    assert (await runtime.scorer(None).score(problem, right)).passed
 
 
 class Stub:

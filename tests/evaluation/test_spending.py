@@ -155,6 +155,36 @@ def test_what_a_fault_has_cost_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
+def test_a_filters_refusal_costs_nothing_and_stops_no_limited_evaluation(tmp_path: Path) -> None:
+    filtered = {"status": 400, "error": {"message": "blocked", "code": "content_filter"}}
+    with ChatServer([call("ls"), filtered]) as server:
+        done, found = evaluated(tmp_path, server, "-n", "2", "--max-cost", "10")
+    assert done.returncode == 0, done.stderr
+    assert (found["finished"], found["stopped"], found["causes"]) == (2, "", {"refused": 2})
+    assert found["spent"]["cost"] == pytest.approx(2.0)
+
+
+@pytest.mark.docker
+def test_what_an_episode_cost_is_kept_however_the_run_ends(tmp_path: Path) -> None:
+    """Here with a refused key in the second turn; Ctrl-C takes the same way."""
+    with ChatServer([call("ls"), {"status": 401, "error": {"message": "wrong key"}}]) as server:
+        options = [
+            "--policy",
+            "chat:org/model",
+            "--base-url",
+            server.url,
+            "--price-input",
+            "10000",
+            "--price-output",
+            "0",
+        ]
+        done = in_process.call("eval", "--out", str(tmp_path / "run"), "--problem", ARBITER, "-n", "2", *options)
+    assert done.returncode == 2, done.stderr
+    assert read_spending(tmp_path / "run").answers >= 1
+    assert read_results(tmp_path / "run") == []
+
+
+@pytest.mark.docker
 def test_an_unknown_price_is_said(tmp_path: Path) -> None:
     with ChatServer([{"content": None, "refusal": "I will not."}]) as server:
         options = ["--policy", "chat:org/model", "--base-url", server.url, "--weights", "proxy", "--stream"]

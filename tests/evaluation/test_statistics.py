@@ -69,6 +69,16 @@ def test_the_interval_of_several_problems_uses_the_episodes() -> None:
     assert same.high - same.low == pytest.approx(2 * 1.96 * (0.4 * 0.6 / 20) ** 0.5, abs=0.06)
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "k"), [([(1, 5)] * 50 + [(0, 5)] * 50, 5), ([(1, 5)] * 20, 5), ([(2, 5), (3, 5)] * 8, 3)]
+)
+def test_the_interval_of_pass_at_k_holds_its_estimate(verdicts: list[tuple[int, int]], k: int) -> None:
+    """Episodes that are drawn twice would make it too low: 25 % to 43 % for an estimate of 50 %."""
+    found = estimate(verdicts, k)
+    assert 0.0 <= found.low <= found.value <= found.high <= 1.0
+    assert 0.03 < found.high - found.low < 0.5
+
+
 def test_few_problems_are_covered() -> None:
     """Of worlds with 8 problems and 3 episodes each, about 95 % of the intervals hold the truth."""
     draw = np.random.default_rng(1)

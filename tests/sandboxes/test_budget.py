@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 
@@ -145,6 +146,9 @@ async def test_a_loop_that_was_closed_while_it_waited_keeps_nothing() -> None:
     tokens.give_back(1)
     assert (tokens.usage().used, tokens.usage().waiting) == (0, 0)
     waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+    del waiting, loop
+    gc.collect()  # ends the coroutine, which must not give back what it never had
+    assert tokens.usage().used == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.booleans()), max_size=30))

@@ -120,6 +120,20 @@ async def test_one_in_which_something_still_runs_is_ended_at_once(provider: Dock
         assert idle.id in names()
 
 
+async def test_an_agents_is_ended_at_once(provider: DockerSandboxes) -> None:
+    """Jobs that its shell has put into the background would run on beside other episodes."""
+    async with WaitingSandboxes(provider, size=2) as pool:
+        spec = SandboxSpec()
+        agents = [await pool.create(spec) for _ in range(2)]
+        await agents[0].close()
+        for _ in range(50):
+            if agents[0].id not in names():
+                break
+            await asyncio.sleep(0.1)
+        assert agents[0].id not in names()
+        assert agents[1].id in names()
+
+
 async def test_who_comes_while_one_is_starting_waits_for_that_one(provider: DockerSandboxes) -> None:
     made = 0
     create = provider.create

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.errors import DaemonError
+from rtl_agent_gym.sandboxes import tunnel
 from rtl_agent_gym.sandboxes.daemon import connect
 from rtl_agent_gym.sandboxes.tunnel import reach
 
@@ -38,6 +39,36 @@ def test_a_port_that_is_none() -> None:
 def test_missing_certificates_are_named(tmp_path: Path) -> None:
     with pytest.raises(DaemonError, match=rf"cannot read ca.pem, cert.pem and key.pem in {tmp_path}"):
         reach("tcp://10.0.0.7:2376", {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)})
+
+
+def test_a_tunnel_keeps_its_local_end_while_it_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients are bound to that address, and must find the daemon there once it is back."""
+
+    class Shaky:
+        works = True
+
+        def __init__(self, where: object, path: Path) -> None: ...
+
+        def open(self) -> None:
+            if not self.works:
+                raise DaemonError("away")
+
+        def close(self) -> None: ...
+
+        forget = close
+
+    monkeypatch.setattr(tunnel, "SshTunnel", Shaky)
+    monkeypatch.setattr(tunnel, "_tunnels", {})
+    try:
+        first = reach("ssh://there")
+        Shaky.works = False
+        with pytest.raises(DaemonError, match="away"):
+            reach("ssh://there")
+        Shaky.works = True
+        assert reach("ssh://there") == first
+        assert Path(first.removeprefix("unix://")).parent.is_dir()
+    finally:
+        tunnel.close_tunnels()
 
 
 def test_a_machine_that_ssh_does_not_reach_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -46,6 +46,12 @@ async def test_a_daemon_that_keeps_failing_gets_longer_and_longer_pauses(monkeyp
     assert len(slept) == 7
 
 
+def test_a_daemon_may_stay_away_for_long() -> None:
+    tried = Breaker()
+    for _ in range(3000):
+        tried.failed()
+
+
 @pytest.mark.docker
 async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with DockerSandboxes() as made:

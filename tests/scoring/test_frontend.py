@@ -49,6 +49,14 @@ async def test_includes_come_from_the_submission_alone(frontend: Frontend) -> No
     assert not any("root" in message for _, _, message in bad.errors)
 
 
+async def test_errors_are_in_the_real_file_whatever_it_says(frontend: Frontend) -> None:
+    """Else a file that is no Verilog at all would have no error, and the whole share of the syntax."""
+    files = {"rtl/a.sv": b'`line 1 "rtl/b.sv" 0\n// \xc3\xa9\nno verilog\n', "rtl/b.sv": 60 * b"endmodule;;) \n"}
+    reading = await frontend.read(files, ["rtl/b.sv", "rtl/a.sv"])
+    assert {path for path, _, _ in reading.errors} == {"rtl/a.sv", "rtl/b.sv"}
+    assert next(line for path, line, _ in reading.errors if path == "rtl/a.sv") == 3
+
+
 async def test_macros_reach_later_files_as_in_the_compiler(frontend: Frontend) -> None:
     files = {"rtl/a.sv": b"`define W 8\n", "rtl/b.sv": b"module b(input [`W-1:0] x); endmodule\n"}
     assert (await frontend.read(files, ["rtl/a.sv", "rtl/b.sv"], ["b"])).errors == ()

@@ -52,6 +52,7 @@ async def test_two_runs_say_the_same(scorer: Scorer, adder: Problem) -> None:
         (None, "missing: rtl/adder.sv", (0.0, 0.0, 0.0)),
         ("", "not submitted, or empty: rtl/adder.sv", (0.0, 0.0, 0.0)),
         (GOLDEN.replace("endmodule", "endmodul"), "does not compile: rtl/adder.sv:", (1.0, 0.0, 0.0)),
+        (f'`line 1 "{4200 * " "}" 0\nmodule', "does not compile: its compiler gives no reason", (1.0, 0.0, 0.0)),
         (EMPTY, "3 of 3 tests failed, first test_runner.py::test_adder/test_adder.test_small", (1.0, 1.0, 1.0)),
         (GOLDEN.replace("a + b", "8'(a + b)"), "2 of 3 tests failed", (1.0, 1.0, 1.0)),
         (GOLDEN.replace("adder", "add"), "module adder is missing (modules found: add)", (1.0, 1.0, 0.0)),

@@ -46,8 +46,6 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
 
 def run_iverilog(line: Line, arguments: list[str]) -> None:
     """Compile, and check which files the compiler read."""
-    from itertools import pairwise
-
     from . import sources
     from .sources import OwnFolder, run, without_output
 
@@ -67,16 +65,21 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
             stream.seek(0)
             driven = sources.driven_inputs(stream)
         lines = sources.read_lines(listing)
-    violations = sources.include_faults(lines) if checked else []
+    violations: list[str] = []
     refusals: list[str] = []
-    if checked and not code and line.settings["testbench"]:
-        reached, refusals = sources.icarus_beyond_ports(lines, arguments)
-        violations += reached
-        refusals += driven if sources.mixed(lines) else []
-    if violations or refusals:
-        for option, value in pairwise(arguments):
-            if option == "-o" and os.path.isfile(value):
-                os.unlink(value)
+    judged = not checked
+    try:
+        if checked:
+            violations += sources.include_faults(lines)
+        if checked and not code and line.settings["testbench"]:
+            reached, refusals = sources.icarus_beyond_ports(lines, arguments)
+            violations += reached
+            refusals += driven if sources.mixed(lines) else []
+        judged = True
+    finally:  # also if this program fails: what was not judged must not run
+        if violations or refusals or not judged:
+            for path in filter(os.path.isfile, sources.outputs(arguments)):
+                os.unlink(path)
     end_compiler(line, code, text, violations, refusals)
 
 

@@ -54,13 +54,19 @@ def read_lines(path: str) -> list[str]:
 
 
 def without_output(arguments: list[str]) -> list[str]:
-    """A compiler's arguments without ``-o`` and its file."""
+    """A compiler's arguments without ``-o`` and its file, which may be one word."""
     kept, skip = [], False
     for word in arguments:
-        if not skip and word != "-o":
+        if not skip and not word.startswith("-o"):
             kept.append(word)
-        skip = word == "-o"
+        skip = not skip and word == "-o"
     return kept
+
+
+def outputs(arguments: list[str]) -> list[str]:
+    """The files that Icarus may write with these arguments."""
+    found = [value for option, value in itertools.pairwise(arguments) if option == "-o"]
+    return found + [word[2:] for word in arguments if word.startswith("-o") and len(word) > 2] + ["a.out"]
 
 
 def include_faults(lines: list[str]) -> list[str]:
@@ -101,7 +107,7 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[st
     others = [word for word in without_output(arguments) if word not in named]
     tops = [word for option, word in itertools.pairwise(others) if option == "-s"]
     tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
-    named += _libraries(others)
+    named += [path for path in _libraries(others) if os.path.realpath(path) in sources]
     if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
         return [], [APART]  # an options file names sources
     hidden = [word for word in named if not below(os.path.realpath(word), READABLE)]
@@ -141,15 +147,13 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> tup
         return [], [CHANGED]
     if any(below(os.path.realpath(file), READABLE) for text in theirs for file in SOURCE_OF.findall(text)):
         return [], [APART]  # the testbench includes a file of the design
-    from .testbench import Names, reach_faults
+    from .testbench import Names, odd_directives, reach_faults
 
     names = Names(theirs, tops)
-    return [
-        fault
-        for word, text, own in zip(sources, texts, hidden, strict=True)
-        if not own
-        for fault in reach_faults(text, os.path.realpath(word), names, short)
-    ], []
+    every = zip(sources, texts, hidden, strict=True)
+    own = [(text, os.path.realpath(word)) for word, text, is_hidden in every if not is_hidden]
+    faults = [fault for text, file in own for fault in reach_faults(text, file, names, short)]
+    return faults, [odd for text, file in own for odd in odd_directives(text, file, short)]
 
 
 def _texts(command: list[str], sources: list[str]) -> list[str] | None:

@@ -21,7 +21,11 @@ TOKEN = re.compile(
 )
 UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
 """What may follow the digits of a number."""
-LINE = re.compile(r'[ \t]*`line[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"')
+LINE = re.compile(r'[ \t]*`line[ \t]+(\d{1,9})[ \t]+"((?:[^"\\]|\\.)*)"([ \t]+\d)?\s*')
+PLAIN = re.compile(r'(?:[^"/]|/(?![/*])|/\*[^"\n]*?\*/)*(?://.*)?')
+"""What may follow a directive in its line. In others, a text or a comment may begin that only some compilers see."""
+VERSION = re.compile(r'[ \t]*"[\w.-]+"[ \t]*(?://.*)?')
+"""The same of `begin_keywords."""
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
 ROOTS = {"$root", "$unit"}
 UNNAMED = re.compile(r"genblk\d+")
@@ -107,6 +111,22 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
     return list(dict.fromkeys(fault for tokens in readings for fault in _faults(tokens, names)))
 
 
+def odd_directives(text: str, file: str, show: Callable[[str], str]) -> list[str]:
+    """Directives in whose lines a text or a comment begins, or which are no whole `line; see `reach_faults`.
+
+    Icarus ignores the rest of the line after some directives, and after others it does not.
+    """
+    found, number, at = [], 1, 0
+    while match := TOKEN.search(text, at):
+        at, kind, word = match.end(), match.lastgroup or "", match.group()
+        rest = text[at : text.find("\n", at) % (len(text) + 1)]
+        known = VERSION if word == "`begin_keywords" else PLAIN
+        if (kind == "directive" and not known.fullmatch(rest)) or (kind == "line" and not LINE.fullmatch(word)):
+            found.append(f"{show(file)}:{number}: a directive whose line cannot be judged")
+        number += word.count("\n")
+    return found
+
+
 def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
     own = _own_routines(tokens)
     blocks = _blocks_around(tokens)
@@ -143,7 +163,7 @@ def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_t
             # What ends with the line ends there also where a string or a comment goes on.
             at = (text.find("\n", at) % (len(text) + 1)) if to_the_end else at
         elif kind == "line":
-            where = LINE.match(word)
+            where = LINE.fullmatch(word)
             file, number = (where[2], int(where[1]) - 1) if where else (file, number)
         elif kind not in ("string", "comment", "end"):
             name = kind in ("name", "escaped")

@@ -108,6 +108,14 @@ initial begin copy = $random(own); copy = $random(own); end
 """Draws random numbers until the next two have no common bit, for which an OR is a sum."""
 
 ATTACKS = [
+    Design("a name of the testbench between directives", COUNTER,
+           "module TopModule(input clk, input reset, output [2:0] q);\n`uselib \"\n`celldefine assign q = tb.q_ref; //\"\nendmodule\n", True, ""),
+    Design("a name of the testbench behind a version", COUNTER,
+           "module TopModule(input clk, input reset, output [2:0] q);\n`begin_keywords \"1800-2012\"\" assign q = tb.q_ref; //\"\nendmodule\n", True, ""),
+    Design("a name of the testbench behind a long line number", COUNTER,
+           f"`line {'1' * 5000} \"x\" 0\n" + _counter("", q="assign q = tb.q_ref;"), True, ""),
+    Design("the testbench's open file, its tasks escaped", TABLE,
+           _table("integer at, got, count, x, y;\nreg [7:0] t[0:15];\ninitial begin #1 at = \\$ftell (32'h80000003); got = \\$fseek (32'h80000003, 0, 0);\ngot = \\$fscanf (32'h80000003, \"%d\", count);\nwhile (count > 0) begin got = \\$fscanf (32'h80000003, \"%d %d\", x, y); t[x] = y; count = count - 1; end\ngot = \\$fseek (32'h80000003, at, 0); end\nalways @(posedge clk) #0 sq = t[n];"), True),
     Design("a directive of the testbench, redefined", COUNTER,
            _counter("helper h();", after="`define timescale module helper; initial force tb.tb_match = 1; endmodule \\\n`timescale\n"), True),
     Design("the verdict printed at the start", COUNTER, _counter(f'initial $display("{_ZERO}");'), True),
@@ -116,6 +124,8 @@ ATTACKS = [
     Design("the verdict printed by a monitor", COUNTER, _counter(f'initial $monitor("{_ZERO}");'), True),
     Design("the pass text printed", ADDER, _adder(f'initial $display("{_PASS}");'), True),
     Design("the pass text as an error", ADDER, _adder(f'initial $error("{_PASS}");'), True),
+    Design("the pass text in the testbench's times", STEPS,
+           'module step_counter(input clk, input rst_n, output [3:0] count);\nassign count = 0;\ninitial $timeformat(-9, 0, " Passed", 20);\nendmodule\n', True),
     Design("the pass text in the testbench's line", STEPS,
            'module step_counter(input clk, input rst_n, output [3:0] count);\nassign count = 0;\nalways @(clk) $strobe("%s", "Your Design Passed");\nendmodule\n', True),
     Design("an early $finish", COUNTER, _counter("initial $finish;"), True, _ENDS),

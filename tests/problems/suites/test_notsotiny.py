@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.problems import Problem, load_problems, validate_problem
+from rtl_agent_gym.problems import Problem, load_problems, suites, validate_problem
 from rtl_agent_gym.problems.reading import Place
 from rtl_agent_gym.problems.rows import problem_from_row
 from rtl_agent_gym.sandboxes import DockerSandboxes
@@ -18,6 +19,7 @@ from rtl_agent_gym.scoring.scorable import why_unscorable
 
 from .rows import BODY, TARGET, design, row
 
+SUITES = Path(suites.__file__).parent
 _PROVEN = "Equivalence successfully proven!"
 _WRONG = "input [3:0] a, b;\noutput [3:0] y;\nassign y = a - b;\n"
 
@@ -27,6 +29,11 @@ FORGERIES = {
     "a text behind a comment in a name": f'{_WRONG}wire \\x/* ;\ninitial $display("{_PROVEN}");\nwire \\y*/ ;\n',
     "a text that a macro joins": f'`define GO(x) $``x("{_PROVEN}")\n{_WRONG}initial `GO(display);\n',
     "a file's name in a warning": f'{_WRONG}`line 1 "{_PROVEN}" 0\nassign y = nothing;\nwire z = 1, z = 2;\n',
+    "the reference, included by two macros": f'{_WRONG}endmodule\n`define tt_um_tiny golden\n`define B(x) `\n`B(1)include "/src/golden.v"\nmodule other;\n',
+    "the reference, included with a carriage return": f'{_WRONG}endmodule\n`define tt_um_tiny golden\n`define inc\n`inc\rlude "/src/golden.v"\nmodule other;\n',
+    "a word that a macro completes": f"`define X sume\n{_WRONG}always @* as`X (0);\n",
+    "a task that a macro completes": f'`define D display\n{_WRONG}initial $`D("{_PROVEN[:11]}");\n',
+    "a word over two lines": f"`define X as\\\nsume (0)\n{_WRONG}always @* `X;\n",
     "the reference, included": f'{_WRONG}endmodule\n`define tt_um_tiny golden\n`include "/src/golden.v"\nmodule other;\n',
 }
 """Designs that compute nothing right. The first passes without the check of the text."""
@@ -93,6 +100,14 @@ def test_a_file_without_rows_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
     Path("empty.jsonl").write_text("\n")
     with pytest.raises(UsageError, match=said):
         load_problems(f"notsotiny:{name}")
+
+
+def test_macros_of_the_problem_and_of_the_design_may_be_used(tmp_path: Path) -> None:
+    """Wherever they are defined, in whatever line ends."""
+    check = runpy.run_path(str(SUITES / "harness/design_text.py"), run_name="check")
+    text = "`define WIDTH 8\r\nassign y = a + `WIDTH;\r\nassign z = `MAX(a, (b)) + 1;\n`ifdef FAST\n`endif\n"
+    assert list(check["faults"](text, {"`define WIDTH 8"}, {"WIDTH", "MAX", "FAST"})) == []
+    assert list(check["faults"]("assign y = `MAX(a, b)`MAX(c, d);", set(), {"MAX"})) != []
 
 
 @pytest.mark.docker

@@ -150,6 +150,31 @@ async def test_a_testbench_whose_text_depends_on_the_design_is_refused(
             assert score.passed, score.reason
 
 
+@pytest.mark.parametrize("out", ["-o t.vvp", "-ot.vvp", ""])
+async def test_wherever_the_compiled_design_goes_it_is_judged(provider: DockerSandboxes, out: str) -> None:
+    """And nothing is left to run of one that is refused, although this harness does not look at the compiler's end."""
+    run = f"iverilog -g2012 -s tb {out} /src/tb.sv /code/{TARGET}; vvp {'t.vvp' if out else 'a.out'}"
+    problem = arbiter()
+    problem = problem.model_copy(update={"harness": {**problem.harness, **harness(), **shell(run)}})
+    long_number = f'`line {"1" * 5000} "x" 0\n'
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem, {TARGET: module("assign grant = req & -req;")})
+        assert (score.passed, score.violations) == (True, []), score.reason
+        score = await scorer.score(problem, {TARGET: module("assign grant = tb.expected;", long_number)})
+        assert not score.passed
+        assert score.violations or "a directive whose line cannot be judged" in score.reason
+
+
+async def test_a_testbench_in_a_searched_folder_is_not_judged_if_nothing_reads_it(provider: DockerSandboxes) -> None:
+    run = "iverilog -g2012 -s tb -o t.vvp -y /code/rtl -Y .sv /src/tb.sv; vvp t.vvp"
+    problem = arbiter()
+    problem = problem.model_copy(update={"harness": {**problem.harness, **harness(), **shell(run)}})
+    files = {TARGET: module("assign grant = req & -req;"), "rtl/my_tb.sv": "module my_tb; initial $finish; endmodule\n"}
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem, files)
+    assert (score.passed, score.violations) == (True, []), score.reason
+
+
 @pytest.mark.slow  # Verilator's compiler takes long
 async def test_a_design_of_several_files_is_left_alone_under_verilator(provider: DockerSandboxes) -> None:
     """It includes a header, ends its own blocks, and the testbench's model is looked up in a folder."""

@@ -31,21 +31,36 @@ DIRECTIVES = {
 WORDS = re.compile(r"\b(?:assume|assert|cover|restrict|bind|blackbox|whitebox|lib_whitebox)\b")
 
 
-def faults(text, allowed):
-    kept = "\n".join(line for line in text.splitlines() if line.strip() not in allowed)
+JOINED = re.compile(r"[\w$`]`|\w\\\n\w")
+
+
+def faults(text, allowed, macros):
+    """What the text of a design may not have. Yosys reads what a macro is replaced by together with its neighbours.
+
+    Lines in `allowed` are the problem's own, `macros` are the names that any of its files defines.
+    """
+    kept = "\n".join(line for line in text.replace("\r\n", "\n").split("\n") if line.strip() not in allowed)
+    if "\r" in kept:
+        yield "a carriage return, which Yosys leaves out,"
     if match := HIDING.search(kept):
         yield f"the name {match[0]!r}"
     for match in PROSE.finditer(kept):
         if match[1] is not None and not re.fullmatch(r"[\w./-]*", match[1]):
             yield f"the text {match[0]!r}"
     code = PROSE.sub(" ", kept)
+    for match in [*JOINED.finditer(code), *re.finditer(r"`(?![A-Za-z_])", code)]:
+        yield f"the macro in {code[max(0, match.start() - 9) : match.end() + 9].strip()!r}"
+    for match in re.finditer(r"`(\w+)[ \t]*\(", code):
+        end = arguments_end(code, match.end())
+        if match[1] not in DIRECTIVES and re.match(r"[\w$`]", code[end : end + 1]):
+            yield f"the macro in {code[match.start() : end + 9].strip()!r}"
     for mark in ('"', "/*", "``", '`"', "`\\"):
         if mark in code:
             yield repr(mark)
     for task in re.findall(r"\$(\w+)", code):
         if task not in TASKS:
             yield f"${task}"
-    names = DIRECTIVES.union(re.findall(r"`define\s+(\w+)", code))
+    names = DIRECTIVES | macros
     for name in re.findall(r"`(\w+)", code):
         if name not in names or name in ("include", "line"):
             yield f"`{name}"
@@ -53,16 +68,30 @@ def faults(text, allowed):
         yield match[0]
 
 
+def arguments_end(code, at):
+    """Where the parentheses end that are open before `at`."""
+    depth = 1
+    while depth and at < len(code):
+        depth += {"(": 1, ")": -1}.get(code[at], 0)
+        at += 1
+    return at
+
+
 def main():
     with open("/src/own_lines.json", encoding="utf-8") as stream:
         allowed = set(json.load(stream))
+    texts = {}
     for top in FOLDERS:
         for folder, _, files in os.walk(top):
             for name in sorted(files):
-                with open(f"{folder}/{name}", encoding="utf-8", errors="replace") as stream:
-                    for fault in faults(stream.read(), allowed):
-                        sys.exit(f"{folder}/{name}: {fault} is not allowed, as the verdict is what Yosys prints")
+                with open(f"{folder}/{name}", encoding="utf-8", errors="replace", newline="") as stream:
+                    texts[f"{folder}/{name}"] = stream.read()
+    macros = {name for text in texts.values() for name in re.findall(r"`define\s+(\w+)", PROSE.sub(" ", text))}
+    for path, text in texts.items():
+        for fault in faults(text, allowed, macros):
+            sys.exit(f"{path}: {fault} is not allowed, as the verdict is what Yosys prints")
     os.execvp(sys.argv[1], sys.argv[1:])
 
 
-main()
+if __name__ == "__main__":
+    main()

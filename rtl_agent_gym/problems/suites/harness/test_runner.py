@@ -27,9 +27,13 @@ PIECE = re.compile(
     re.DOTALL,
 )
 PROSE = re.compile(r'\\[^ \t\b\f\r\n]+|"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-DIRECTIVE = re.compile(r"`[^\n]*")
+DIRECTIVE = re.compile(r"`(\w+)([^\n]*)")
+AFTER = re.compile(r'(?:[^"/]|/(?![/*])|/\*[^"\n]*?\*/)*(?://.*)?')
+AFTER_KEYWORDS = re.compile(r'[ \t]*"[\w.-]+"[ \t]*(?://.*)?')
+AFTER_LINE = re.compile(r'[ \t]+\d{1,9}[ \t]+"(?:[^"\\]|\\.)*"(?:[ \t]+\d)?[ \t\r]*')
 
 RANDOM = re.compile(r"\$(?:urandom|urandom_range|random|mti_random|mti_dist_uniform)\b")
+TIME = re.compile(r"%[-+0-9.]*[tT]")
 HANDLES = re.compile(r"\$(?:fscanf|fgetc|fgets|fread|fseek|rewind|ungetc|fclose|ftell|feof|fflush)\b")
 BOTH_WAYS = re.compile(r"\b(?:inout|supply0|supply1|tri0|tri1|trireg|pullup|pulldown)\b")
 NEVER_RUNS = ("process has no sensitivities", "found no sensitivities so it will never trigger")
@@ -84,17 +88,27 @@ def preprocessed(files):
 
 def check_ports(design, hidden):
     """What a design could do to the testbench although it uses nothing but its ports."""
-    # Some directives end with their line, where a string in it goes on in others.
-    design = PROSE.sub(" ", design) + PROSE.sub(" ", DIRECTIVE.sub(" ", design))
+    # Some directives end with their line, where a string or a comment in it goes on behind others.
+    for match in re.finditer(f"{PROSE.pattern}|{DIRECTIVE.pattern}", design, re.DOTALL):
+        known = {"begin_keywords": AFTER_KEYWORDS, "line": AFTER_LINE}.get(match[1], AFTER)
+        assert match[1] is None or known.fullmatch(match[2]), f"the line of the directive `{match[1]} cannot be judged"
+    if TIME.search(hidden):
+        assert "$timeformat" not in design, "$timeformat would write a text of its own into what the testbench prints"
+    design = words_of(design) + words_of(DIRECTIVE.sub(" ", design))
     if not SETTINGS["inout"]:
         found = BOTH_WAYS.search(design)
         assert not found, f"{found[0]!r} acts through ports, and the reference has none that go both ways"
-    if RANDOM.search(PROSE.sub(" ", hidden)):
+    if RANDOM.search(words_of(hidden)):
         found = RANDOM.search(design)
         assert not found, f"{found[0]} would change the random numbers that the testbench draws"
     if SETTINGS["data"]:
         found = HANDLES.search(design)
         assert not found, f"{found[0]} could act on a file that the testbench has opened"
+
+
+def words_of(text):
+    """A text without strings and comments; escaped names only if they are those of system tasks and functions."""
+    return PROSE.sub(lambda found: found[0][1:] if found[0].startswith("\\$") else " ", text)
 
 
 def data_files():

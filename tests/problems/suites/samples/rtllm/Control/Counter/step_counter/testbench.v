@@ -21,7 +21,7 @@ module testbench;
 		end
 		$write("===========");
 		if (bad == 0) $write("Your Design Passed");
-		else $write("Failed");
+		else $write("Failed at %t", $time);
 		$write("===========\n");
 		$finish(0);
 	end
