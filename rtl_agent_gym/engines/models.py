@@ -146,6 +146,8 @@ class ModelStore:
                 f"no causal language model can be read from {path!r}: {error}\n"
                 "Give a folder in the format of transformers, or a name on the Hugging Face hub."
             ) from error
+        if not module._supports_sdpa:  # such as gpt-oss, whose attention has sinks
+            raise UsageError(f"the local engine does not support the attention of {type(module).__name__} ({path})")
         unknown = set(getattr(module.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         if unknown:
             raise UsageError(f"the local engine does not support layers of type {', '.join(sorted(unknown))} ({path})")

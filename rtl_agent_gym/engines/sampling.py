@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,8 +16,6 @@ from ..errors import UsageError
 from .drawing import Stops, check_params, draw
 from .models import Base, Weights
 from .slots import Slot, SlotTable
-
-_TORCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 
 
 @dataclass
@@ -60,20 +59,20 @@ class _Request:
         """Set the future's result once all sequences are complete."""
         if self.future.done() or any(one.stop_reason is None for one in self.sequences):
             return
-        self.future.set_result(
-            tinker.SampleResponse(
-                sequences=[
-                    tinker.SampledSequence(
-                        stop_reason=one.stop_reason or "length",
-                        sequence_id=f"{self.number}-{index}",
-                        tokens_np=np.array(one.tokens, dtype=np.int32),
-                        logprobs_np=np.array(one.logprobs, dtype=np.float32),
-                    )
-                    for index, one in enumerate(self.sequences)
-                ],
-                _prompt_logprobs_list=self.prompt_logprobs,
-            )
+        response = tinker.SampleResponse(
+            sequences=[
+                tinker.SampledSequence(
+                    stop_reason=one.stop_reason or "length",
+                    sequence_id=f"{self.number}-{index}",
+                    tokens_np=np.array(one.tokens, dtype=np.int32),
+                    logprobs_np=np.array(one.logprobs, dtype=np.float32),
+                )
+                for index, one in enumerate(self.sequences)
+            ],
+            _prompt_logprobs_list=self.prompt_logprobs,
         )
+        with contextlib.suppress(InvalidStateError):  # cancelled a moment ago
+            self.future.set_result(response)
 
 
 class Scheduler:
@@ -132,7 +131,7 @@ class Scheduler:
             for group in groups.values():
                 try:
                     self._advance(group)
-                except _TORCH_ERRORS as error:
+                except Exception as error:  # of a model's code: whoever waits must hear of it
                     self._fail(group, error)
         self._drop_finished()
         return bool(self._running or self._waiting)
@@ -153,7 +152,7 @@ class Scheduler:
                     return
                 self._waiting.popleft()
                 table.prefill(request.weights, one.slot, request.prompt)
-            except _TORCH_ERRORS as error:
+            except Exception as error:
                 self._fail([one], error)
                 continue
             self._running.append(one)
@@ -186,7 +185,8 @@ class Scheduler:
         for one in group:
             one.release()
             if not one.request.future.done():
-                one.request.future.set_exception(error)
+                with contextlib.suppress(InvalidStateError):
+                    one.request.future.set_exception(error)
         self._drop_finished()
 
     def _drop_finished(self) -> None:

@@ -51,6 +51,11 @@ def translate(error: Exception, request: Request, *, remote: bool) -> RTLGymErro
     """
     if isinstance(error, RTLGymError):
         return error if remote else _translate_local(error, request)
+    if not remote and type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported here
+        return UsageError(
+            f"local_batch, local_batch_tokens: {request.doing}: the device has too little memory; choose smaller ones, "
+            f"or local_gradient_checkpointing=true ({first_line(error)})"
+        )
     failed = ServiceError(f"{request.doing}: {first_line(error)}")
     if isinstance(error, tinker.RequestFailedError):
         return _refused(error, request) if error.category is RequestErrorCategory.User else failed

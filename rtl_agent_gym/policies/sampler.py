@@ -35,6 +35,7 @@ class TokenSamplerPolicy:
         tokenizer: The tokenizer for this policy's renderer; None for the sampler's own.
         options: Sampling options.
         end: Called by `close`, to release what the sampler owns.
+        in_run: Whether it samples for a training run, which can be resumed when its service is back.
     """
 
     def __init__(
@@ -45,8 +46,9 @@ class TokenSamplerPolicy:
         tokenizer: Any = None,
         options: ModelOptions | None = None,
         end: Callable[[], None] | None = None,
+        in_run: bool = False,
     ) -> None:
-        self._end = end
+        self._end, self._in_run = end, in_run
         self.sampler, self.name, self.options = sampler, name, options or ModelOptions()
         self._tokenizer = tokenizer
         self._has_answered = False
@@ -62,6 +64,7 @@ class TokenSamplerPolicy:
         Raises:
             UsageError: The service refuses the key, the account or, in the first request, the model.
             ModelError: The service does not answer, or refuses this request.
+            ServiceDown: In a run: the service cannot be used any more.
         """
         from ..engines.guarded import Requests
         from ..engines.translation import Request
@@ -71,6 +74,8 @@ class TokenSamplerPolicy:
             with Requests().translating(request):
                 response = await self.sampler.sample(prompt, 1, parameters)
         except ServiceDown as error:
+            if self._in_run:
+                raise
             raise UsageError(str(error)) from error
         self._has_answered = True
         return response.sequences[0]

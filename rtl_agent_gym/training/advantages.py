@@ -11,7 +11,6 @@ from the group, so the reward can have an effect at group size 1 too.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -82,11 +81,19 @@ def centred_rewards(
     return centred_P
 
 
-def permuted(rewards_P: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The rewards with each group's given to the next group, the last one's to the first; for a control run."""
-    rewards = deque(reward for rewards_G in rewards_P for reward in rewards_G)
-    rewards.rotate(len(rewards_P[-1]) if rewards_P else 0)
-    return [[rewards.popleft() for _ in rewards_G] for rewards_G in rewards_P]
+def permuted(rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str]) -> list[list[float]]:
+    """For a control run: the rewards of each group are those of another problem's group, as many as it has episodes.
+
+    Where all groups are of one problem, each episode gets the mean, which teaches nothing.
+    """
+    count = len(rewards_P)
+    for shift in range(1, count):
+        if all(problems_P[place] != problems_P[place - shift] for place in range(count)):
+            sources = [rewards_P[place - shift] for place in range(count)]
+            pairs = zip(rewards_P, sources, strict=True)
+            return [[source[one % len(source)] for one in range(len(own))] for own, source in pairs]
+    everything = [reward for rewards_G in rewards_P for reward in rewards_G]
+    return [[sum(everything) / len(everything)] * len(rewards_G) for rewards_G in rewards_P]
 
 
 def token_advantages(

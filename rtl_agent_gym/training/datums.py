@@ -122,7 +122,7 @@ async def make_examples(
     """
     rewards_P = [group.trajectories.get_total_rewards() for group in groups]
     if options.control == "permuted_rewards":
-        rewards_P = permuted(rewards_P)
+        rewards_P = permuted(rewards_P, [group.problem for group in groups])
     centred_P = centred_rewards(rewards_P, [group.problem for group in groups], options.baseline, running)
     feedback_P = await asyncio.to_thread(teacher_feedback, groups, options)
     examples: list[Example] = []
@@ -136,7 +136,8 @@ async def make_examples(
         await asyncio.gather(*(example.judge(teachers.get(example.sampled.problem)) for example in examples))
         failures = [example.failure for example in examples if example.failure is not None]
         transient = [failure for failure in failures if not isinstance(failure, RequestRefused)]
-        if transient and len(failures) == len(examples):
+        asked = [one for one in examples if teachers.get(one.sampled.problem) and one.sampled.feedback is not None]
+        if transient and len(failures) == len(asked):
             raise ServiceError(f"the teacher judged no episode of the step; {transient[-1]}") from transient[-1]
     for example in examples:
         example.set_advantages(options, renderer)

@@ -109,6 +109,7 @@ class Evaluator:
         policy = TokenSamplerPolicy(
             sampler,
             name="student",
+            in_run=True,
             options=ModelOptions(
                 temperature=self._temperature, max_tokens=o.max_tokens, max_context=token_limit(sampler, o)
             ),

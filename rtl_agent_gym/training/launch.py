@@ -119,6 +119,10 @@ def main(
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3 if isinstance(error, SandboxError) else 1
+    except OSError as error:  # most often a full disk
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}; the same command resumes the run", file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         print("stopped; the same command resumes the run", file=sys.stderr)
         return 130

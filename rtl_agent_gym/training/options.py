@@ -148,7 +148,7 @@ class TrainOptions(BaseModel):
     kl_discount_factor: float = Field(0.0, ge=0, le=1)
     """Discount factor for the KL of later tokens, which is added to a token's own; 0 uses only its own KL."""
     kl_clip: Annotated[float | None, BeforeValidator(optional), Field(gt=0)] = None
-    """Bound on the part of a token's advantage that comes from the KL; None for no bound."""
+    """Bound on a token's own KL times its coefficient and weight, before discounting; None for no bound."""
     kl_budget: Annotated[float | None, BeforeValidator(optional), Field(gt=0)] = None
     """Sum of |KL| in nats after which the rest of an episode gets no KL; None for no limit."""
     kl_weight_thinking: float = Field(1.0, ge=0)

@@ -30,7 +30,7 @@ from tinker_cookbook.rl.types import Env, Trajectory, TrajectoryGroup
 from ..engines.guarded import context_length
 from ..engines.protocol import Sampler
 from ..envs.tinker_data import CVDPDataset
-from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown
+from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown, UsageError
 from ..logs import logging_as
 from ..problems import Problem
 from ..sandboxes.budget import queueing_as
@@ -196,6 +196,8 @@ class RolloutProducer:
     def start(self, step: int, sampler: Sampler, pending: Pending) -> None:
         """Begin a step's episodes with the weights of `sampler`."""
         by_id = {problem.id: problem for problem in self.dataset.problems}
+        if gone := [name for name in pending["problems"] if name not in by_id]:
+            raise UsageError(f"cvdp_jsonl_path: it no longer has the problem {gone[0]!r}, which is the run's next one")
         problems = [by_id[name] for name in pending["problems"]]
         self._pending[step] = pending, asyncio.create_task(self._play_step(step, problems, sampler))
 

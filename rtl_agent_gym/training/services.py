@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import tinker
@@ -19,7 +20,7 @@ from ..engines.protocol import Pending, Sampler, Service, Trainer
 from ..engines.threads import in_thread
 from ..engines.translation import Request
 from ..engines.watch import ShowLine
-from ..errors import RTLGymError
+from ..errors import RTLGymError, UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,13 @@ class Engine:
             create = partial(service.create_training_client_from_state_with_optimizer, state)
         else:
             create = partial(service.create_training_client_from_state, state)
-        client = await self._create(Request("creating the trainer", option, state or model), create)
+        request = Request("creating the trainer", option, state or model)
+        client = await self._create(request, create)
+        if state is not None and not optimizer:  # given by the user, not this run's own
+            with self.requests.translating(request):
+                known = (await in_thread(client.get_info)).model_name
+            if known is not None and _path(known) != _path(model):
+                raise UsageError(f"load_checkpoint_path: {state} is of the model {known}, but student_model is {model}")
         return GuardedTrainer(client, self.requests, self._context(client, model))
 
     async def sampler(self, path: str) -> Sampler:
@@ -150,3 +157,8 @@ async def tinker_engine(base_url: str | None, show: ShowLine | None = None, pati
     """Tinker's service, or a compatible one. Raises like `engines.connect.connect`."""
     connection = await connect(base_url, show, patience)
     return Engine(connection.service, "tinker", connection.requests, connection)
+
+
+def _path(model: str) -> str:
+    """A model's name, or its folder in a form that can be compared."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model

@@ -19,7 +19,10 @@ import transformers
 from rtl_agent_gym.engines import local
 from rtl_agent_gym.engines.attention import grouped_attention
 from rtl_agent_gym.engines.local import LocalEngineConfig, LocalSamplingClient, LocalServiceClient, LocalTrainingClient
+from rtl_agent_gym.engines.slots import SlotTable
+from rtl_agent_gym.engines.translation import Request, translate
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.training.services import local_engine
 
 from .conftest import make_model
 
@@ -558,3 +561,63 @@ def test_a_device_that_is_not_there_is_refused() -> None:
     for device in ("cuda:7", "gpu"):
         with pytest.raises(UsageError, match="device: torch cannot use"):
             LocalServiceClient(LocalEngineConfig(device=device))
+
+
+async def test_an_error_of_a_models_code_reaches_who_waits_and_the_engine_works_on(
+    service: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = await service.create_sampling_client(base_model=str(model_path))
+    prompt, params = tinker.ModelInput.from_ints(prompt_of(5)), tinker.SamplingParams(max_tokens=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(SlotTable, "step", lambda *_: {}["no such layer"])
+        with pytest.raises(KeyError, match="no such layer"):
+            await sampler.sample(prompt, 1, params)
+    assert (await sampler.sample(prompt, 1, params)).sequences
+
+
+async def test_an_answer_that_nobody_wants_any_more_is_no_error(service: LocalServiceClient, model_path: Path) -> None:
+    """The future may be cancelled between the look at it and its result."""
+    sampler = await service.create_sampling_client(base_model=str(model_path))
+    prompt, params = tinker.ModelInput.from_ints(prompt_of(5)), tinker.SamplingParams(max_tokens=3)
+    response = tinker.SampleResponse
+
+    def cancelled(*arguments: Any, **named: Any) -> Any:
+        waiting.future().cancel()
+        return response(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tinker, "SampleResponse", cancelled)
+        waiting = sampler.sample(prompt, 1, params)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.to_thread(waiting.future().result, 30)
+    assert (await sampler.sample(prompt, 1, params)).sequences
+
+
+def test_a_model_whose_attention_is_another_is_refused(tmp_path: Path, model_path: Path) -> None:
+    """gpt-oss adds sinks to each softmax, which this engine's attention would leave out without a word."""
+    library: Any = transformers
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 16, "vocab_size": 300}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2, "num_experts_per_tok": 1}
+    model = library.GptOssForCausalLM(library.GptOssConfig(**sizes, **heads))
+    model.save_pretrained(tmp_path / "model")
+    transformers_tokenizer(model_path).save_pretrained(tmp_path / "model")
+    with LocalServiceClient() as made, pytest.raises(UsageError, match="does not support the attention of GptOss"):
+        made.create_sampling_client(base_model=str(tmp_path / "model")).future().result(60)
+
+
+def test_too_little_memory_names_the_options_that_need_less() -> None:
+    error = translate(torch.OutOfMemoryError("CUDA out of memory"), Request("sampling"), remote=False)
+    assert isinstance(error, UsageError)
+    assert "local_batch, local_batch_tokens: sampling: the device has too little memory" in str(error)
+
+
+async def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path, model_path: Path) -> None:
+    other = make_model(tmp_path / "other")
+    engine = local_engine(LocalEngineConfig(checkpoint_dir=tmp_path / "checkpoints"))
+    trainer = await engine.trainer(str(model_path), 0, 0, None, optimizer=False)
+    state = (await trainer.save_state("start")).path
+    again = await engine.trainer(str(model_path), 0, 0, state, optimizer=False)
+    assert again is not None
+    with pytest.raises(UsageError, match=r"load_checkpoint_path: .* is of the model .*, but student_model is"):
+        await engine.trainer(str(other), 0, 0, state, optimizer=False)
+    await engine.close("success")

@@ -6,10 +6,13 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rtl_agent_gym.demo.shipped import shipped
+from rtl_agent_gym.demo.smollm import demonstrations
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import ExportConfig, export_rows
@@ -20,7 +23,7 @@ from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.sft.data import EncodedEpisode, Prompts, SupervisedData, encode
 from rtl_agent_gym.training.sft.episodes import Demonstration, read_demonstrations
 from rtl_agent_gym.training.sft.options import SftOptions
-from rtl_agent_gym.training.sft.plan import plan_sft
+from rtl_agent_gym.training.sft.plan import load_data, plan_sft
 from rtl_agent_gym.transcripts import CommandRecord, TurnRecord, read_transcript
 from tests.evaluation.recording import record, score
 
@@ -350,3 +353,18 @@ async def test_a_run_is_not_resumed_with_other_episodes(home: Path, qwen: Render
     with pytest.raises(UsageError, match=r"episodes_digest: the run in .*; choose another log_path"):
         folder.open(plan_sft(given).record(), "resume")
     folder.close()
+
+
+def test_no_held_out_problem_is_trained_on(tmp_path: Path) -> None:
+    """Of either option: those of `extra_held_out` are evaluated, too."""
+    rows = list(demonstrations("family:registers?count=6&seed=3"))
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    problems = load_problems("family:registers?count=6&seed=3")
+    options = SftOptions(episodes=str(path), max_trajectory_tokens=4000)
+    plan: Any = SimpleNamespace(
+        student=str(shipped("student")), renderer="qwen3", system_prompt="", user_prompt=None,
+        held_out=problems[:1], extra_held_out={"names": problems[1:3]},
+    )  # fmt: skip
+    trained = {episode.problem for episode in load_data(plan, options).train}
+    assert trained == {problem.id for problem in problems[3:]}

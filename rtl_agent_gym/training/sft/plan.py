@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from ...episodes.prompt import episode_renderer
@@ -63,7 +64,7 @@ def load_data(plan: Plan, o: SftOptions) -> SupervisedData:
         read_demonstrations(o, left_out),
         episode_renderer(EpisodeConfig(workspace="answer" if single_turn else "shell"), dialect),
         prompts=Prompts(plan.system_prompt, plan.user_prompt),
-        held_out={problem.id for problem in plan.held_out},
+        held_out={problem.id for problem in chain(plan.held_out, *plan.extra_held_out.values())},
         single_turn=single_turn,
         max_tokens=o.max_trajectory_tokens,
         left_out=left_out,
