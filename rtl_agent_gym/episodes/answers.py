@@ -92,7 +92,7 @@ def read_text(text: str) -> str:
         except (ValueError, RecursionError):
             return text.strip()
         if isinstance(value, dict) and isinstance(value.get("response"), str):
-            return value["response"].encode(errors="replace").decode()  # half a surrogate pair is no text
+            return str(value["response"]).encode(errors="replace").decode()  # half a surrogate pair is no text
     return text.strip()
 
 

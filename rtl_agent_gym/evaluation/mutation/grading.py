@@ -139,7 +139,7 @@ class MutantGrader:
 
     async def _verdict(self, candidate: Candidate, outcome: Outcome, **fields: Any) -> Verdict:
         _, key, mutant = candidate
-        place = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
+        place: dict[str, Any] = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
         image = await self._provider.image_digest()
         return Verdict(design=key, mutant=mutant.digest, outcome=outcome, image=image, **place, **fields)
 
