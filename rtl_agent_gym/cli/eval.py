@@ -85,7 +85,10 @@ def eval_command(
         raise
     record, summary = evaluation.record, evaluation.summary
     if record.samples > config.samples:
-        note = f"{evaluation.folder} holds {record.samples} episodes per problem, which all count"
+        note = (
+            f"{evaluation.folder} was begun with {record.samples} episodes per problem: {summary.finished} of "
+            f"{summary.episodes} have a verdict, and all of them count"
+        )
         console.print(note, style="dim")
     print_summary(console, summary, simulated=RewardWeights.preset(str(config.reward)).simulate)
     print_unstated(console, evaluation.unstated)

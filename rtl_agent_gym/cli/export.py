@@ -54,7 +54,8 @@ def export_command(
         pairs=pairs,
     )
     left_out, unreadable = Counter[str](), list[str]()
-    files = [path for source in sources for path in transcript_files(source)]
+    named = [path for source in sources for path in transcript_files(source, evaluations=False)]
+    files = list({path.resolve(): path for path in named}.values())
     rows = export_rows(format, each_readable(files, unreadable), config, left_out)
     if out is None:
         written = _write(rows, None)

@@ -23,7 +23,7 @@ from ..problems import Problem, load_problems
 from ..sandboxes import DockerSandboxes
 from ..scoring import Scorer
 from ..transcripts import Transcript, read_transcript
-from ..visible import plural
+from ..visible import plural, visible
 from .episode_options import JudgeOption
 from .options import JsonOption, ProblemsOption
 from .shell import attach_terminal, require_terminal
@@ -56,6 +56,8 @@ def replay_command(
     """
     if (to_turn is not None) != shell:
         raise UsageError("--to-turn K and --shell need each other: they replay up to turn K and open the shell there")
+    if shell and (judge is not None or json_):
+        raise UsageError("--shell compares nothing after its turn; leave out --judge and --json")
     if not os.path.lexists(file):
         raise UsageError(f"{file}: no such file; give a transcript")
     transcript = read_transcript(file)
@@ -115,12 +117,13 @@ async def _open_shell(transcript: Transcript, problem: Problem, turn: int, conso
 
 def _print_differences(report: Replay, console: Console) -> None:
     for note in report.notes:
-        console.print(f"note: {note}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"note: {visible(note)}", style="yellow", markup=False, soft_wrap=True)
     if (found := report.divergence) is None:
         return
     place = "the score" if found.turn is None else f"turn {found.turn} ({found.what})"
     console.print(f"[bold red]diverged[/] at {place}:", highlight=False)
+    diff = visible(found.diff)
     if console.is_terminal:
-        console.print(Syntax(found.diff, "diff", background_color="default", word_wrap=True))
+        console.print(Syntax(diff, "diff", background_color="default", word_wrap=True))
     else:
-        console.print(found.diff, markup=False, highlight=False, soft_wrap=True)
+        console.print(diff, markup=False, highlight=False, soft_wrap=True)

@@ -26,6 +26,7 @@ from ..sandboxes import DockerSandboxes
 from ..scoring import TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
 from ..scoring.options import GradingOptions, HarnessOptions
 from ..scoring.scorable import require_scorable
+from ..visible import visible
 from .episode_options import (
     CacheOption,
     HarnessEnvOption,
@@ -99,7 +100,7 @@ def score_command(
             print_score(console, score, wanted)
         elif not json_:
             verdict = "passed" if score.passed else "failed"
-            typer.echo(f"{graded.id}\t{verdict}\t{score.reward:.3f}\t{score.reason}")
+            typer.echo(f"{graded.id}\t{verdict}\t{score.reward:.3f}\t{visible(score.reason)}")
         if json_:
             place = {} if candidates is None else {"candidate": number}
             typer.echo(json.dumps({"problem_id": graded.id, **place, "score": score.model_dump(mode="json")}))

@@ -16,6 +16,7 @@ from ..renderers import get_renderer
 from ..sandboxes import DockerSandboxes
 from ..scoring import RewardWeights, Scorer
 from ..scoring.score import Score
+from ..visible import visible
 from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_score
 
@@ -35,7 +36,7 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
             Episode(chosen, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode,
         ):
             await episode.start()
-            console.print(chosen.prompt, markup=False)
+            console.print(visible(chosen.prompt), markup=False)
             console.rule(f"{chosen.id}: leave with exit or Ctrl-D")
             await asyncio.to_thread(attach_terminal, episode.sandbox.id, "bash")
             with console.status("scoring"):

@@ -17,6 +17,8 @@ from ..visible import plural
 from .options import OpenOption
 from .show import print_left_out, refuse_source, stderr_console
 
+LINES = 60
+
 SourceArgument = Annotated[
     Path, typer.Argument(metavar="FILE|RUN", help="A transcript, a folder of transcripts, or a run's folder.")
 ]
@@ -29,13 +31,17 @@ def view_command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes a free one.")] = 0,
     browser: OpenOption = False,
     text: Annotated[bool, typer.Option("--text", help="Print to the terminal instead.")] = False,
-    lines: Annotated[int, typer.Option(min=1, help="With --text: lines to show of each command and output.")] = 60,
+    lines: Annotated[int, typer.Option(min=1, help="With --text: lines to show of each command and output.")] = LINES,
     thinking: Annotated[bool, typer.Option("--thinking", help="With --text: print the model's thinking.")] = False,
     heat: Annotated[bool, typer.Option("--heat", help="With --text: colour the tokens by teacher KL.")] = False,
 ) -> None:
     """Show episodes in a browser or in the terminal: conversation, files after each turn, score and teacher KL."""
-    if text and (out is not None or serve):
-        raise UsageError("--text prints to the terminal; leave out --out and --serve")
+    if text and (out is not None or serve or port or browser):
+        raise UsageError("--text prints to the terminal; leave out --out, --serve, --port and --open")
+    if (thinking or heat or lines != LINES) and (not text or source.is_dir()):
+        raise UsageError("--lines, --thinking and --heat are for one transcript with --text")
+    if out is not None and port and not serve:
+        raise UsageError("--out writes the page to a file; give --serve, too, to serve it at --port")
     if text:
         return _print(source, lines, thinking, heat)
     if out is not None:

@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..renderers import Renderer, ToolCall, get_renderer
 from ..renderers.protocol import TOOL
 from ..transcripts import Transcript, TurnRecord
-from .viewer.model import known_renderer, outputs, read_action
+from .viewer.model import outputs, read_action, renderer_of
 
 Style = Literal["tools", "dialect"]
 """``tools``: calls as in OpenAI's chat format. ``dialect``: every turn as the text that the model wrote."""
@@ -49,7 +49,7 @@ def sft_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: 
     for transcript in _exported(transcripts, "sft", config, left_out):
         row: Row = {"messages": messages(transcript, config.style)}
         if config.style == "tools":
-            row["tools"] = [TOOL]
+            row["tools"] = _tools(transcript)
         yield row | {"metadata": _metadata(transcript)}
 
 
@@ -66,10 +66,11 @@ def token_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out
 
 def preference_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
     """Pairs of a passed and a failed episode of the same prompt: ``prompt``, ``chosen``, ``rejected``."""
-    groups: dict[tuple[str, str, str, str], tuple[list[Transcript], list[Transcript]]] = defaultdict(lambda: ([], []))
+    groups: dict[tuple[str, ...], tuple[list[Transcript], list[Transcript]]] = defaultdict(lambda: ([], []))
     for transcript in _exported(transcripts, "dpo", config, left_out):
         header = transcript.header
-        key = (header.problem_id, header.problem_digest, header.system, header.user)
+        key: tuple[str, ...] = (header.problem_id, header.problem_digest, header.system, header.user)
+        key += (header.renderer, str(header.options.get("single_turn"))) if config.style == "dialect" else ()
         groups[key][0 if _metadata(transcript)["passed"] else 1].append(transcript)
     for chosen, rejected in groups.values():
         if not chosen or not rejected:
@@ -110,10 +111,9 @@ def messages(transcript: Transcript, style: Style) -> list[Row]:
     Raises:
         UsageError: The style is ``tools`` and the transcript's renderer is unknown, so its turns cannot be parsed.
     """
-    renderer = (
-        get_renderer(transcript.header.renderer) if style == "tools" else known_renderer(transcript.header.renderer)
-    )
-    header = transcript.header
+    header, renderer = transcript.header, renderer_of(transcript)
+    if renderer is None and style == "tools":
+        get_renderer(header.renderer)  # raises
     if style == "dialect" and renderer is not None:
         found: list[Row] = [dict(message) for message in renderer.initial_messages(header.system, header.user)]
     else:
@@ -125,6 +125,11 @@ def messages(transcript: Transcript, style: Style) -> list[Row]:
     while found and found[-1]["role"] in ("tool", "user"):  # training data ends with the assistant
         found.pop()
     return found
+
+
+def _tools(transcript: Transcript) -> list[Row]:
+    """The tools that the model had."""
+    return [] if transcript.header.options.get("single_turn") else [TOOL]
 
 
 def _turn_as_text(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
@@ -170,7 +175,7 @@ def _pair(good: Transcript, bad: Transcript, style: Style) -> Row:
     opening = sum(1 for message in chosen if message["role"] == "system") + 1
     row: Row = {"prompt": chosen[:opening], "chosen": chosen[opening:], "rejected": rejected[opening:]}
     if style == "tools":
-        row["tools"] = [TOOL]
+        row["tools"] = _tools(good)
     return row | {"metadata": {"chosen": _metadata(good), "rejected": _metadata(bad)}}
 
 
@@ -190,8 +195,8 @@ def _exported(
         few = config.min_reward is not None and float(score.get("reward", 0)) < config.min_reward
         malformed = not config.keep_malformed and any(turn.action == "malformed" for turn in turns)
         reasons = {
-            "no score": format == "dpo" and transcript.score is None,
             "no turns": not turns,
+            "no score": transcript.score is None,
             "did not pass": format != "dpo" and config.passed_only and not score.get("passed"),
             "too little reward": format != "dpo" and few,
             "violations": not config.keep_violations and score.get("violations"),

@@ -40,6 +40,9 @@ def parse_services(text: str) -> dict[str, dict[str, Any]]:
             raise ProblemError(f"service {name!r} is {_kind(service)}; expected a mapping with image or build")
         if not service.get("image") and not service.get("build"):
             raise ProblemError(f"service {name!r} names neither image nor build")
+        if not isinstance(environment := service.get("environment") or {}, (dict, list)):
+            expected = "expected a mapping or a list of NAME=value"
+            raise ProblemError(f"the environment of service {name!r} is {_kind(environment)}; {expected}")
     return services
 
 
@@ -121,6 +124,8 @@ def _load(text: str) -> Any:
         raise ProblemError(f"not YAML: {place}{error.problem or error.context}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ProblemError(f"not YAML: {str(error).splitlines()[0]}") from error
+    except (KeyError, IndexError, AttributeError, TypeError) as error:  # PyYAML's, of a wrong value behind a tag
+        raise ProblemError(f"not YAML: a value does not suit its tag ({error})") from error
 
 
 def _kind(value: object) -> str:

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import TOOL, ExportConfig, LeftOut, export_rows
+from rtl_agent_gym.evaluation.viewer import transcript_files
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
-from rtl_agent_gym.transcripts import CommandRecord, Transcript, TurnRecord, read_transcript
+from rtl_agent_gym.transcripts import CommandRecord, End, Transcript, TurnRecord, read_transcript
 
 from .recording import command_turn, final_turn, record, score
 
@@ -107,6 +108,45 @@ def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> Non
     kept = ExportConfig(passed_only=False, keep_malformed=True, keep_violations=True)
     assert len(list(export_rows("sft", episodes, kept))) == 3
     assert len(list(export_rows("sft", episodes, ExportConfig(passed_only=False, min_reward=1.0)))) == 0
+
+
+def test_a_runs_held_out_evaluations_are_not_exported(tmp_path: Path) -> None:
+    """Unless they are named: held-out problems are never trained on."""
+    run, evaluation = tmp_path / "run", tmp_path / "run" / "evaluations" / "000000-test"
+    for folder, problem in ((run, "trained_on"), (evaluation, "held_out")):
+        record(folder / "transcripts", [final_turn(1, "ok")], graded=score(True), problem=problem)
+    (run / "checkpoints.jsonl").write_text("")
+
+    def exported(*sources: Path) -> list[str]:
+        done = CliRunner().invoke(app, ["export", "--format", "sft", *map(str, sources)])
+        return [json.loads(line)["metadata"]["problem_id"] for line in done.stdout.splitlines()]
+
+    assert exported(run) == exported(run, run / "transcripts") == ["trained_on"]
+    assert exported(evaluation) == exported(run / "evaluations") == ["held_out"]
+    assert {path.parts[-4] for path in transcript_files(run)} >= {"evaluations"}, "they are shown"
+
+
+def test_an_episode_of_one_answer_has_no_tool(tmp_path: Path) -> None:
+    one = {"options": {"single_turn": True}, "system": "You design."}
+    transcript = read_transcript(record(tmp_path, [final_turn(1, "module a; endmodule")], graded=score(True), **one))
+    [row] = export_rows("sft", [transcript])
+    assert row["tools"] == []
+    [row] = export_rows("sft", [transcript], ExportConfig(style="dialect"))
+    assert row["messages"][0] == {"role": "system", "content": "You design."}
+    assert row["messages"][-1] == {"role": "assistant", "content": "module a; endmodule"}
+
+
+def test_an_episode_without_a_verdict_is_never_exported(tmp_path: Path) -> None:
+    left = LeftOut()
+    fault = read_transcript(record(tmp_path, [final_turn(1, "ok")], end=End(stop_reason="error", turns=1, seconds=1.0)))
+    assert list(export_rows("sft", [fault], ExportConfig(passed_only=False), left)) == []
+    assert left == {"no score": 1}
+
+
+def test_in_the_dialect_pairs_are_of_one_dialect(tmp_path: Path) -> None:
+    pair = [episode(tmp_path), episode(tmp_path, passed=False, renderer="gpt_oss")]
+    assert list(export_rows("dpo", pair, ExportConfig(style="dialect"))) == []
+    assert len(list(export_rows("dpo", pair))) == 1
 
 
 def test_tokens_are_those_that_were_sampled(tmp_path: Path) -> None:

@@ -22,18 +22,29 @@ from rtl_agent_gym.evaluation import play
 from rtl_agent_gym.evaluation.viewer import (
     ViewerServer,
     each_readable,
+    model,
     print_episode,
     print_list,
     serving,
     transcript_files,
 )
-from rtl_agent_gym.evaluation.viewer.model import changed_paths, episode, file_states, mean_kl, outputs, summary
+from rtl_agent_gym.evaluation.viewer.model import (
+    changed_paths,
+    episode,
+    file_states,
+    mean_kl,
+    outputs,
+    summary,
+    token_kl,
+)
+from rtl_agent_gym.evaluation.viewer.text import command_status
 from rtl_agent_gym.policies import GoldenPolicy
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.transcripts import CommandRecord, End, SubmissionRecord, TurnRecord, read_transcript
+from rtl_agent_gym.visible import _RANGES
 
 from .recording import command_turn, final_turn, record, score
 
@@ -72,6 +83,8 @@ def test_a_submission_is_shown_with_what_it_came_to(tmp_path: Path) -> None:
     text = printed(path)
     assert "- test_1" in text
     assert "submission 1, 2 left: 1/4 tests, reward +0.125" in text
+    graded = graded.model_copy(update={"score": {"tests_passed": "\x1b]52;c;eA==\x07"}})
+    assert "\x1b" not in command_status(command.model_copy(update={"submission": graded})).plain
     shown = episode(read_transcript(path))["turns"][0]["commands"][0]["submission"]
     assert (shown["number"], shown["score"]["tests_passed"]) == (1, 1)
 
@@ -136,6 +149,24 @@ def test_the_mean_kl_leaves_out_what_has_no_counterpart(tmp_path: Path) -> None:
     assert mean_kl(transcript) == pytest.approx(2.0)
     assert episode(transcript)["turns"][0]["kl"] == [1.0, None, 3.0]
     assert summary(transcript)["tokens"] == 3
+
+
+def test_what_is_no_log_probability_has_no_kl(tmp_path: Path) -> None:
+    odd = [float("inf"), -1.0, float("nan"), 1e308, -1.0]
+    turn = final_turn(
+        1, "abcde", token_ids=[1, 2, 3, 4, 5], logprobs=odd, teacher_logprobs=[-2.0, float("-inf"), -1.0, -1e308, -3.0]
+    )
+    assert token_kl(turn) == [None, None, None, None, 2.0]
+    transcript = read_transcript(record(tmp_path, [turn], graded=score(True)))
+    assert mean_kl(transcript) == pytest.approx(2.0)
+    assert "Done" not in printed(transcript.path, heat=True)
+
+
+def test_the_page_hides_what_the_terminal_hides() -> None:
+    source = (Path(model.__file__).parent / "assets" / "dom.js").read_text()
+    [pattern] = re.findall(r"const HIDDEN =\n  /\[(.*)\]/gu;", source)
+    found = [(int(a, 16), int(b or a, 16)) for a, b in re.findall(r"\\u\{(\w+)\}(?:-\\u\{(\w+)\})?", pattern)]
+    assert found == list(_RANGES)
 
 
 def test_where_transcripts_are_found(tmp_path: Path) -> None:

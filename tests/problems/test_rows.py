@@ -253,6 +253,8 @@ def test_a_nested_harness_is_named_as_it_stands(nonagentic_row: Row, write_rows:
         ("x: \x01", "not YAML"),
         ("[" * 3000, "not YAML"),
         ("day: 2001-99-99\n", "not YAML"),
+        ("user: !!bool maybe\n", "not YAML: a value does not suit its tag"),
+        ("services:\n  a:\n    image: x\n    environment: A=b\n", "environment of service 'a' is text"),
         ("", "expected a mapping with services, got nothing"),
         ("- a\n", "expected a mapping with services, got a list"),
         ("version: '3'\n", "expected at least one service below services:, got none"),

@@ -120,7 +120,7 @@ def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
     if (folder / "results.jsonl").exists():
         return read_results(folder)
     try:
-        files = transcript_files(folder)
+        files = transcript_files(folder, evaluations=False)
     except UsageError:
         return []
     seen: Counter[str] = Counter()

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from ...errors import TranscriptError, UsageError
 from ...renderers import Action, Renderer, get_renderer
 from ...renderers.actions import native_action
+from ...renderers.toolless import ToollessRenderer
 from ...scoring.score import Score
 from ...transcripts import Transcript, TurnRecord, read_transcript
 from ..outcome import EpisodeResult
@@ -26,9 +27,18 @@ OF_A_RUN = {"checkpoints.jsonl", "metrics.jsonl", "results.jsonl"}
 """The ``.jsonl`` files of a run that are not transcripts."""
 
 
-def transcript_files(source: Path) -> list[Path]:
+LARGEST_KL = 1e6
+"""Nats of a token; more comes from values that are no log-probabilities."""
+
+
+def transcript_files(source: Path, *, evaluations: bool = True) -> list[Path]:
     """The transcripts at `source`, sorted by name: the file itself, those of a run or an evaluation
     (``transcripts/``, also in sub-folders), or the ``.jsonl`` files of any other folder.
+
+    Args:
+        source: A file or a folder.
+        evaluations: Whether the evaluations of a training run belong to the run. They are of held-out problems, which
+            must not be trained on.
 
     Raises:
         UsageError: `source` does not exist, or contains no transcript.
@@ -43,13 +53,19 @@ def transcript_files(source: Path) -> list[Path]:
         files = {path for folder in named or [source] for path in folder.rglob("*.jsonl")}
     except OSError as error:
         raise UsageError(f"{source}: cannot be searched: {error.filename}: {error.strerror}") from error
-    found = sorted(path for path in files if path.name not in OF_A_RUN)
+    left_out = set() if evaluations else set(filter(_is_of_a_run, source.rglob("evaluations")))
+    found = sorted(path for path in files if path.name not in OF_A_RUN and left_out.isdisjoint(path.parents))
     closed = [folder for folder in named or [source] if not os.access(folder, os.R_OK | os.X_OK)]
     if closed and not found:
         raise UsageError(f"{closed[0]}: cannot be read: Permission denied")
     if not found:
         raise UsageError(f"{source}: contains no transcript (*.jsonl, or transcripts/*.jsonl)")
     return found
+
+
+def _is_of_a_run(evaluations: Path) -> bool:
+    """Whether a folder holds the evaluations of a training run."""
+    return any((evaluations.parent / name).exists() for name in ("checkpoints.jsonl", "metrics.jsonl"))
 
 
 def read_episode(path: Path) -> Transcript:
@@ -94,12 +110,14 @@ def outcome(transcript: Transcript) -> str:
 def token_kl(turn: TurnRecord) -> list[float | None] | None:
     """Student minus teacher log-probability of each sampled token, an estimate of the reverse KL in nats.
 
-    A value is None if the teacher cannot score the token; the result is None if log-probabilities were not recorded.
+    A value is None if the teacher cannot score the token, or if it is no number of nats; the result is None if
+    log-probabilities were not recorded.
     """
     if turn.logprobs is None or turn.teacher_logprobs is None:
         return None
     pairs = zip(turn.logprobs, turn.teacher_logprobs, strict=False)
-    return [None if teacher is None else student - teacher for student, teacher in pairs]
+    values = (None if teacher is None else student - teacher for student, teacher in pairs)
+    return [None if value is None or not abs(value) < LARGEST_KL else value for value in values]
 
 
 def mean_kl(transcript: Transcript) -> float | None:
@@ -137,7 +155,7 @@ def summary(transcript: Transcript, *, run: str = "") -> Data:
 def episode(transcript: Transcript) -> Data:
     """The complete episode."""
     header = transcript.header
-    renderer = known_renderer(header.renderer)
+    renderer = renderer_of(transcript)
     end, score = transcript.end, transcript.score
     return {
         "system": header.system,
@@ -221,12 +239,14 @@ def changed_paths(states: Sequence[dict[str, str]]) -> list[list[str]]:
     ]
 
 
-def known_renderer(name: str) -> Renderer | None:
-    """The renderer with this name; None if it is not built in."""
+def renderer_of(transcript: Transcript) -> Renderer | None:
+    """The renderer that an episode was played with; None if it is not built in."""
+    header = transcript.header
     try:
-        return get_renderer(name)
+        renderer = get_renderer(header.renderer)
     except UsageError:  # a custom renderer: completions are shown unparsed
         return None
+    return ToollessRenderer(renderer) if header.options.get("single_turn") else renderer
 
 
 def _rounded(value: float | None) -> float | None:

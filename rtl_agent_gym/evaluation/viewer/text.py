@@ -21,10 +21,10 @@ from ..outcome import STAGES
 from .model import (
     changed_paths,
     file_states,
-    known_renderer,
     outcome,
     outputs,
     read_action,
+    renderer_of,
     short_name,
     summary,
     token_kl,
@@ -85,7 +85,7 @@ def print_episode(
     console.print(Panel(first_lines(header.user, lines), title="task", border_style="cyan"))
     states = file_states(transcript)
     changes = changed_paths(states)
-    renderer = known_renderer(header.renderer)
+    renderer = renderer_of(transcript)
     for place, turn in enumerate(transcript.turns):
         console.rule(_turn_title(turn), style="dim")
         action = read_action(turn, renderer)
@@ -145,7 +145,7 @@ def command_status(command: CommandRecord) -> Text:
     if (sent := command.submission) is not None:
         tests = f"{sent.score.get('tests_passed', 0)}/{sent.score.get('tests_total', 0)} tests"
         parts.append(f"submission {sent.number}, {sent.left} left: {tests}, reward {sent.reward:+.3f}")
-    return Text(f"({', '.join(parts)})", style="green" if command.exit_code == 0 else "red")
+    return Text(safe(f"({', '.join(parts)})"), style="green" if command.exit_code == 0 else "red")
 
 
 def _output(text: str, lines: int) -> Text:

@@ -99,7 +99,7 @@ def read_demonstrations(options: SftOptions, left_out: LeftOut) -> Iterator[Demo
     """
     for source in options.episodes:
         try:
-            files = transcript_files(Path(source).expanduser())
+            files = transcript_files(Path(source).expanduser(), evaluations=False)
         except (UsageError, ValueError) as error:  # ValueError: a path with a NUL character
             raise UsageError(f"episodes: {error}") from error
         for file in files:
