@@ -129,11 +129,19 @@ class Recording:
         return changes, found.left_out_lines() if left_out else []
 
     def score(self, score: Score, files: Mapping[str, str | bytes]) -> None:
-        """Write the final score, and the graded files that differ from the problem's."""
-        text = {
-            path: data.decode(errors="replace") if isinstance(data, bytes) else data for path, data in files.items()
-        }
-        changed = {path: content for path, content in text.items() if self.problem.context.get(path) != content}
+        """Write the final score, and the graded text files that differ from the problem's, within the limits of turns.
+
+        Targets come first, then the smallest.
+        """
+        left, changed = MAX_RECORDED_TOTAL, {}
+        order = sorted(files, key=lambda path: (path not in self.problem.targets, len(files[path])))
+        for path in order:
+            data = files[path]
+            with contextlib.suppress(UnicodeDecodeError):  # binary files are not recorded
+                text = data.decode() if isinstance(data, bytes) else data
+                if self.problem.context.get(path) != text and len(data) <= min(left, MAX_RECORDED_FILE):
+                    changed[path] = text
+                    left -= len(data)
         self._write(ScoreRecord(score=score.model_dump(mode="json"), files=changed))
 
     def end(self, stop_reason: str, turns: int, seconds: float, error: BaseException | None) -> None:

@@ -149,10 +149,13 @@ class Submissions:
 
 
 def fraction(score: Score) -> float:
-    """The share of the tests that pass; 0 if nothing compiles or the grader was attacked."""
+    """The share of the tests that pass; 0 if nothing compiles or the grader was attacked.
+
+    At most the partial credit: a design that ends the tests early must not gain by tests that were never counted.
+    """
     if score.violations or not score.tests_total or not (score.compile or score.passed):
         return 0.0
-    return score.tests_passed / score.tests_total
+    return min(score.tests_passed / score.tests_total, score.credit)
 
 
 def all_pass(score: Score, *, tested: bool = True) -> bool:

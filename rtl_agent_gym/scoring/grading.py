@@ -40,6 +40,7 @@ class Grading(Measured):
             **stages,
             tests_passed=0 if self.violations else done,
             tests_total=total,
+            credit=0.0 if self.violations else self.credit,
             reward=weights.reward(**stages, tests=0.0 if self.violations else self.credit),
             violations=self.violations,
             left_out=[*first_few(submission.left_out), *first_few(self.notes)],
@@ -72,6 +73,7 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
     reported = dict.fromkeys(text for found in accounts for text in found.violations)
     violations = [*static.violations, *(honest_place(text, submission.tree) for text in reported)]
     passed = not violations and all(service["code"] == 0 for service in run.services)
+    passed = passed and not any(found.wraps for found in accounts)
     in_time = all(service["code"] is not None for service in run.services)
     readable = static.format == static.syntax == 1.0 and in_time
     # Some harnesses run no compiler that reports, such as Yosys; then the syntax decides.

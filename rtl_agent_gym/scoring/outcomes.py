@@ -94,6 +94,17 @@ class Account:
     notes: list[str] = field(default_factory=list)
     """Files that a design tried to write or read and did not get."""
 
+    @property
+    def wraps(self) -> bool:
+        """Whether so many tests failed outside of pytest that their number, as an exit status, is 0.
+
+        cocotb's Makefiles end with the number of failed tests (`cocotb_tools.check_results`), of which an exit status
+        has the lowest eight bits.
+        """
+        last = self.items[""].simulations[-1:] if "" in self.items else []
+        failed = sum(outcome not in GOOD for simulation in last for outcome in simulation.values())
+        return failed > 0 and failed % 256 == 0
+
     def item(self, name: str) -> Item:
         """The item with this name; an empty name means a simulation outside of pytest."""
         return self.items.setdefault(name, Item(name or "simulation", {} if name else {"call": "passed"}))
@@ -112,9 +123,14 @@ class Account:
     def earned(self, code: int | None) -> list[float]:
         """The partial credit of each item of the service, 0..1; a single one if it has no items.
 
-        A service that failed although no reported test failed earns nothing.
+        A service that failed although no reported test failed earns nothing. Of one that ran out of time, only finished
+        items earn something: how much was still to come in the others is unknown.
         """
-        earned = [share for item in self.items.values() if (share := item.earned) is not None]
+        earned = [
+            share if code is not None or (name and "call" in item.phases) else 0.0
+            for name, item in self.items.items()
+            if (share := item.earned) is not None
+        ]
         if code != 0 and all(share == 1.0 for share in earned):
             return [0.0] * max(len(earned), 1)
         return earned or [1.0]

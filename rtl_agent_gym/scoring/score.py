@@ -49,6 +49,9 @@ class Score(Measured):
     passed: bool
     tests_passed: int = 0
     tests_total: int = 0
+    credit: float = 0.0
+    """Partial credit for the tests, 0..1: their share that passed, but 0 where it is unknown how many there are. Not
+    compared, as `same_as` describes."""
     reward: float = 0.0
     """The weighted sum by `RewardWeights`."""
     left_out: list[str] = []
@@ -61,6 +64,9 @@ class Score(Measured):
     """How often the grading was repeated because the machine failed; excluded from comparisons."""
 
     def same_as(self, other: Score) -> bool:
-        """Whether both say the same of the files, without `seconds`, `cached`, `retries` and `left_out`."""
-        ignore = {"seconds", "cached", "retries", "left_out"}
+        """Whether both say the same of the files, without `seconds`, `cached`, `retries` and `left_out`.
+
+        Also without `credit`, which follows from the tests and is missing in older transcripts.
+        """
+        ignore = {"seconds", "cached", "retries", "left_out", "credit"}
         return self.model_dump(exclude=ignore) == other.model_dump(exclude=ignore)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,7 +27,7 @@ MAX_FOLDERS, MAX_DEPTH = 5000, 64
 
 _LOADED_UNASKED = re.compile(
     r"(?:conftest|sitecustomize|usercustomize|cocotb\w*|pytest\w*|_pytest|harness_library)\.py[cod]?"
-    r"|.+\.(?:pth|pyc|pyo|vpi|vpl|so)|(?:pytest|tox)\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|modelsim\.ini"
+    r"|.+\.(?:pth|pyc|pyo|vpi|vpl|so)|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|modelsim\.ini"
     r"|docker-compose\.ya?ml|Dockerfile|\.env\w*"
 )
 """Names of files that Python, pytest, the simulator or the runner load without being told to."""
@@ -35,7 +35,10 @@ _PROGRAM = re.compile(
     r".+\.(?:py|pyw|sh|bash|pl|pm|rb|tcl|mk|make|cmake|js|c|cc|cpp|cxx|h|hpp|so|a|o)|(?:GNU)?[Mm]akefile.*|CMakeLists\.txt"
     rf"|configure|{_LOADED_UNASKED.pattern}"
 )
-"""Names of a repository's files that hidden tests may run: a changed one would run with their rights."""
+"""Names of a repository's files that hidden tests may run: a changed one would run with their rights. So would a script
+of another name, which begins with ``#!``."""
+_SHELL = re.compile(r"""[$`;&|<>(){}\[\]*?!#'"]""")
+"""Characters that a shell acts on: Makefiles put the names of sources into commands."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +107,12 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     kept: dict[str, bytes] = {}
     violations: list[str] = []
     ignored: dict[str, str] = {}
+    programs = _programs(problem)
     for path, content in sorted(files.items()):
         plain = path if path.isprintable() and not path_fault(path) else ascii(path)
         if defended and (reason := _violation(problem, path)):
             violations.append(f"{plain}: {reason}; it was left out")
-        elif defended and (reason := _omission(problem, path, _is_given(problem, path, content))):
+        elif defended and (reason := _omission(problem, path, content, programs)):
             ignored[path] = f"{plain}: {reason}"
         else:
             kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
@@ -137,17 +141,33 @@ def _violation(problem: Problem, path: str) -> str | None:
     return None
 
 
-def _omission(problem: Problem, path: str, unchanged: bool) -> str | None:
-    """Why a file is ignored; None if it is graded."""
+def _programs(problem: Problem) -> set[str]:
+    """The files of a repository that are graded as given."""
+    if not problem.checkout:
+        return set()
+    return {path for path, text in problem.context.items() if _is_program(path, text) and path not in problem.targets}
+
+
+def _is_program(path: str, content: str | bytes) -> bool:
+    begins = content.startswith("#!") if isinstance(content, str) else content.startswith(b"#!")
+    return begins or _PROGRAM.fullmatch(posixpath.basename(path)) is not None
+
+
+def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[str]) -> str | None:
+    """Why a file is ignored; None if it is graded. `programs` are those of the repository."""
     fault = path_fault(path) or (None if path.isprintable() else "the name has characters that do not print")
     if fault:
         return f"{fault}; a file with such a name is not copied"
     if not editable(problem, path):
         return "not a file that may be changed"
-    if problem.checkout and path not in problem.targets and _PROGRAM.fullmatch(posixpath.basename(path)):
-        return None if unchanged else "programs of the repository are graded as given"
+    if problem.checkout and path not in problem.targets and (path in programs or _is_program(path, content)):
+        return None if _is_given(problem, path, content) else "programs of the repository are graded as given"
+    if any(one.startswith(f"{path}/") or path.startswith(f"{one}/") for one in programs):
+        return "it would take the place of programs of the repository, which are graded as given"
     if path in problem.context or path in problem.targets:
         return None
+    if _SHELL.search(path):
+        return "the name has characters that a shell acts on"
     if path.endswith(_PYTHON):  # no open harness runs a program of the candidate's
         return "Python files are not copied to where the tests run"
     if _LOADED_UNASKED.fullmatch(posixpath.basename(path)):

@@ -59,7 +59,7 @@ def score(**changes: Any) -> Score:
     tests = [TestOutcome(name=f"test_runner.py::test_x/test_x.{n}", outcome="failed" if n > 4 else "passed") for n in
              range(8)]  # fmt: skip
     values: dict[str, Any] = {"format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0, "tests": tests}
-    return Score(**({"passed": False, "tests_passed": 5, "tests_total": 8} | values | changes))
+    return Score(**({"passed": False, "tests_passed": 5, "tests_total": 8, "credit": 5 / 8} | values | changes))
 
 
 @pytest.mark.parametrize(
@@ -121,6 +121,7 @@ def test_without_tests_the_stages_are_told_and_no_progress_is_measured() -> None
 def test_what_does_not_compile_is_no_progress() -> None:
     assert fraction(score()) == 5 / 8
     assert fraction(score(compile=0.0)) == 0.0
+    assert fraction(score(credit=0.0)) == 0.0  # what the tests would have been is unknown
     assert fraction(score(passed=True, compile=0.0)) == 5 / 8  # a harness that compiles nothing
     assert verdict(score(tests=[])) == "it does not pass"
 

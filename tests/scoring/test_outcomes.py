@@ -132,3 +132,24 @@ def test_a_configuration_that_never_compiled_fails_as_many_tests_as_its_siblings
     ]
     assert share(account(heard).tests("service", 1)) == (2, 6)
     assert names(heard, 1)[3:] == [(f"test_runner.py::test_a[8]/{test}", "error") for test in "abc"]
+
+
+def test_what_runs_out_of_time_earns_nothing_for_what_was_still_to_come() -> None:
+    """Else a design that hangs in a configuration would earn more than one that fails in it."""
+    finished = [*simulation(a="passed", b="failed"), *item(call="failed")]
+    late = [{**message, "item": "src/test_runner.py::test_b"} for message in simulation(a="passed", b="silent")]
+    found = account([*finished, *late])
+    assert found.earned(None) == [0.5, 0.0]
+    outside = [{**message, "item": ""} for message in simulation(a="passed", b="silent")]
+    assert account(outside).earned(None) == [0.0]
+
+
+def test_as_many_failures_as_an_exit_status_cannot_tell() -> None:
+    """cocotb's Makefiles exit with the number of failed tests, of which 256 are 0."""
+
+    def failing(number: int, item: str = "") -> bool:
+        tests = {f"t{at}": "failed" if at < number else "passed" for at in range(number + 3)}
+        return account([{**message, "item": item} for message in simulation(**tests)]).wraps
+
+    assert [failing(number) for number in (0, 1, 255, 256, 257, 512)] == [False, False, False, True, False, True]
+    assert not failing(256, ITEM)

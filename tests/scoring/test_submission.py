@@ -45,6 +45,10 @@ def test_what_was_meant_for_the_checker_is_left_out_and_named(path: str) -> None
         "verif/conftest.py",
         "verif/test_mine.py",
         "verif/x.pth",
+        "verif/.pytest.ini",
+        "rtl/x$(id).sv",
+        "rtl/a;b.sv",
+        "rtl/#.sv",
     ],
 )
 def test_what_honest_agents_leave_counts_for_nothing_and_is_named(path: str) -> None:
@@ -101,3 +105,16 @@ def test_the_digest_tells_submissions_apart() -> None:
     }
     assert len(digests) == 6
     assert sift(problem, {"rtl/a": "x"}).digest == sift(problem, {"rtl/a": b"x", "notes": "y"}).digest
+
+
+def test_a_repositorys_programs_are_graded_as_given() -> None:
+    """Those that are changed, by whatever name, and those in whose place something else is put."""
+    given = {"tools/check.py": "1", "Makefile": "all:", "run": "#!/bin/sh\n", "a/b.sv": "module b; endmodule\n"}
+    problem = make_problem(checkout="owner/name@0123456", context=given)
+    script = "#!/bin/sh\n"
+    submitted = {"run": script + "exit 0\n", "util/run": script, "tools": "x", "Makefile/x.txt": "x"}
+    submitted["a/b.sv"] = "// mine\n"
+    found = sift(problem, submitted)
+    assert found.files == {"a/b.sv": b"// mine\n"}
+    assert found.tree == {path: text.encode() for path, text in (given | {"a/b.sv": "// mine\n"}).items()}
+    assert sorted(found.ignored) == ["Makefile/x.txt", "run", "tools", "util/run"]

@@ -8,12 +8,16 @@ import re
 import signal
 from collections.abc import Iterable
 
-from .compiled import READABLE, TOOLS, below, short
+from .compiled import COCOTB_DUMP, EDITABLE, READABLE, TOOLS, below, short
 
 APART = "?: the texts of the hidden testbench and of the design cannot be separated, so nothing is simulated"
 CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
 SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"((?:[^"\\]|\\.)*)"', re.MULTILINE)
 DRIVEN = re.compile(rb"(.+):\d+: warning: input port (\S+) is coerced to inout")
+
+
+SHIPPED = ("/usr/local/lib/ivl/include", "/usr/lib/ivl/include")
+"""Folders of the headers that come with Icarus, such as ``constants.vams``, which any source may include."""
 
 
 class OwnFolder:
@@ -80,6 +84,8 @@ def include_faults(lines: list[str]) -> list[str]:
     theirs, wrong = True, set()
     for line in lines:
         path = os.path.realpath(line[2:])
+        if below(path, SHIPPED):
+            continue
         if line.startswith("M "):
             theirs = below(path, READABLE)
         elif not below(path, READABLE):
@@ -102,7 +108,8 @@ def _could_include(path: str) -> bool:
 
 def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[str], list[str]]:
     """`beyond_ports` for Icarus, from its list of files."""
-    sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
+    sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ") and not _is_dump(line[2:])]
+    arguments = [word for word in arguments if not _is_dump(word)]
     named = [word for word in arguments if os.path.realpath(word) in sources]
     others = [word for word in without_output(arguments) if word not in named]
     tops = [word for option, word in itertools.pairwise(others) if option == "-s"]
@@ -188,9 +195,14 @@ def _including(path: str, read: list[str]) -> str:
     return macro or "?"
 
 
+def _is_dump(path: str) -> bool:
+    """Whether a source is the one that cocotb adds for waveforms, which is no testbench."""
+    return os.path.basename(path) == COCOTB_DUMP and not below(os.path.realpath(path), EDITABLE)
+
+
 def mixed(lines: list[str]) -> bool:
     """Whether files of the candidate are compiled together with others, from the compiler's list."""
-    own = [below(os.path.realpath(line[2:]), READABLE) for line in lines]
+    own = [below(os.path.realpath(line[2:]), READABLE) for line in lines if not _is_dump(line[2:])]
     return any(own) and not all(own)
 
 

@@ -198,6 +198,7 @@ def main() -> None:
         warm.preload()
     request: Request = json.loads(sys.stdin.buffer.read())
     for folder in FOLDERS:
-        os.makedirs(folder, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # a heavy row's submission may have a file of this name
+            os.makedirs(folder, exist_ok=True)
     supervisor = Supervisor(request)
     sys.stdout.write(bounds.encode_report(supervisor.run()))
