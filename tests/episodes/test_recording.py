@@ -14,7 +14,7 @@ from rtl_agent_gym.transcripts import Header, TranscriptWriter, read_transcript
 def test_the_last_files_have_the_limits_of_those_after_each_turn(tmp_path: Path) -> None:
     """An agent that leaves much in its folders must not fill the host's disk."""
     [problem, *_] = load_problems("bundled")
-    [target] = problem.targets
+    target = problem.targets[0]
     recording = Recording(problem, EpisodeConfig(transcript_dir=tmp_path))
     recording._writer = TranscriptWriter.in_folder(tmp_path, problem.id)
     recording._write(Header(problem_id=problem.id, problem_digest="d", renderer="qwen3", category=3, difficulty="easy"))
