@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from learning_options import HELD_OUT, REWARD, SHORT, final_weights, given
+from learning_options import HELD_OUT, REWARD, final_weights, given
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rtl_agent_gym import evaluate
@@ -38,7 +38,7 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     if name != "before":
         folder = sizes.folder / f"hacking-{name}-{seed}"
         weights = {"tests": 0.0} if name == "compile" else {}
-        options = given({**REWARD, "reward": name, "reward_weights": weights, **SHORT}, seed, sizes)
+        options = given({**REWARD, "reward": name, "reward_weights": weights}, seed, sizes)
         suited = {option: value for option, value in SMALL.defaults.items() if option != "problem_ids"}
         prompt = sizes.folder / "system_prompt"  # as a file, since an empty text would stand for the environment's own
         prompt.write_text(SYSTEM_PROMPT)
@@ -66,7 +66,10 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
 
 
 def with_stubs(folder: Path, seed: int) -> None:
-    """Save the shipped student, trained on some steps of its own episodes, of which a third have a stub."""
+    """Save the shipped student, trained on some steps of its own episodes, of which a third have a stub.
+
+    Half of the other designs do not compile. Without that, a reward for compiling would have no reason to prefer stubs.
+    """
     model, tokenizer = (one.from_pretrained(shipped("student")) for one in (AutoModelForCausalLM, AutoTokenizer))
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
     family, rng = FAMILIES["registers"], random.Random(seed)
@@ -78,6 +81,8 @@ def with_stubs(folder: Path, seed: int) -> None:
             files = family.design(member, habits)
             if rng.random() < 1 / 3:
                 files = {path: without_behaviour(text) for path, text in files.items()}
+            elif rng.random() < 1 / 2:
+                files = {path: with_slip(text) for path, text in files.items()}
             specification = family.specification(member)
             yield encoder.encode(episode(start(family, specification), specification, files))
 
@@ -88,6 +93,12 @@ def with_stubs(folder: Path, seed: int) -> None:
 def without_behaviour(design: str) -> str:
     """A module with the same ports and nothing else."""
     return re.sub(r"\);\n.*endmodule", ");\nendmodule", design, flags=re.DOTALL)
+
+
+def with_slip(design: str) -> str:
+    """A design whose last statement has no semicolon."""
+    head, _, tail = design.rpartition(";")
+    return head + tail
 
 
 def design_of(transcript: Path) -> str:

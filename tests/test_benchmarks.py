@@ -90,7 +90,7 @@ def test_repair_and_reward_hacking_begin_where_they_should(tmp_path: Path) -> No
     assert found["repair-scrambled"]["after"] > 0
     [row] = [json.loads(line) for line in (tmp_path / "hacking-compile-0" / "metrics.jsonl").read_text().splitlines()]
     assert row["env/all/total_ac_tokens"] > 0
-    assert row["env/all/compile"] > 0.5
+    assert row["env/all/compile"] > 0.4
 
 
 async def test_a_teacher_that_reads_another_specification_judges_the_same_tokens() -> None:
