@@ -75,17 +75,17 @@ def behind_spec(kind: type, below: Any) -> Any:
 class Guarded:
     """The service as a run uses it: through `services.Engine`."""
 
-    def __init__(self, engine: services.Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: services.Engine, model: str) -> None:
+        self._engine, self._model = engine, model
 
     def create_lora_training_client(self, base_model: str, rank: int = 32, seed: int | None = None) -> Any:
         return self._engine.trainer(base_model, rank, seed or 0, None, optimizer=False)
 
     def create_training_client_from_state(self, path: str) -> Any:
-        return self._engine.trainer("", 0, 0, path, optimizer=False)
+        return self._engine.trainer(self._model, 0, 0, path, optimizer=False)
 
     def create_training_client_from_state_with_optimizer(self, path: str) -> Any:
-        return self._engine.trainer("", 0, 0, path, optimizer=True)
+        return self._engine.trainer(self._model, 0, 0, path, optimizer=True)
 
     def create_sampling_client(self, model_path: str | None = None, base_model: str | None = None) -> Any:
         if model_path is not None:
@@ -101,7 +101,7 @@ async def engine(request: pytest.FixtureRequest, model_path: Path, tmp_path: Pat
                 yield Engine(service, str(model_path))
             else:
                 spec = behind_spec(tinker.ServiceClient, service)
-                guarded: Any = Guarded(services.Engine(spec, "tinker"))
+                guarded: Any = Guarded(services.Engine(spec, "tinker"), str(model_path))
                 yield Engine(guarded, str(model_path))
         return
     base_url = os.environ.get("TINKER_BASE_URL")

@@ -15,10 +15,10 @@ pytestmark = pytest.mark.docker
 SCORING = SandboxSpec(role="scoring")
 
 
-def names() -> set[str]:
+def names(role: str = "scoring") -> set[str]:
     client = docker.from_env()
     try:
-        mine = {"name": f"rtl-gym-scoring-{os.getpid()}-"}
+        mine = {"name": f"rtl-gym-{role}-{os.getpid()}-"}
         return {item["Names"][0].lstrip("/") for item in client.api.containers(filters=mine)}
     finally:
         client.close()
@@ -127,11 +127,11 @@ async def test_an_agents_is_ended_at_once(provider: DockerSandboxes) -> None:
         agents = [await pool.create(spec) for _ in range(2)]
         await agents[0].close()
         for _ in range(50):
-            if agents[0].id not in names():
+            if agents[0].id not in names("agent"):
                 break
             await asyncio.sleep(0.1)
-        assert agents[0].id not in names()
-        assert agents[1].id in names()
+        assert agents[0].id not in names("agent")
+        assert agents[1].id in names("agent")
 
 
 async def test_who_comes_while_one_is_starting_waits_for_that_one(provider: DockerSandboxes) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tinker
 
 pytest.importorskip("torch")
 pytest.importorskip("tinker")
@@ -195,7 +196,11 @@ async def test_a_service_gives_the_weights_of_the_start(tmp_path: Path) -> None:
 async def test_the_local_engine_gives_the_weights_of_the_start(tmp_path: Path, home: Path) -> None:
     engine = local_engine(LocalEngineConfig(tmp_path / "checkpoints"))
     try:
-        before = await engine.trainer(str(home / "teacher"), 0, 0, None, optimizer=False)
+        before = await engine.trainer(str(home / "student"), 0, 0, None, optimizer=False)
+        data: Any = {"target_tokens": [2, 3, 4, 5], "weights": [1.0] * 4}
+        step = tinker.Datum(model_input=tinker.ModelInput.from_ints([1, 2, 3, 4]), loss_fn_inputs=data)
+        await before.forward_backward([step], "cross_entropy")
+        await before.optim_step(tinker.AdamParams(learning_rate=1e-2))
         state = (await before.save_state("s")).path
         plan = make_plan(
             tmp_path, load_problems("bundled", ids=[ARBITER]), "teacher_model=self", "lora_rank=0",
@@ -206,8 +211,9 @@ async def test_the_local_engine_gives_the_weights_of_the_start(tmp_path: Path, h
         )
         sampled = Sampled(ARBITER, [1, 2, 3, 4, 5], [0.0, 0.0, 1.0, 1.0, 1.0], [0.0] * 5)
         found = await teachers[ARBITER].judge(sampled)
-        for name, same in (("teacher", True), ("student", False)):
-            other = await SameTokens(await engine.published("student_model", str(home / name))).judge(sampled)
-            assert (found.kl == other.kl) == same
+        saved = await before.save_weights_and_get_sampling_client()
+        base = await engine.published("student_model", str(home / "student"))
+        assert found.kl == (await SameTokens(saved).judge(sampled)).kl
+        assert found.kl != (await SameTokens(base).judge(sampled)).kl
     finally:
         await engine.close("success")
