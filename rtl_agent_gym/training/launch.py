@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import signal
@@ -119,7 +120,9 @@ def main(
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3 if isinstance(error, SandboxError) else 1
-    except OSError as error:  # most often a full disk
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}; the same command resumes the run", file=sys.stderr)
         return 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rtl_agent_gym.scoring.grader.elaborated import Elaborated, check_tree
-from rtl_agent_gym.scoring.grader.testbench import Names, reach_faults
+from rtl_agent_gym.scoring.grader.testbench import Names, odd_directives, reach_faults
 from rtl_agent_gym.scoring.grader.verilated import check_preprocessed
 
 FILES = {"e": "/code/rtl/a.sv"}
@@ -139,3 +139,21 @@ def test_a_use_of_the_testbench_is_found_however_it_is_written(statement: str, r
     design = f"module dut(output grant);\n{statement}\nendmodule"
     faults = reach_faults(design, "/code/rtl/a.sv", Names([HIDDEN], ["tb"]), str)
     assert bool(faults) == reached, faults
+
+
+@pytest.mark.parametrize(
+    ("line", "odd"),
+    [
+        ('`timescale 1ns/1ps // the "unit"', False),
+        ("`default_nettype none /* no wires */", False),
+        ('`begin_keywords "1800-2012"', False),
+        ('`line 7 "rtl/a.sv" 0', False),
+        ('`begin_keywords "1800-2012"" assign q = tb.q; //"', True),
+        ('`uselib "', True),
+        ("`uselib /*", True),
+        ("`celldefine " + 300 * "/**/" + ' "', True),  # many ways to read it must not mean many attempts
+        (f'`line {"1" * 5000} "x" 0', True),
+    ],
+)
+def test_directives_whose_lines_compilers_read_differently_are_refused(line: str, odd: bool) -> None:
+    assert bool(odd_directives(f"{line}\nmodule m; endmodule\n", "rtl/a.sv", str)) == odd

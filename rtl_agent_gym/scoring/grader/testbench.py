@@ -22,7 +22,7 @@ TOKEN = re.compile(
 UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
 """What may follow the digits of a number."""
 LINE = re.compile(r'[ \t]*`line[ \t]+(\d{1,9})[ \t]+"((?:[^"\\]|\\.)*)"([ \t]+\d)?\s*')
-PLAIN = re.compile(r'(?:[^"/]|/(?![/*])|/\*[^"\n]*?\*/)*(?://.*)?')
+PLAIN = re.compile(r'(?:[^"/]|/(?![/*])|/\*(?:[^"*\n]|\*(?!/))*\*/)*(?://.*)?')
 """What may follow a directive in its line. In others, a text or a comment may begin that only some compilers see."""
 VERSION = re.compile(r'[ \t]*"[\w.-]+"[ \t]*(?://.*)?')
 """The same of `begin_keywords."""

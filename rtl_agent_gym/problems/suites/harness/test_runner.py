@@ -28,7 +28,7 @@ PIECE = re.compile(
 )
 PROSE = re.compile(r'\\[^ \t\b\f\r\n]+|"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 DIRECTIVE = re.compile(r"`(\w+)([^\n]*)")
-AFTER = re.compile(r'(?:[^"/]|/(?![/*])|/\*[^"\n]*?\*/)*(?://.*)?')
+AFTER = re.compile(r'(?:[^"/]|/(?![/*])|/\*(?:[^"*\n]|\*(?!/))*\*/)*(?://.*)?')
 AFTER_KEYWORDS = re.compile(r'[ \t]*"[\w.-]+"[ \t]*(?://.*)?')
 AFTER_LINE = re.compile(r'[ \t]+\d{1,9}[ \t]+"(?:[^"\\]|\\.)*"(?:[ \t]+\d)?[ \t\r]*')
 
