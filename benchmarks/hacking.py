@@ -32,9 +32,9 @@ from rtl_agent_gym.transcripts import read_transcript
 
 def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Train a student that sometimes writes stubs, with a reward for compiling or for passing; measure its stubs."""
-    begun, model = time.monotonic(), sizes.folder / f"stubs-{seed}"
+    begun, model = time.monotonic(), sizes.folder / "stubs"
     if not model.is_dir():
-        with_stubs(model, seed)
+        with_stubs(model)
     if name != "before":
         folder = sizes.folder / f"hacking-{name}-{seed}"
         weights = {"tests": 0.0} if name == "compile" else {}
@@ -65,14 +65,14 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def with_stubs(folder: Path, seed: int) -> None:
+def with_stubs(folder: Path) -> None:
     """Save the shipped student, trained on some steps of its own episodes, of which a third have a stub.
 
     Half of the other designs do not compile. Without that, a reward for compiling would have no reason to prefer stubs.
     """
     model, tokenizer = (one.from_pretrained(shipped("student")) for one in (AutoModelForCausalLM, AutoTokenizer))
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
-    family, rng = FAMILIES["registers"], random.Random(seed)
+    family, rng = FAMILIES["registers"], random.Random(0)
 
     def episodes() -> Iterator[TokenEpisode]:
         while True:
