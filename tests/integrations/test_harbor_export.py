@@ -190,6 +190,46 @@ class TestProgram:
         plain = read_untrusted(code)
         assert {path: text for path, text in plain.items() if path.isprintable()} == dict(found)
 
+    @pytest.fixture
+    def code(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """An agent's folder, with a design; what is collected goes to ``collected``, beside it."""
+        code = tmp_path / "code"
+        (code / "rtl").mkdir(parents=True)
+        (code / "rtl" / "top.sv").write_text("module top; endmodule")
+        monkeypatch.setattr(collect, "SOURCE", str(code))
+        monkeypatch.setattr(collect, "TARGET", str(tmp_path / "collected"))
+        monkeypatch.setattr(collect, "end_processes", lambda user: None)
+        return code
+
+    def test_large_files_keep_no_small_one_out(self, code: Path) -> None:
+        for name in "abcd":
+            with (code / "rtl" / f"{name}.vcd").open("wb") as stream:
+                stream.truncate(collect.MAX_FILE)
+        collect.main()
+        assert sorted(read_collected(code.parent / "collected")) == [
+            *(f"rtl/{name}.vcd" for name in "abc"),
+            "rtl/top.sv",
+        ]
+
+    def test_a_path_too_long_to_open_keeps_no_other_out(self, code: Path) -> None:
+        folder = os.open(code / "rtl", os.O_RDONLY)
+        for _ in range(20):
+            os.mkdir("f" * 250, dir_fd=folder)
+            folder = os.open("f" * 250, os.O_RDONLY, dir_fd=folder)
+        os.close(os.open("x.sv", os.O_CREAT, dir_fd=folder))
+        collect.main()
+        assert list(read_collected(code.parent / "collected")) == ["rtl/top.sv"]
+
+    def test_a_collection_that_failed_leaves_no_record(self, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "no space")
+
+        monkeypatch.setattr(shutil, "copyfileobj", full)
+        with pytest.raises(OSError, match="no space"):
+            collect.main()
+        with pytest.raises(SandboxError, match="were not collected"):
+            read_collected(code.parent / "collected")
+
     def test_files_that_did_not_all_arrive_are_a_machine_fault(self, tmp_path: Path) -> None:
         with pytest.raises(SandboxError, match="were not collected"):
             read_collected(tmp_path)
@@ -205,10 +245,12 @@ class TestProgram:
         (tmp_path / collect.RECORD).write_text('{"files": 1, "bytes": 3}')
         assert read_collected(tmp_path) == {"rtl/a.sv": b"abc"}
 
-    def test_only_the_processes_of_the_user_are_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_only_the_processes_of_the_user_are_ended(self) -> None:
         if os.geteuid() != 0:
             pytest.skip("only root starts processes of other users")
-        theirs = subprocess.Popen(["sleep", "60"], user=64321, stdin=subprocess.DEVNULL)
+        odd = os.fsencode(tmp_path) + b"/x\xff: \n"  # a process's status shows the first bytes of its program's name
+        shutil.copy(shutil.which("sleep") or "", odd)
+        theirs = subprocess.Popen([odd, "60"], executable=odd, user=64321, stdin=subprocess.DEVNULL)
         ours = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL)
         try:
             collect.end_processes(64321)

@@ -3,10 +3,12 @@
 Harbor collects artifacts by best effort: a container that has died looks like one whose agent deleted everything. The
 record tells the two apart. This text is the command of a collect hook in ``task.toml``, so it imports nothing of ours.
 
-The agent's processes are ended first. Then regular files are copied, under the limits of a submission.
+The agent's processes are ended first. Then regular files are copied, the smallest first, under the limits of a
+submission. If anything fails that an agent cannot cause, there is no record.
 """
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -19,6 +21,10 @@ AGENT = 1000
 """The agent's user id."""
 FOLDERS = ("rtl", "verif", "docs")
 MAX_FILE, MAX_TOTAL, MAX_COUNT, MAX_DEPTH = 16 << 20, 64 << 20, 5000, 64
+MAX_PATH = 4000
+"""Bytes. The kernel opens no path of more than 4096."""
+_UNREADABLE = {errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM, errno.ENOENT}
+"""Why a link, a socket, a device or a file without permissions cannot be opened."""
 _ROUNDS, _PAUSE = 100, 0.05
 
 
@@ -36,10 +42,14 @@ def end_processes(user: int) -> None:
 
 def _runs(pid: int, user: int) -> bool:
     """Whether a process is a user's and no zombie."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as stream:
+    # A process chooses the bytes of its own name.
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="latin-1") as stream:
         facts = dict(line.split(":", 1) for line in stream if ":" in line)
         return str(user) in facts["Uid"].split() and facts["State"].split()[0] not in "ZX"
     return False
+
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Copy:
@@ -47,20 +57,24 @@ class Copy:
 
     def __init__(self, target: str) -> None:
         self.target, self.files, self.bytes, self.seen = target, 0, 0, 0
+        self.found: list[tuple[int, str]] = []
+        """Sizes and paths."""
 
     def visit(self, parent: int, name: str, path: str, depth: int) -> None:
-        """Copy what `name` is in the open folder `parent`: a file, or a folder with all that it holds."""
-        if not path.isprintable() or "\\" in path or self.files >= MAX_COUNT:
+        """Find what `name` is in the open folder `parent`: a file, or a folder with all that it holds."""
+        if not path.isprintable() or "\\" in path or len(os.fsencode(path)) > MAX_PATH:
             return
         try:
-            opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-        except OSError:
-            return
+            opened = os.open(name, _FLAGS, dir_fd=parent)
+        except OSError as error:
+            if error.errno in _UNREADABLE:
+                return
+            raise
         try:
-            kind = os.fstat(opened).st_mode
-            if stat.S_ISREG(kind):
-                self._copy(opened, path)
-            elif stat.S_ISDIR(kind) and depth <= MAX_DEPTH:
+            facts = os.fstat(opened)
+            if stat.S_ISREG(facts.st_mode):
+                self.found.append((facts.st_size, path))
+            elif stat.S_ISDIR(facts.st_mode) and depth <= MAX_DEPTH:
                 for entry in self._names(opened):
                     self.visit(opened, entry, f"{path}/{entry}", depth + 1)
         finally:
@@ -74,24 +88,19 @@ class Copy:
                 if self.seen > 2 * MAX_COUNT:
                     return []
                 names.append(entry.name)
-        return sorted(names)
+        return names
 
-    def _copy(self, opened: int, path: str) -> None:
-        most = min(MAX_FILE, MAX_TOTAL - self.bytes)
-        content = bytearray()
-        while len(content) <= most:
-            piece = os.read(opened, 1 << 20)
-            if not piece:
-                break
-            content += piece
-        if len(content) > most:
-            return
-        place = f"{self.target}/{path}"
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        with open(place, "wb") as stream:
-            stream.write(content)
-        self.files += 1
-        self.bytes += len(content)
+    def copy(self, root: int) -> None:
+        """Copy what was found, so that large files do not keep small ones out. Nobody changes the files meanwhile."""
+        for size, path in sorted(self.found):
+            if self.files >= MAX_COUNT or size > min(MAX_FILE, MAX_TOTAL - self.bytes):
+                return
+            place = f"{self.target}/{path}"
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            with open(os.open(path, _FLAGS, dir_fd=root), "rb") as source, open(place, "wb") as stream:
+                shutil.copyfileobj(source, stream)
+            self.files += 1
+            self.bytes += size
 
 
 def main() -> None:
@@ -101,10 +110,10 @@ def main() -> None:
     shutil.rmtree(TARGET, ignore_errors=True)
     os.makedirs(f"{TARGET}/code")
     copy = Copy(f"{TARGET}/code")
-    with contextlib.suppress(OSError):  # an agent may remove what its folder holds, not the folder
-        root = os.open(SOURCE, os.O_RDONLY | os.O_DIRECTORY)
-        for name in FOLDERS:
-            copy.visit(root, name, name, 1)
+    root = os.open(SOURCE, os.O_RDONLY | os.O_DIRECTORY)  # an agent may remove what it holds, not the folder
+    for name in FOLDERS:
+        copy.visit(root, name, name, 1)
+    copy.copy(root)
     with open(f"{TARGET}/{RECORD}", "w") as stream:
         json.dump({"files": copy.files, "bytes": copy.bytes}, stream)
 

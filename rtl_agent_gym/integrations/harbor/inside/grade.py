@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from ....errors import HarnessError, RTLGymError
 from ....problems.model import Problem
 from ....scoring.blame import check_report
 from ....scoring.grader.bounds import decode_report
-from ....scoring.grader.messages import Report, Request
+from ....scoring.grader.messages import Report, Request, ServiceRequest
 from ....scoring.outcomes import account, share
 from ....scoring.submission import SubmittedFiles, sift
 from .collect import TARGET, end_processes
@@ -68,15 +69,16 @@ def grade(task: dict[str, Any], files: dict[str, bytes]) -> tuple[dict[str, floa
     reported = [text for found in accounts for text in found.violations]
     violations = list(dict.fromkeys([*submission.violations, *reported]))
     passed = not violations and all(service["code"] == 0 for service in report["services"])
+    passed = passed and not any(found.wraps for found in accounts)
     pairs = zip(report["services"], accounts, strict=True)
     tests = [test for service, found in pairs for test in found.tests(service["name"], service["code"])]
-    compiled = [ok for found in accounts for ok in found.compiled]
+    compiled = [ok for found in accounts for ok in found.compiled] or [passed]  # Yosys, for one, does not report
     done, total = share(tests)
     numbers = _numbers(
         submission,
         passed=passed,
         tests=done / total if total and not violations else 0.0,
-        compiled=sum(compiled) / len(compiled) if compiled else 0.0,
+        compiled=sum(compiled) / len(compiled),
         violations=len(violations),
     )
     words = [f"{done} of {total} tests passed", *violations, *submission.left_out]
@@ -132,7 +134,7 @@ def _folder(path: str) -> None:
 
 def _run(request: Request) -> Report:
     """Run the services under the supervisor, each as the user."""
-    services = [{**service, "argv": [*_AS_USER, *service["argv"]]} for service in request["services"]]
+    services = [{**service, "argv": [*_AS_USER, *_argv(service)]} for service in request["services"]]
     command = ["/usr/bin/python3", "-IBc", _SUPERVISOR]
     asked = json.dumps({**request, "services": services}).encode()
     try:
@@ -142,6 +144,14 @@ def _run(request: Request) -> Report:
         raise HarnessError(f"the supervisor did not report: {error}") from error
     finally:
         end_processes(USER)
+
+
+def _argv(service: ServiceRequest) -> list[str]:
+    """A service's command. Raises `HarnessError` if its program is not in the image: `_AS_USER` always starts."""
+    program = service["argv"][0]
+    if "/" not in program and shutil.which(program, path=service["env"].get("PATH")) is None:
+        raise HarnessError(f"service {service['name']!r}: there is no program {program!r} in the verifier's image")
+    return service["argv"]
 
 
 def write_reward(folder: Path, numbers: dict[str, float]) -> None:
