@@ -22,7 +22,7 @@ from rtl_agent_gym.policies import ModelOptions
 
 SUPERVISED = {
     "sft": Run("supervised training on transcripts that write the reference, with as many tokens"),
-    "rejection": Run("rejection sampling: supervised training on the student's episodes that passed, of as many"),
+    "rejection": Run("rejection sampling: supervised training on the student's episodes that passed, six times each"),
 }
 
 

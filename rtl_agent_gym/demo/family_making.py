@@ -82,6 +82,8 @@ def new_tokenizer(recipe: FamilyRecipe) -> Any:
 
 
 def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], None], name: str) -> Trainer:
+    if part.rounded:
+        trainer.model.to(torch.bfloat16).float()
     if not part.keep_optimizer:
         trainer = Trainer(trainer.model)
     families = [FAMILIES[name] for name in part.families]

@@ -53,6 +53,8 @@ class Part:
     families: tuple[str, ...] = ("registers",)
     keep_optimizer: bool = True
     """Whether Muon's and Adam's averages of the part before are kept."""
+    rounded: bool = False
+    """Whether the weights are rounded to bfloat16 before this part, as saving them does."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ RECIPE = FamilyRecipe(
             Phase(300, 0.003, 0.0001, batch=48),
             _FEWER,
             keep_optimizer=False,
+            rounded=True,
         ),
     ),
 )
@@ -120,6 +123,5 @@ The first part makes copying emerge, on tables of one family, in some two minute
 many times as long. The others teach the rest at a falling rate. Muon must train the embeddings too: with Adam, a model
 copies what it has written before, but does not find names by their role in the specification.
 
-Another kind of processor rounds differently, and makes models that slip somewhat more or less often. The student's last
-part began with weights that had been rounded to bfloat16.
+Another kind of processor rounds differently, and makes models that slip somewhat more or less often.
 """

@@ -25,9 +25,12 @@ _markdown = MarkdownIt("commonmark", {"html": False}).disable("inline")
 # Sampled text can be anything, such as one line repeated for a hundred thousand characters. So everything below takes
 # linear time: patterns for names are tried on short lines only, and units are paired in one pass.
 _LONGEST_NAME_LINE = 300
+_MOST_NESTED = 2
+"""Levels of Markdown inside blocks of Markdown that are read."""
 _PATH = r"(?:\.{0,2}/)?[\w./+-]*\w\.(?:svh|sv|vh|v|md|txt|py)"
 _NAMED = re.compile(
-    rf"^[\s#>*`_/\\(\[-]*(?:file\s*(?:name|path)?|path|name|title)?[\s:=*`_]*(?P<path>{_PATH})[\s:*`_)\]]*(?:\*/)?\s*$",
+    r"^[\s#>*`_/\\(\[-]*+(?:(?:file\s*(?:name|path)?|path|name|title)(?!_*[^\W_]|[./+-]))?[\s:=*`_]*+"
+    rf"(?P<path>{_PATH})(?:[\s:`_)\]]|\*(?!/))*+(?:\*/)?\s*$",
     re.IGNORECASE,
 )
 _IN_INFO = re.compile(rf"(?<![\w./+-]){_PATH}(?![\w.])")
@@ -113,8 +116,11 @@ def read_answer(text: str, problem: Problem) -> Answer:
     return Answer(files, tuple(target for target in problem.targets if files.get(target, "").strip()))
 
 
-def read_blocks(text: str) -> list[Block]:
-    """The blocks of code in a text, in order: fenced ones, and design units outside any fence."""
+def read_blocks(text: str, levels: int = _MOST_NESTED) -> list[Block]:
+    """The blocks of code in a text, in order: fenced ones, and design units outside any fence.
+
+    Blocks of Markdown are read for the blocks in them, down to some levels.
+    """
     lines = re.sub(r"\r\n?", "\n", text).split("\n")
     placed: list[tuple[int, Block]] = []
     outside = list(lines)
@@ -124,8 +130,8 @@ def read_blocks(text: str) -> list[Block]:
         start, end = token.map
         outside[start:end] = [""] * (end - start)
         language = re.sub(r"[^\w+#-].*", "", token.info.strip(), flags=re.DOTALL).lower()
-        if language in ("markdown", "md") and "```" in token.content:
-            placed += [(start, block) for block in read_blocks(token.content)]
+        if levels and language in ("markdown", "md") and "```" in token.content:
+            placed += [(start, block) for block in read_blocks(token.content, levels - 1)]
         else:
             placed.append((start, Block(token.content, language, _name(token.info, token.content, lines, start))))
     loose = "\n".join(outside)

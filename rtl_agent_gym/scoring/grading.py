@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import Field
 
@@ -71,7 +71,7 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
         earned += found.earned(code)
         accounts.append(found)
     reported = dict.fromkeys(text for found in accounts for text in found.violations)
-    violations = [*static.violations, *(honest_place(text, submission.tree) for text in reported)]
+    violations = [*static.violations, *honest_places(reported, submission.tree)]
     passed = not violations and all(service["code"] == 0 for service in run.services)
     passed = passed and not any(found.wraps for found in accounts)
     in_time = all(service["code"] is not None for service in run.services)
@@ -99,21 +99,23 @@ def _ended_by_own_limits(run: HarnessRun) -> bool:
     return not run.memory.out or (run.memory.own and run.memory.limit == scoring_limits()["memory"])
 
 
-def honest_place(violation: str, tree: Mapping[str, bytes]) -> str:
-    """A violation with its real place.
+def honest_places(violations: Iterable[str], tree: Mapping[str, bytes]) -> list[str]:
+    """Violations with their real places. Each text is looked for only once, since a design may be large.
 
-    The compiler believes `` `line `` directives. Where a submitted file has one, the place is looked up in the text
+    The compiler believes `` `line `` directives. Where a submitted file has one, the places are looked up in the text
     instead: the first line with the task's name, or else the directive itself.
     """
-    violation = printable(violation)
-    moved = _first_line(tree, re.compile(rb"`\s*line\b"))
+    shown = [printable(text) for text in violations]
+    moved = _first_line(tree, re.compile(rb"`\s*line\b")) if shown else None
     if moved is None:
-        return violation
-    match = re.match(r"\S+:\d+: (.*)", violation, re.DOTALL)
-    complaint = match[1] if match else violation
-    task = re.match(r"[$`]\w+", complaint)
-    found = _first_line(tree, re.compile(re.escape(task[0].encode()) + rb"\b")) if task else None
-    return f"{found or moved}: {complaint} (there is a `line directive at {moved})"
+        return shown
+    complaints = [re.sub(r"\A\S+:\d+: ", "", text) for text in shown]
+    tasks = [match[0] if (match := re.match(r"[$`]\w+", text)) else "" for text in complaints]
+    places = {task: _first_line(tree, re.compile(re.escape(task.encode()) + rb"\b")) for task in set(tasks) if task}
+    return [
+        f"{places.get(task) or moved}: {text} (there is a `line directive at {moved})"
+        for task, text in zip(tasks, complaints, strict=True)
+    ]
 
 
 def printable(text: str) -> str:

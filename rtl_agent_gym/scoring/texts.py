@@ -22,14 +22,18 @@ from .score import Score, TestOutcome
 MAX_ANSWER = 100_000
 """Characters of an answer that is graded."""
 
-_FENCED = re.compile(r"^(?P<fence>`{3,})[^`\n]*\n(?P<text>.*?)^(?P=fence)`*[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = "```"
+_LANGUAGE = re.compile(r"\A\w+\n")
 _LONGEST_REASON = 400
 
 
 def quoted(answer: str) -> str:
-    """The quotation in an answer: its first fenced block, as in the official runner, or else the whole text."""
-    match = _FENCED.search(answer)
-    return match["text"] if match else answer
+    """The quotation in an answer: its first fenced block, or else the whole text.
+
+    As in the official runner, fences may stand anywhere in a line, and a first line of one word is the language.
+    """
+    parts = answer.split(_FENCE, 2)
+    return _LANGUAGE.sub("", parts[1]) if len(parts) == 3 else answer
 
 
 def answer_of(files: Mapping[str, str | bytes]) -> str:

@@ -84,16 +84,22 @@ def centred_rewards(
 def permuted(rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str]) -> list[list[float]]:
     """For a control run: the rewards of each group are those of another problem's group, as many as it has episodes.
 
-    Where all groups are of one problem, each episode gets the mean, which teaches nothing.
+    The groups are rotated if that brings each to another problem; if not, each takes those of the nearest group before
+    it. Where all groups are of one problem, each episode gets the mean, which teaches nothing.
     """
     count = len(rewards_P)
-    for shift in range(1, count):
-        if all(problems_P[place] != problems_P[place - shift] for place in range(count)):
-            sources = [rewards_P[place - shift] for place in range(count)]
-            pairs = zip(rewards_P, sources, strict=True)
-            return [[source[one % len(source)] for one in range(len(own))] for own, source in pairs]
-    everything = [reward for rewards_G in rewards_P for reward in rewards_G]
-    return [[sum(everything) / len(everything)] * len(rewards_G) for rewards_G in rewards_P]
+
+    def others(place: int) -> list[int]:
+        return [shift for shift in range(1, count) if problems_P[place] != problems_P[place - shift]]
+
+    shifts = [others(place) for place in range(count)]
+    if not all(shifts):
+        everything = [reward for rewards_G in rewards_P for reward in rewards_G]
+        return [[sum(everything) / len(everything)] * len(rewards_G) for rewards_G in rewards_P]
+    common = sorted(set.intersection(*map(set, shifts))) if shifts else []
+    sources = [rewards_P[place - (common or shifts[place])[0]] for place in range(count)]
+    pairs = zip(rewards_P, sources, strict=True)
+    return [[source[one % len(source)] for one in range(len(own))] for own, source in pairs]
 
 
 def token_advantages(

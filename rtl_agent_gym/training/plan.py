@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from ..scoring.scorable import scorable
 from .options import TrainOptions
 from .published import check_hub, renderer_for
 from .sft.data import SupervisedData
-from .teacher_context import SELF, check_teachers
+from .teacher_context import HINTS, SELF, TeacherContext, check_teachers
 
 CHARACTERS_A_TOKEN = 8
 """More than any vocabulary here achieves on prose, so a prompt that is too long at this ratio is certainly too long."""
@@ -79,7 +81,15 @@ class Plan:
     def record(self) -> dict[str, Any]:
         """The options as plain data. Only a run with equal ones can be resumed, apart from `run_folder.CHANGEABLE`."""
         data = {} if self.supervised is None else {"episodes_digest": self.supervised.digest}
-        return self.options.model_dump(mode="json") | data
+        texts = {
+            name: self.options.text_of(name)
+            for name in ("system_prompt", "user_prompt", "teacher_system_prompt")
+            if str(getattr(self.options, name)).startswith("@")
+        }
+        if self.options.teacher_context.startswith(HINTS):
+            texts["teacher_context"] = json.dumps(dict(TeacherContext.of(self.options).hints), sort_keys=True)
+        digests = {f"{name}_digest": hashlib.sha256(str(text).encode()).hexdigest() for name, text in texts.items()}
+        return self.options.model_dump(mode="json") | data | digests
 
 
 def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[ModelRecipe] = ()) -> Plan:
@@ -105,7 +115,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[Mo
         defaults.setdefault("group_size", 8)
     o = TrainOptions.build(given, defaults)
     plan = plan_options(o, given, recipes)
-    return replace(plan, warnings=(*check_teachers(o, plan.problems), *_check_effects(o, plan.engine, given)))
+    return replace(plan, warnings=(*check_teachers(o, plan.problems), *_check_effects(plan, given)))
 
 
 def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[ModelRecipe]) -> Plan:
@@ -252,11 +262,12 @@ def _check_prompts(o: TrainOptions, problems: Sequence[Problem]) -> None:
             )
 
 
-def _check_effects(o: TrainOptions, engine: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:
     """The warnings about options without the effect that they suggest; each starts with the name of an option.
 
-    Raises `UsageError` if every advantage of every step would be 0.
+    Raises `UsageError` if every advantage of every step would be 0, or a control would have no effect.
     """
+    o = plan.options
     cancelled = _reward_cancels_itself(o)
     warnings: list[str] = []
     if not o.distils:
@@ -272,12 +283,17 @@ def _check_effects(o: TrainOptions, engine: str, given: Mapping[str, Any]) -> tu
         )
     if o.control == "negated_kl" and not o.distils:
         raise UsageError("control: negated_kl needs a teacher; name one with teacher_model")
+    if o.control == "permuted_rewards" and (o.reward_coef == 0 or len(plan.problems) < 2):
+        raise UsageError(
+            "control: permuted_rewards needs rewards that have an effect (reward_coef) and two problems to train on; "
+            f"got reward_coef={o.reward_coef:g} and {len(plan.problems)} problem(s)"
+        )
     if not o.distils and o.kl_penalty_coef > 0 and "kl_penalty_coef" in given:
         warnings.append("kl_penalty_coef: has no effect without a teacher; name one with teacher_model")
     if o.temperature != 1:
         logprobs = (
             "are of that temperature"
-            if engine == "local"
+            if plan.engine == "local"
             else "are of that temperature or of 1, which the service does not document (see optim/kl_sample_train_v1)"
         )
         warnings.append(

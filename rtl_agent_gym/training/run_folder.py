@@ -164,6 +164,8 @@ class RunFolder:
         # A run that began before an option was added had that option's default.
         defaults = TrainOptions.model_validate({}).model_dump(mode="json")
         before = {name: value for name, value in defaults.items() if name in now} | before
+        # Nor did one that is older than the digests of files record them.
+        before = {name: value for name, value in now.items() if name.endswith("_digest")} | before
         for name in sorted(set(before) | set(now)):
             if name not in CHANGEABLE and before.get(name) != now.get(name):
                 raise UsageError(

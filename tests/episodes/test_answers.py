@@ -115,6 +115,13 @@ def test_a_file_name_says_more_than_the_module(text: str) -> None:
     assert "module something_else" in answer.files["rtl/foo.sv"]
 
 
+@pytest.mark.parametrize("name", ["file_reader.sv", "pathfinder.sv", "name.sv"])
+def test_a_file_name_may_begin_with_the_word_before_one(name: str) -> None:
+    wanted = problem(f"rtl/{name}", "rtl/reader.sv", "rtl/finder.sv")
+    for line in (f"// {name}", f"// File: {name}", f"// filename {name}"):
+        assert read_answer(f"```verilog\n{line}\n{ODD}```", wanted).found == (f"rtl/{name}",)
+
+
 def test_the_one_missing_target_gets_the_one_block_that_is_left() -> None:
     assert read_answer(f"```verilog\n{ODD}```", ONE).files == {"rtl/foo.sv": ODD}
     assert read_answer(f"```verilog\n{BAR}```\n```verilog\n{ODD}```", TWO).files["rtl/foo.sv"] == ODD
@@ -154,6 +161,8 @@ def test_odd_line_breaks_shift_nothing(break_: str) -> None:
         "`",
         "endmodule ",
         "module foo;",
+        "```md\n",
+        f"```\n#{'_' * 290}\n```\n",
     ],
 )
 @pytest.mark.parametrize("fenced", [False, True])

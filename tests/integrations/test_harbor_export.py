@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -248,15 +250,18 @@ class TestProgram:
     def test_only_the_processes_of_the_user_are_ended(self) -> None:
         if os.geteuid() != 0:
             pytest.skip("only root starts processes of other users")
-        odd = os.fsencode(tmp_path) + b"/x\xff: \n"  # a process's status shows the first bytes of its program's name
-        shutil.copy(shutil.which("sleep") or "", odd)
-        theirs = subprocess.Popen([odd, "60"], executable=odd, user=64321, stdin=subprocess.DEVNULL)
+        # A process may have any bytes for its name, which its status shows.
+        renamed = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'x\\xff: \\n'); print(flush=True); time.sleep(60)"
+        theirs = subprocess.Popen(["/usr/bin/python3", "-c", renamed], user=64321, stdout=subprocess.PIPE)
+        assert theirs.stdout is not None
+        theirs.stdout.readline()
         ours = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL)
         try:
             collect.end_processes(64321)
             assert theirs.wait(60) == -9
             assert ours.poll() is None
         finally:
+            theirs.stdout.close()
             for process in (theirs, ours):
                 process.kill()
                 process.wait()

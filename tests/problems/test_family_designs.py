@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.problems.families import FAMILIES, Parameters
+from rtl_agent_gym.problems.families import FAMILIES, TARGET, Parameters
+from rtl_agent_gym.problems.families.source import draw_members
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 
@@ -44,6 +46,35 @@ async def grade_many(
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_references_pass_and_habits_fail(family: str, provider: DockerSandboxes) -> None:
     assert await grade_many(provider, members(family, 5), designs) == []
+
+
+def unsaid(member: Parameters) -> dict[str, dict[str, str]]:
+    """The reference, changed where the specification says nothing."""
+    fields, text = member.fields, FAMILIES[member.family].design(member)[TARGET]
+    if member.family == "arbiters":
+        other = text.replace(f"{fields['override']} ? 1 :", f"{fields['override']} && {fields['request']} != 0 ? 1 :")
+    else:  # the count stays when the timer is stopped
+        count, level = fields["count"], fields["busy_level"]
+        first = fields["period"] if fields["direction"] == "down" else 1
+        stop = f"{count} <= {count} == 0 ? {first} : 0;"
+        other = text.replace(
+            stop, f"begin runs <= !(runs && {count} != 0); if (!runs || {count} == 0) {count} <= {first}; end"
+        )
+        other = re.sub(
+            r"assign .*;", f"reg runs; assign {fields['busy']} = (runs && {count} != 0) ^ {1 - int(level)};", other
+        )
+        other = other.replace(f"&& {count} != 0)", f"&& runs && {count} != 0)")
+    assert other != text
+    return {"reference": {TARGET: other}}
+
+
+@pytest.mark.parametrize(("family", "axis", "value"), [("arbiters", "mode", "flag"), ("timers", "again", "stop")])
+async def test_what_a_specification_does_not_say_is_not_tested(
+    family: str, axis: str, value: str, provider: DockerSandboxes
+) -> None:
+    drawn = draw_members(f"family:{family}?seed=5&count=40")
+    chosen = [member for member in drawn if member.values[axis] == value]
+    assert await grade_many(provider, chosen[:2], unsaid) == []
 
 
 @pytest.mark.slow

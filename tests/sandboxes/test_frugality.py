@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, Reading, SandboxSpec, WaitingSandboxes, channel
 from rtl_agent_gym.sandboxes.channel import Channel, Request
-from rtl_agent_gym.sandboxes.warden import program
+from rtl_agent_gym.sandboxes.warden import files, program
 from rtl_agent_gym.transcripts import read_transcript
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -117,6 +120,35 @@ async def test_files_of_a_command_are_those_that_reading_finds(sandbox: DockerSa
     assert reading.found.left_out == alone.left_out == (("rtl/big", "300000 bytes; at most 1000 a file are read"),)
     assert (result.output_chars, result.output[-10:]) == (100_000, "y" * 10)
     assert (await sandbox.run("ls verif")).output == "empty\n"
+
+
+@pytest.mark.parametrize(
+    ("depth", "reason"), [(60, "its path is longer than 4096 bytes"), (14, "nothing is read from")]
+)
+def test_long_paths_take_little_memory(
+    depth: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Process 1 reads an agent's names, and must not be what fills the memory. A rare character makes each take more."""
+    monkeypatch.setattr(files, "MOST_CHARACTERS", 1 << 20)
+    name = os.fsdecode("\N{GRINNING FACE}".encode() + b"\xff" * 251)
+    (tmp_path / "rtl").mkdir()
+    (tmp_path / "rtl/a.sv").write_text("module a; endmodule\n")
+    folder = files._open_folder(str(tmp_path), ["rtl", *[name] * depth], make=True)
+    try:
+        for number in range(2000):
+            os.mknod(f"{number:04}{name[4:]}", dir_fd=folder)
+        tracemalloc.start()
+        request = {"root": str(tmp_path), "paths": ["rtl"], "first": [], "max_file": 1 << 20, "max_total": 1 << 20}
+        found = files.read_files(request, lambda data: None)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        os.close(folder)
+        shutil.rmtree(tmp_path / "rtl")
+    assert ("rtl/a.sv", 20) in found["files"]
+    assert any(why.startswith(reason) for _, why in found["left_out"])
+    assert all(len(path) <= 200 for path, _ in found["left_out"])
+    assert most < 16 << 20
 
 
 @pytest.mark.docker

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import time
+
+from rtl_agent_gym.scoring.grading import honest_places
 from rtl_agent_gym.scoring.outcomes import account, share
 
 ITEM = "src/test_runner.py::test_a"
@@ -153,3 +156,23 @@ def test_as_many_failures_as_an_exit_status_cannot_tell() -> None:
 
     assert [failing(number) for number in (0, 1, 255, 256, 257, 512)] == [False, False, False, True, False, True]
     assert not failing(256, ITEM)
+
+
+def test_places_are_looked_up_where_a_line_directive_moves_them() -> None:
+    tree = {"docs/x.md": b"`line 1", "rtl/a.sv": b'\n` line 9 "x" 0\n', "rtl/b.v": b"$fopenx\n$fopen"}
+    there = "(there is a `line directive at rtl/a.sv:2)"
+    found = honest_places(["x:9: $fopen opens it", "x:10: $system runs it", "results are false"], tree)
+    assert found == [
+        f"rtl/b.v:2: $fopen opens it {there}",
+        f"rtl/a.sv:2: $system runs it {there}",
+        f"rtl/a.sv:2: results are false {there}",
+    ]
+    assert honest_places(["x:9: $fopen opens it"], {"rtl/b.v": tree["rtl/b.v"]}) == ["x:9: $fopen opens it"]
+
+
+def test_many_violations_in_a_large_design_cost_no_time() -> None:
+    begun = time.process_time()
+    violations = [f"rtl/a.sv:{number}: $fopen opens it" for number in range(500)]
+    for end in (b"", b'line 1 "x" 0'):
+        assert len(honest_places(violations, {"rtl/a.sv": b"`" * (1 << 20) + end})) == 500
+    assert time.process_time() - begun < 3

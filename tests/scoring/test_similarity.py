@@ -1,13 +1,18 @@
-"""BLEU and ROUGE have the official runner's values. NLTK 3.10.4 computed the expected BLEU, with its parameters."""
+"""BLEU, ROUGE and quotations are the official runner's. NLTK 3.10.4 computed the expected BLEU, with its parameters."""
 
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from rtl_agent_gym.scoring.similarity import bleu, rouge
+from rtl_agent_gym.scoring.texts import quoted
 
 REFERENCE = "The counter wraps to zero, and the carry is set for one cycle when the counter wraps."
 VALUES = [
@@ -37,3 +42,31 @@ def test_the_official_example_row(cvdp_data: Path) -> None:
     other = reference.replace("bits", "bytes")
     assert bleu(other, reference) == pytest.approx(0.9400447917659647, rel=1e-12)
     assert rouge(other, reference) == pytest.approx(0.918918918918919, rel=1e-12)
+
+
+OFFICIAL_BLOCK = re.compile(r"```(?:(\w+)\n)?(.*?)```", re.DOTALL)
+"""How the official runner finds code blocks (src/model_helpers.py)."""
+
+
+@given(
+    st.text(st.sampled_from("`a_ \n"), max_size=40)
+    | st.lists(st.sampled_from(["```", "`", "sv", "\n", " "])).map("".join)
+)
+@example("1. Here:\n   ```sv\n   x <= 1;\n   ```\n")
+@example("Here: ```x <= 1;``` and no more")
+@example("```\nx <= 1;```")
+@example("```sv x\ny\n```")
+@example("````sv\n```\n````")
+@example("``````")
+@example("no end ```sv\nx")
+def test_a_quotation_is_the_official_runners(answer: str) -> None:
+    match = OFFICIAL_BLOCK.search(answer)
+    assert quoted(answer) == (match[2] if match else answer)
+
+
+@pytest.mark.parametrize("unit", ["```a\n", "`", "``a", "a", "````\n", "```"])
+def test_a_quotation_takes_no_time_in_a_hostile_text(unit: str) -> None:
+    started = time.process_time()
+    quoted("```" + unit * (100_000 // len(unit)))
+    quoted("````\n" + unit * (100_000 // len(unit)))
+    assert time.process_time() - started < 1

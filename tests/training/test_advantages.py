@@ -39,7 +39,7 @@ def test_discount_charges_a_token_for_later_ones_counted_in_sampled_tokens() -> 
 
 def test_the_controls_permute_the_rewards_between_groups_and_negate_the_kl() -> None:
     assert permuted([[1.0, 2.0], [3.0], [4.0, 5.0]], ["a", "b", "c"]) == [[4.0, 5.0], [1.0], [3.0, 3.0]]
-    assert permuted([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], ["a", "b", "b"]) == [[3.5, 3.5]] * 3
+    assert permuted([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], ["a", "b", "b"]) == [[5.0, 6.0], [1.0, 2.0], [1.0, 2.0]]
     assert permuted([[1.0], [2.0], [3.0], [4.0]], ["a", "a", "b", "b"]) == [[3.0], [4.0], [1.0], [2.0]]
     assert permuted([[1.0, 2.0]], ["a"]) == [[1.5, 1.5]]
     assert permuted([], []) == []

@@ -211,6 +211,7 @@ def test_a_mistake_takes_no_more_than_a_moment() -> None:
 
 
 RL = {"problem_ids": PROBLEM_ID}
+SELF = {"teacher_model": "self", "teacher_context": "reference"}
 
 
 def test_a_reward_that_is_its_own_baseline_is_refused_without_a_teacher_and_told_of_with_one() -> None:
@@ -233,6 +234,13 @@ def test_a_reward_that_is_its_own_baseline_is_refused_without_a_teacher_and_told
 def test_a_control_needs_what_it_changes() -> None:
     with pytest.raises(UsageError, match=r"^control: permuted_rewards needs two problems in each step"):
         plan_run(RL | {"control": "permuted_rewards"}, rl=True)
+    permuted = RL | {"control": "permuted_rewards", "batch_size": "2", "group_size": "2"}
+    with pytest.raises(
+        UsageError, match=r"^control: permuted_rewards needs rewards .* got reward_coef=1 and 1 problem"
+    ):
+        plan_run(permuted, rl=True)
+    with pytest.raises(UsageError, match=r"^control: permuted_rewards needs rewards .* got reward_coef=0 and"):
+        plan_run(permuted | SELF | {"reward_coef": "0"})
     with pytest.raises(UsageError, match=r"^control: negated_kl needs a teacher"):
         plan_run(RL | {"control": "negated_kl", "group_size": "2"}, rl=True)
 

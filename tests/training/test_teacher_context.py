@@ -18,12 +18,14 @@ pytest.importorskip("tinker")
 
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.guarded import GuardedSampler, Requests
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.policies import heredoc
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding
 from rtl_agent_gym.training.dataset import env_config
+from rtl_agent_gym.training.plan import plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.services import local_engine
 from rtl_agent_gym.training.teacher_context import TeacherContext
@@ -217,3 +219,21 @@ async def test_the_local_engine_gives_the_weights_of_the_start(tmp_path: Path, h
         assert found.kl != (await SameTokens(base).judge(sampled)).kl
     finally:
         await engine.close("success")
+
+
+@pytest.mark.parametrize("option", ["teacher_context", "system_prompt", "teacher_system_prompt"])
+def test_a_run_is_not_resumed_with_a_file_that_has_changed(option: str, tmp_path: Path, home: Path) -> None:
+    text, folder = tmp_path / "text", RunFolder(tmp_path / "run")
+    text.write_text(json.dumps({ARBITER: "Mind the reset."}))
+    value = f"hints:{text}" if option == "teacher_context" else f"@{text}"
+    student = {"engine": "local", "student_model": str(home / "student"), "renderer_name": "qwen3_instruct"}
+    given = student | {"problem_ids": ARBITER, "teacher_model": "self", option: value, "baseline": "running"}
+    if option != "teacher_context":
+        given["teacher_context"] = "reference"
+    for _ in range(2):
+        folder.open(plan_run(given).record(), "resume")
+        folder.close()
+    text.write_text(json.dumps({ARBITER: "Mind the clock."}))
+    with pytest.raises(UsageError, match=f"^{option}_digest: the run in .*; choose another log_path"):
+        folder.open(plan_run(given).record(), "resume")
+    folder.close()

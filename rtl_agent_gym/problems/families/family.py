@@ -163,7 +163,10 @@ class Family:
 
     def problem(self, parameters: Parameters) -> Problem:
         """The member as a problem in CVDP's agentic format."""
-        case = {"names": parameters.names, "values": parameters.values}
+        case = {
+            "names": {role: parameters.names[role] for role in self.roles},
+            "values": {axis: parameters.values[axis] for axis in self.axes},
+        }
         return Problem(
             id=f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{parameters.digest}_0001",
             category=3,

@@ -19,6 +19,7 @@ DEPTH = 64
 LONGEST_PATH = 4096
 MOST_ENTRIES = 100_000
 """Maximum number of folder entries that one reading looks at."""
+MOST_CHARACTERS = 1
 MOST_FILES = 5000
 """Maximum number of files, and of folders on the way to them, that one reading returns."""
 MOST_NAMED = 20

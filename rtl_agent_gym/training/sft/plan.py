@@ -18,7 +18,7 @@ from .options import SftOptions
 
 FROM_RECIPE = {
     "student_model", "max_turns", "max_tokens", "max_trajectory_tokens", "lora_rank", "timeout_seconds",
-    "grad_clip_norm",
+    "grad_clip_norm", "max_concurrent",
 }  # fmt: skip
 """The defaults of a recipe's models that also apply to supervised training."""
 

@@ -9,10 +9,11 @@ FIRST, LAST = (1, PERIOD) if UP else (PERIOD, 1)
 
 class Model:
     def reset(self):
-        self.count = 0
+        self.count, self.stopped = 0, False
 
     def step(self, start, pause):
         starts = start == VALUES["start_level"]
+        self.stopped = (self.stopped and not starts) or (starts and bool(self.count) and VALUES["again"] == "stop")
         if starts and self.count == 0:
             self.count = FIRST
         elif starts and VALUES["again"] != "ignore":
@@ -21,7 +22,9 @@ class Model:
             self.count = 0 if self.count == LAST else self.count + (1 if UP else -1)
 
     def outputs(self):
-        return {"count": self.count, "busy": VALUES["busy_level"] if self.count else 1 - VALUES["busy_level"]}
+        """The count after a stop is not said, so it is not tested."""
+        busy = {"busy": VALUES["busy_level"] if self.count else 1 - VALUES["busy_level"]}
+        return busy if self.stopped else {"count": self.count, **busy}
 
 
 class TimerBench(Bench):
