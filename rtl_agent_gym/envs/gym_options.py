@@ -18,9 +18,11 @@ from ..scoring.scorable import scorable
 
 
 def read_problems(
-    problems: str | Path | Sequence[Problem], options: GradingOptions | None = None
+    problems: str | Path | Sequence[Problem], options: GradingOptions | None = None, *, texts: bool = True
 ) -> tuple[list[Problem], dict[str, str]]:
     """The problems that can be scored with these options, and the reason why each of the others cannot, by id.
+
+    Without `texts`, those whose answer is text cannot.
 
     Raises:
         UsageError: There are none, or the argument holds something else than problems.
@@ -35,7 +37,7 @@ def read_problems(
             raise UsageError(f"`problems[{index}]` is not a Problem: {problem!r}")
     if not found:
         raise UsageError("there is no problem to work on: `problems` is empty")
-    kept, left = scorable(found, options)
+    kept, left = scorable(found, options, texts=texts)
     if not kept:
         problem, reason = left[0]
         more = f", and so with {len(left) - 1} more" if len(left) > 1 else ""

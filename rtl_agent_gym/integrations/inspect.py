@@ -27,7 +27,15 @@ from inspect_ai.model import (
 from inspect_ai.scorer import Score, Scorer, Target, accuracy, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolInfo
-from inspect_ai.util import ExecResult, SandboxEnvironment, SandboxUserUnsupportedError, sandbox, sandboxenv
+from inspect_ai.util import (
+    ExecResult,
+    OutputLimitExceededError,
+    SandboxEnvironment,
+    SandboxEnvironmentLimits,
+    SandboxUserUnsupportedError,
+    sandbox,
+    sandboxenv,
+)
 
 from ..episodes.rules import EpisodeConfig
 from ..episodes.tools import tool_opening
@@ -66,7 +74,8 @@ def cvdp(
     """
     config = EpisodeConfig().with_options(**rules)
     chosen = {"ids": ids, "categories": categories, "difficulties": difficulties}
-    source, found = choose_problems(problems, rows=rows, **{name: _several(value) for name, value in chosen.items()})
+    several = {name: _several(value) for name, value in chosen.items()}
+    source, found = choose_problems(problems, rows=rows, options=config.grading, **several)
     return Task(
         dataset=MemoryDataset([_sample(problem, config, source, rules) for problem in found], name=source),
         solver=shell_agent(),
@@ -126,7 +135,10 @@ class EpisodeSandbox(SandboxEnvironment):
         if user is not None:
             raise SandboxUserUnsupportedError(f"the sandbox has one user, so nothing can run as {user}")
         stdin = input.encode() if isinstance(input, str) else input or b""
-        result = await self._run(cmd, cwd=str(Path(WORK_DIR, cwd or "")), env=env, stdin=stdin, timeout=timeout)
+        folder, limit = str(Path(WORK_DIR, cwd or "")), SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
+        result = await self._run(cmd, cwd=folder, env=env, stdin=stdin, timeout=timeout, max_output=limit)
+        if result.truncated:
+            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, result.output)
         if result.timed_out:
             raise TimeoutError(f"the command ran for more than {timeout} s")
         code = 1 if result.exit_code is None else result.exit_code

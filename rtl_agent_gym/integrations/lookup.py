@@ -11,6 +11,7 @@ from ..errors import UsageError
 from ..problems import Problem, load_problems
 from ..problems.cvdp_notes import Rows
 from ..problems.suites import SUITES
+from ..scoring.options import GradingOptions
 from ..scoring.scorable import scorable
 
 
@@ -21,8 +22,9 @@ def choose_problems(
     categories: Sequence[str] | None = None,
     difficulties: Sequence[str] | None = None,
     rows: Rows = "all",
+    options: GradingOptions | None = None,
 ) -> tuple[str, list[Problem]]:
-    """The source in a form that holds in other folders, and those of its problems that can be scored here.
+    """The source in a form that holds in other folders, and those of its problems that can be scored with `options`.
 
     See `load_problems` for what chooses.
 
@@ -32,7 +34,7 @@ def choose_problems(
     """
     source = absolute(source)
     loaded = load_problems(source, ids=ids, categories=categories, difficulties=difficulties, rows=rows)
-    found, left_out = scorable(loaded, texts=False)
+    found, left_out = scorable(loaded, options, texts=False)
     if not found:
         reasons = "; ".join(sorted({reason for _, reason in left_out}))
         raise UsageError(f"no chosen problem of {source} can be scored here{f': {reasons}' if reasons else ''}")

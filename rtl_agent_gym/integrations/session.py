@@ -162,13 +162,15 @@ class ToolSession:
 
     async def close(self) -> None:
         """End the container, and return what was leased. Idempotent."""
-        episode, lease, self._lease = self._episode, self._lease, None
-        if self._turn is not None and not self._turn.done():
-            self._turn.cancel()
-            await asyncio.wait([self._turn])
+        lease, self._lease = self._lease, None
         try:
-            if episode is not None:
-                await episode.close()
+            if self._turn is not None and not self._turn.done():
+                self._turn.cancel()
+                await asyncio.wait([self._turn])
         finally:
-            if lease is not None:
-                await lease.release()
+            try:
+                if self._episode is not None:
+                    await self._episode.close()
+            finally:
+                if lease is not None:
+                    await lease.release()

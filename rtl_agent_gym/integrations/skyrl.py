@@ -24,8 +24,9 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from ..envs import CVDPAgenticEnv
 from ..envs.gym_options import read_problems
 from ..episodes.results import result_numbers
+from ..episodes.rules import EpisodeConfig
 from ..errors import SandboxError, UsageError
-from ..problems import Problem, find_problem
+from ..problems import Problem, find_problem, load_problems
 
 NAME = "rtl"
 """The id under which SkyRL makes the environment; the column ``env_class`` of a row."""
@@ -129,17 +130,19 @@ def _evidence(info: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _load(source: str) -> Sequence[Problem]:
-    return read_problems(source)[0]
+    return load_problems(source)
 
 
-def rows(problems: str = "bundled") -> list[dict[str, Any]]:
+def rows(problems: str = "bundled", **rules: Any) -> list[dict[str, Any]]:
     """The rows of SkyRL's data set for a source of problems: ``prompt``, ``env_class`` and ``problem_id``.
 
-    `RTLTextEnv.init` replaces the prompt, which SkyRL only measures.
+    `RTLTextEnv.init` replaces the prompt, which SkyRL only measures. Problems that cannot be scored with `rules`, the
+    options of `EpisodeConfig` in ``env_config``, are left out, with a warning.
     """
+    kept, _ = read_problems(_load(problems), EpisodeConfig().with_options(**rules).grading)
     return [
         {"prompt": [{"role": "user", "content": problem.prompt}], "env_class": NAME, "problem_id": problem.id}
-        for problem in _load(problems)
+        for problem in kept
     ]
 
 

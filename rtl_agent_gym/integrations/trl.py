@@ -29,13 +29,14 @@ from weakref import WeakSet
 from ..envs.gym_options import read_problems
 from ..episodes.rewards import Reward
 from ..episodes.rules import EpisodeConfig
-from ..episodes.runtime import background_loop, run_sync
+from ..episodes.runtime import acquire, background_loop, run_sync
 from ..episodes.tools import ToolOpening, tool_opening
 from ..errors import SandboxError, UsageError
 from ..problems import Problem, find_problem, load_problems
 from ..renderers import ToolCall
 from ..renderers.protocol import MAX_CALLS_READ, TOOL_NAME
 from ..sandboxes.budget import RESERVED, usage
+from ..sandboxes.provider import DockerSandboxes
 from ..scoring.scorable import require_scorable
 from .session import OVER, Result, ToolSession
 
@@ -95,6 +96,7 @@ class RTLEnvironment:
         run_sync(self._end())
         problem = find_problem(self._problems(), problem_id)
         require_scorable(problem, self._config.grading, texts=False)
+        run_sync(_connect())
         room = usage().get("agent/capacity", float("inf")) // min(RESERVED["agent"], self._config.sandbox.memory)
         if len(_open) >= max(room, 1):
             raise UsageError(
@@ -124,7 +126,7 @@ class RTLEnvironment:
         if session is None or session.over:
             return OVER
         try:
-            await asyncio.wrap_future(self._started)
+            await self._wait()
             return (await session.act([ToolCall(TOOL_NAME, json.dumps(arguments))])).replies()[0]
         except SandboxError:  # kept by `_started` or by the session, for `_grade`
             return FAULT
@@ -135,7 +137,7 @@ class RTLEnvironment:
         if session is None:
             raise UsageError("hidden_tests grades each episode once, after reset()")
         try:
-            await asyncio.wrap_future(self._started)
+            await self._wait()
             answer = _answer(completion)
             if answer is not None and not session.over:
                 await session.act(answer)
@@ -152,11 +154,29 @@ class RTLEnvironment:
         _open.discard(self)
         if session is not None:
             with contextlib.suppress(SandboxError):  # close() during start() would race with it
-                await asyncio.wrap_future(self._started)
+                await self._wait()
             await session.close()
+
+    async def _wait(self) -> None:
+        """Wait for the sandbox to start, which goes on if the caller is cancelled."""
+        await asyncio.shield(asyncio.wrap_future(self._started))
 
     def _problems(self) -> Sequence[Problem]:
         return _load(str(self._source)) if isinstance(self._source, (str, Path)) else self._source
+
+
+async def _connect() -> None:
+    """Connect to the daemon, so that `usage` knows the memory that there is."""
+    if usage():
+        return
+    lease = acquire()
+    try:
+        provider = lease.runtime.provider
+        if isinstance(provider, DockerSandboxes):
+            with contextlib.suppress(SandboxError):  # `_grade` will say so
+                await provider.budget()
+    finally:
+        await lease.release()
 
 
 @functools.cache
@@ -178,7 +198,7 @@ def make_dataset(environment: Callable[[], RTLEnvironment] = RTLEnvironment) -> 
     from datasets import Dataset
 
     made = environment()
-    kept, _ = read_problems(made._problems())
+    kept, _ = read_problems(made._problems(), made._config.grading, texts=False)
     prompts = [tool_opening(problem, made._config).messages for problem in kept]
     return Dataset.from_dict({"prompt": prompts, "problem_id": [problem.id for problem in kept]})
 

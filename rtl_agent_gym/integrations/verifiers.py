@@ -134,8 +134,8 @@ class CVDPTaskset(vf.Taskset[CVDPTask, CVDPTasksetConfig]):
     def load(self) -> Iterator[CVDPTask]:
         config = self.config
         chosen = {"categories": config.categories, "difficulties": config.difficulties}
-        source, found = choose_problems(config.problems, rows=config.rows, **chosen)
         rules = config.task.rules()
+        source, found = choose_problems(config.problems, rows=config.rows, options=rules.grading, **chosen)
         for problem in found:
             *system, user = (message["content"] for message in tool_opening(problem, rules).messages)
             data = CVDPData(

@@ -150,6 +150,22 @@ class TestSession:
             await turn
         assert asyncio.get_running_loop().time() - begun < 10
 
+    async def test_a_close_that_is_cancelled_releases_what_was_leased(self, gray: Problem) -> None:
+        session = ToolSession(gray)
+        await session.start()
+        lease = session._lease
+        assert lease is not None
+        runtime, turn = lease.runtime, asyncio.create_task(session.run("sleep 20"))
+        await asyncio.sleep(0.5)
+        users, closing = runtime.users, asyncio.create_task(session.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert runtime.users == users - 1
+
     async def test_what_is_no_command_is_told_to_the_model(self, gray: Problem) -> None:
         session = ToolSession(gray)
         try:

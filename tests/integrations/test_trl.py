@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("datasets")
+from rtl_agent_gym.episodes.runtime import background_loop
 from rtl_agent_gym.episodes.tools import tool_opening
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations import trl as adapter
@@ -25,6 +26,7 @@ from rtl_agent_gym.integrations.session import OVER, ToolSession
 from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, make_dataset
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.renderers.protocol import TOOL
+from rtl_agent_gym.sandboxes import DockerSandboxes, budget
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect
 from tests.integrations.conformance import EXPECTED, RULES, gray, kill, scripts, solution
@@ -72,6 +74,12 @@ class TestDataset:
     def test_a_source_is_loaded_by_its_name(self) -> None:
         (row,) = make_dataset(partial(RTLEnvironment, "family:registers?count=1&seed=3"))
         assert row["problem_id"]
+
+    def test_rows_whose_answer_is_text_are_left_out(self) -> None:
+        text = gray().model_copy(update={"id": "cvdp_agentic_text_0001", "category": 6, "harness": {}})
+        with pytest.warns(UserWarning, match="1 of 2 problems cannot be scored here"):
+            (row,) = make_dataset(partial(RTLEnvironment, [text, gray()]))
+        assert row["problem_id"] == gray().id
 
 
 class TestTool:
@@ -141,6 +149,32 @@ class TestEpisodes:
             await asyncio.to_thread(second.reset, problem_id=gray().id)
         await asyncio.to_thread(first.reset, problem_id=gray().id)  # its own sandbox is not another one
         await asyncio.to_thread(adapter.run_sync, first._end())
+
+    async def test_the_memory_is_known_before_the_first_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def unconnected() -> dict[str, float]:
+            return budget.usage() if connected else {}
+
+        async def known(provider: DockerSandboxes) -> budget.Budget:
+            connected.append(provider)
+            return await ask(provider)
+
+        connected: list[DockerSandboxes] = []
+        ask = DockerSandboxes.budget
+        monkeypatch.setattr(DockerSandboxes, "budget", known)
+        monkeypatch.setattr(adapter, "usage", unconnected)
+        monkeypatch.setattr(adapter, "_open", set(range(1 << 16)))  # as if so many were open
+        with pytest.raises(UsageError, match=r"there is memory for \d+: lower"):
+            await asyncio.to_thread(RTLEnvironment([gray()]).reset, problem_id=gray().id)
+
+    async def test_the_start_outlives_a_tool_that_is_cancelled(self) -> None:
+        environment = RTLEnvironment([gray()], config=RULES)
+        await asyncio.to_thread(environment.reset, problem_id=gray().id)
+        call = asyncio.run_coroutine_threadsafe(environment._play({"command": "ls"}), background_loop())
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.to_thread(environment.reset, problem_id=gray().id)
+        assert "rtl" in await asyncio.to_thread(call_tool, environment, ToolCall.of("ls"))
+        await asyncio.to_thread(adapter.run_sync, environment._end())
 
     def test_wrong_rows_end_training(self) -> None:
         with pytest.raises(UsageError, match="no problem 'nosuch'"):
