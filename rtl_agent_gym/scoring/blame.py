@@ -104,10 +104,8 @@ def machine_fault(report: Report) -> str:
             continue
         if service["stopped"]:
             return f"service {service['name']!r} was stopped by a signal, which no design can send"
-        seconds = sum(one["seconds"] for one in report["services"])
-        waited = sum(one["waited"] for one in report["services"])
-        lacking = waited - report["added"]
-        if lacking >= max(SHORTEST_WAIT, STARVED * (seconds - report["added"])):
+        seconds, waited, added = service["seconds"], service["waited"], service["added"]
+        if waited - added >= max(SHORTEST_WAIT, STARVED * (seconds - added)):
             return (
                 f"service {service['name']!r} ran out of time, but for {waited:.1f} of {seconds:.1f} s the host had no "
                 "processor for it; grade fewer submissions at once"

@@ -23,6 +23,8 @@ from typing import Any
 from ..errors import HarnessError
 
 _WORKER = Path(__file__).with_name("slang_worker.py")
+LARGEST = 8 << 20
+"""Bytes of all sources and what they may include; a request for a reading is up to six times as large."""
 _LINE = 1 << 28
 """Longest reply, in bytes."""
 _TRIES = 2
@@ -70,6 +72,11 @@ class Reading:
     """Whether another reading must give the same result; False if the machine's speed or memory decided."""
 
 
+def _request(files: Mapping[str, bytes], sources: Sequence[str], tops: Sequence[str]) -> bytes:
+    texts = {path: content.decode("latin-1") for path, content in files.items()}
+    return json.dumps({"files": texts, "sources": sources, "tops": list(tops)}).encode() + b"\n"
+
+
 class Frontend:
     """pyslang in a child process, which `close` or the end of this process ends.
 
@@ -93,9 +100,10 @@ class Frontend:
         present = [path for path in sources if path in files]
         if not present:
             return Reading()
-        texts = {path: content.decode("latin-1") for path, content in files.items()}
-        request = json.dumps({"files": texts, "sources": present, "tops": list(tops)}).encode() + b"\n"
+        if sum(map(len, files.values())) > LARGEST:
+            return Reading(fault=f"it has more than {LARGEST >> 20} MiB of Verilog")
         async with self._turn:
+            request = await asyncio.to_thread(_request, files, present, tops)
             for _ in range(_TRIES):
                 reply = await self._ask(request)
                 if "reading" in reply:

@@ -27,7 +27,7 @@ from .images import HarnessImages
 from .submission import SubmittedFiles
 
 TIME_LIMIT = 600.0
-"""Seconds for all services of a harness, as the official runner gives."""
+"""Seconds for each service of a harness, as the official runner gives."""
 GRADER = "/opt/rtl-agent-gym/grader"
 """The grader's folder in a scoring sandbox; files of the image contain this name, too."""
 _PATIENCE = 20.0
@@ -126,7 +126,7 @@ async def run_harness(
 
     Args:
         submission, services, provider, images: What is graded, and in which sandboxes.
-        timeout: Seconds for all services together.
+        timeout: Seconds for each service.
         defences: None for all of them.
         lint: Whether Verilator lints the design meanwhile.
         seed: For random stimuli, unless the harness sets one; None for the problem's own.
@@ -139,10 +139,10 @@ async def run_harness(
     problem = submission.problem
     named = [(await images.image(problem, service, provider), service) for service in services]
     runs: list[ServiceReport] = []
-    linted, memory, left = None, MemoryUse(), timeout
+    linted, memory = None, MemoryUse()
     for (image, foreign), group in groupby(named, key=lambda pair: (pair[0], pair[1].image is not None)):
         request: Request = {
-            "seconds": max(left, 0.1),
+            "seconds": timeout,
             "settings": vars(defences or Defences()) | {"checkout": bool(problem.checkout)},
             "services": [service_request(service, problem, seed) for _, service in group],
             "lint": _lint_command(services, submission) if lint and not runs and not foreign else None,
@@ -151,7 +151,6 @@ async def run_harness(
             image, checkout=bool(problem.checkout), foreign=foreign, network=network if foreign else ""
         )
         report = await _run_batch(submission, spec, request, provider)
-        left += report["lost"] + report["added"] - sum(service["seconds"] for service in report["services"])
         runs += report["services"]
         used = check_report(report, problem)
         memory = memory if memory.out else used
@@ -171,7 +170,7 @@ async def _run_batch(
         for folder in hidden_folders(submission.problem):
             await sandbox.write_files(hidden, root=folder, keeper=True)
         supervisor = sandbox.standby or await sandbox.spawn(spec.standby, cwd="/")
-        seconds = (1 + MOST_ADDED) * request["seconds"] + _PATIENCE
+        seconds = (1 + MOST_ADDED) * request["seconds"] * len(request["services"]) + _PATIENCE
         result = await supervisor.communicate(encode(request), timeout=seconds, max_output=4_000_000)
     finally:
         await sandbox.close()

@@ -118,7 +118,7 @@ class Scorer:
         Args:
             problem: With its hidden tests.
             files: What an agent left, by path relative to the work folder.
-            timeout: Seconds for all hidden tests together.
+            timeout: Seconds for each service of the harness.
             seed: For the tests' random stimuli, unless their harness sets one; None for the problem's own.
 
         Raises:

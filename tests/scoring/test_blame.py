@@ -77,9 +77,10 @@ def test_a_process_that_had_most_of_the_memory_is_to_blame_whoever_ran_out_of_it
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    service = {"name": "a", "code": 1, "stopped": False, "waited": 0.0, "seconds": 10.0, **changes.pop("service", {})}
+    service = {"name": "a", "code": 1, "stopped": False, "waited": 0.0, "seconds": 10.0, "added": 0.0}
+    service |= changes.pop("service", {})
     use = {"kills": 0, "own": 0, "pressed": 0, "limit": LIMIT, "peak": 1 << 20, **changes.pop("memory", {})}
-    return {"services": [service], "memory": use, "lost": 0.0, "added": 0.0, **changes}
+    return {"services": [service], "memory": use, "lost": 0.0, **changes}
 
 
 @pytest.mark.parametrize(
@@ -91,13 +92,13 @@ def report(**changes: Any) -> dict[str, Any]:
         (report(lost=30.0, memory={"peak": LIMIT}), ""),
         (report(lost=1.0), ""),
         (report(service={"code": None, "stopped": True}), "stopped by a signal"),
-        (report(service={"code": None, "waited": 15.0, "seconds": 20.0}, added=10.0), "had no processor"),
-        (report(service={"code": None, "waited": 11.5, "seconds": 20.0}, added=10.0), "had no processor"),
-        (report(service={"code": None, "waited": 10.5, "seconds": 20.0}, added=10.0), ""),
-        (report(service={"code": None, "waited": 9.0, "seconds": 19.0}, added=9.0), ""),  # it had all of its time
-        (report(service={"code": 1, "waited": 15.0, "seconds": 20.0}, added=10.0), ""),
+        (report(service={"code": None, "waited": 15.0, "seconds": 20.0, "added": 10.0}), "had no processor"),
+        (report(service={"code": None, "waited": 11.5, "seconds": 20.0, "added": 10.0}), "had no processor"),
+        (report(service={"code": None, "waited": 10.5, "seconds": 20.0, "added": 10.0}), ""),
+        (report(service={"code": None, "waited": 9.0, "seconds": 19.0, "added": 9.0}), ""),  # it had all of its time
+        (report(service={"code": 1, "waited": 15.0, "seconds": 20.0, "added": 10.0}), ""),
         (report(service={"code": None, "waited": 0.0}), ""),
-        (report(service={"code": None, "waited": 0.4, "seconds": 2.0}, added=0.0), ""),
+        (report(service={"code": None, "waited": 0.4, "seconds": 2.0, "added": 0.0}), ""),
         (report(memory={"kills": 1}), "ran out of it"),
     ],
 )

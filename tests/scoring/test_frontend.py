@@ -12,7 +12,7 @@ import pytest
 from rtl_agent_gym.errors import HarnessError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring import RewardWeights, Scorer
-from rtl_agent_gym.scoring.frontend import Frontend
+from rtl_agent_gym.scoring.frontend import LARGEST, Frontend
 from rtl_agent_gym.scoring.interface import demands, judge_interface
 from rtl_agent_gym.scoring.submission import sift
 from rtl_agent_gym.scoring.syntax import disagreement, judge_syntax, reading_order
@@ -92,6 +92,12 @@ async def forked(frontend: Frontend) -> int:
             if children := Path(f"/proc/{number}/task/{number}/children").read_text().split():
                 return int(children[0])
         await asyncio.sleep(0.01)
+
+
+async def test_too_much_text_is_not_read(frontend: Frontend) -> None:
+    files = {"rtl/a.sv": b"module a; endmodule", "rtl/b.sv": b"\xff" * LARGEST}
+    assert (await frontend.read(files, ["rtl/a.sv"])).fault == "it has more than 8 MiB of Verilog"
+    assert (await frontend.read({"rtl/a.sv": files["rtl/a.sv"]}, ["rtl/a.sv"])).fault == ""
 
 
 async def test_one_that_is_killed_from_outside_says_nothing_of_its_sources(frontend: Frontend) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,17 +24,18 @@ GUARD = f"{GRADER}/rtl_gym_grader/guard.py"
 @pytest.fixture
 def changed_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A copy of the programs that grade, for `rules_digest`."""
-    source = Path(cache.__file__).parent
-    for path in source.rglob("*.py"):
-        (tmp_path / path.relative_to(source)).parent.mkdir(exist_ok=True)
-        (tmp_path / path.relative_to(source)).write_bytes(path.read_bytes())
-    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
+    source = Path(cache.__file__).parents[1]
+    for name in ("scoring", "problems", "sandboxes"):
+        shutil.copytree(source / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.jsonl"))
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "scoring" / "cache.py"))
     cache.rules_digest.cache_clear()
     yield tmp_path
     cache.rules_digest.cache_clear()
 
 
-@pytest.mark.parametrize("name", ["grader/guard.py", "grader/witness.py", "outcomes.py"])
+@pytest.mark.parametrize(
+    "name", ["scoring/grader/guard.py", "scoring/grader/witness.py", "scoring/outcomes.py", "problems/compose.py"]
+)
 def test_one_digest_names_the_rules(changed_programs: Path, name: str) -> None:
     before = rules_digest()
     with (changed_programs / name).open("a") as stream:

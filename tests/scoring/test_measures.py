@@ -74,6 +74,6 @@ def test_processes_that_take_the_processor_from_each_other_have_it(start: Start)
 
 @pytest.mark.parametrize(("waited", "left"), [(0.0, 10.0), (4.0, 14.0), (10.0, 20.0), (50.0, 20.0)])
 def test_time_for_which_services_waited_is_added_up_to_as_much_again(waited: float, left: float) -> None:
-    here: Any = SimpleNamespace(deadline=time.monotonic() + 10.0, waited=waited / 2, most_added=10.0)
-    service: Any = SimpleNamespace(waited=waited / 2)
+    here: Any = SimpleNamespace(deadline=time.monotonic() + 10.0, waited=99.0, most_added=10.0)
+    service: Any = SimpleNamespace(waited=waited)
     assert Supervisor.left(here, service) == pytest.approx(left, abs=0.1)

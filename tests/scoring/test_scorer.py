@@ -167,6 +167,17 @@ async def test_all_services_must_exit_0_and_share_the_work_folder(scorer: Scorer
     assert (score.tests_passed, score.tests_total) == (1, 2)
 
 
+async def test_each_service_has_the_whole_time(scorer: Scorer) -> None:
+    """As in the official runner, which starts them one by one, each with its own limit."""
+    services = shell_service("sleep 2", "first") + shell_service("sleep 2", "second") + shell_service("true", "third")
+    problem = make_problem(harness={"docker-compose.yml": "services:\n" + services})
+    score = await scorer.score(problem, {TARGET: GOLDEN}, timeout=3.0)
+    assert score.passed, score.reason
+    problem = make_problem(harness={"docker-compose.yml": "services:\n" + services.replace("sleep 2", "sleep 60", 1)})
+    score = await scorer.score(problem, {TARGET: GOLDEN}, timeout=3.0)
+    assert [test.outcome for test in score.tests] == ["error", "passed", "passed"]
+
+
 async def test_several_simulations_through_a_shell(scorer: Scorer) -> None:
     text = COMPOSE.replace(
         "pytest -s -o cache_dir=/code/rundir/.cache /src/test_runner.py -v",

@@ -10,6 +10,7 @@ from ...errors import UsageError
 from ...problems import Problem, category_name
 from ...sandboxes import SandboxSpec
 from ...scoring import TIME_LIMIT
+from ...scoring.compose import read_services
 from .inside import collect
 from .inside.grade import PATIENCE
 
@@ -47,7 +48,11 @@ def task_toml(problem: Problem, image: str) -> str:
         ("[agent]", {"timeout_sec": AGENT_SECONDS, "user": collect.AGENT}),
         (
             "[verifier]",
-            {"timeout_sec": PATIENCE * TIME_LIMIT + _VERIFIER_SPARE, "environment_mode": "separate", "user": "root"},
+            {
+                "timeout_sec": PATIENCE * TIME_LIMIT * len(read_services(problem)) + _VERIFIER_SPARE,
+                "environment_mode": "separate",
+                "user": "root",
+            },
         ),
         ("[verifier.environment]", limits),
     ]

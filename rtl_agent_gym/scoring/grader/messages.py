@@ -118,7 +118,7 @@ class Request(TypedDict):
 
     services: list[ServiceRequest]
     seconds: float
-    """For all of them together."""
+    """For each of them."""
     settings: Settings
     lint: list[str] | None
     """A command that lints the design beside the first service."""
@@ -153,6 +153,8 @@ class ServiceReport(ProcessReport):
 
     name: str
     messages: list[Message]
+    added: float
+    """Seconds by which its time grew because it waited for a processor."""
 
 
 class Memory(TypedDict):
@@ -179,5 +181,3 @@ class Report(TypedDict):
     memory: Memory
     lost: float
     """Seconds for which the sandbox did not run."""
-    added: float
-    """Seconds by which the time limit grew because services waited for a processor."""

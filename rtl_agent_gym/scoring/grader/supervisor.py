@@ -66,7 +66,9 @@ class Supervisor:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.limited = request["settings"]["limits"]
-        self.deadline = time.monotonic() + (request["seconds"] if self.limited else 1e9)
+        self.seconds = request["seconds"] if self.limited else 1e9
+        self.deadline = time.monotonic() + self.seconds
+        """Of the running service, or of the one before."""
         if not self.limited:
             bounds.lift()
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
@@ -78,7 +80,7 @@ class Supervisor:
         """Why messages may be missing."""
         self.waits = Waits()
         self.waited, self.most_added = 0.0, MOST_ADDED * request["seconds"]
-        """Seconds for which the services that have ended waited for a processor; those that the time can grow by."""
+        """Seconds for which the service before waited for a processor; those that a service's time can grow by."""
         self.spared: set[int] = set()
         """Children that the end of a service does not kill."""
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -118,7 +120,6 @@ class Supervisor:
         if lint is not None and lint.child is not None:
             self.spared.add(lint.child.pid)
         services = [self.run_service(service) for service in self.request["services"]]
-        waited = sum(service["waited"] for service in services)
         if lint is not None:
             self.spared.clear()
             self.wait(lint)
@@ -133,19 +134,20 @@ class Supervisor:
             "faults": faults,
             "memory": now,
             "lost": self.waits.lost,
-            "added": min(waited, self.most_added),
         }
 
     def run_service(self, service: ServiceRequest) -> ServiceReport:
-        """Run one service to its end, and kill what it left running."""
+        """Run one service to its end, and kill what it left running. Each has the whole time, as officially."""
+        self.deadline = time.monotonic() + self.seconds
         process = self.start(service["argv"], service["env"], service["cwd"])
         self.wait(process, service=True)
-        self.waited += process.waited
+        self.waited = process.waited
         if len(self.request["services"]) > 1:
             for folder in SCRATCH:
                 empty(folder)
         messages, self.messages = self.messages, []
-        return {"name": service["name"], "messages": messages, **process.report()}
+        added = min(process.waited, self.most_added)
+        return {"name": service["name"], "messages": messages, "added": added, **process.report()}
 
     def wait(self, process: Process, *, service: bool = False) -> None:
         """Serve until a process has ended or its time is over.
@@ -163,8 +165,8 @@ class Supervisor:
             pass
 
     def left(self, service: Process | None) -> float:
-        """Seconds until the time of all services is over, one of which may be running."""
-        waited = self.waited + (service.waited if service else 0.0)
+        """Seconds until the time of the running service is over, or of the one before."""
+        waited = service.waited if service else self.waited
         return self.deadline + min(waited, self.most_added) - time.monotonic()
 
     def turn(self, timeout: float) -> bool:

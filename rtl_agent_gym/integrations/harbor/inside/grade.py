@@ -30,7 +30,7 @@ from .collected import read_collected
 USER = 1001
 """Runs everything that a design can influence."""
 PATIENCE = 4.0
-"""How many times the tests' time limit the supervisor may take to report: it adds time in which nothing could run."""
+"""How many times the services' time limit the supervisor may take to report: it adds time in which nothing could run."""
 START = 20.0
 """Seconds that it may take besides."""
 LARGEST_FILE = 256 << 20
@@ -137,8 +137,9 @@ def _run(request: Request) -> Report:
     services = [{**service, "argv": [*_AS_USER, *_argv(service)]} for service in request["services"]]
     command = ["/usr/bin/python3", "-IBc", _SUPERVISOR]
     asked = json.dumps({**request, "services": services}).encode()
+    patience = PATIENCE * request["seconds"] * len(services) + START
     try:
-        ended = subprocess.run(command, input=asked, capture_output=True, timeout=PATIENCE * request["seconds"] + START)
+        ended = subprocess.run(command, input=asked, capture_output=True, timeout=patience)
         return decode_report(ended.stdout.decode())
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise HarnessError(f"the supervisor did not report: {error}") from error
