@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from learning_options import HELD_OUT, REWARD, final_weights, given
+from learning_options import HELD_OUT, REWARD, SHORT, final_weights, given
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rtl_agent_gym import evaluate
@@ -38,7 +38,7 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     if name != "before":
         folder = sizes.folder / f"hacking-{name}-{seed}"
         weights = {"tests": 0.0} if name == "compile" else {}
-        options = given({**REWARD, "reward": name, "reward_weights": weights}, seed, sizes)
+        options = given({**REWARD, **SHORT, "reward": name, "reward_weights": weights}, seed, sizes)
         suited = {option: value for option, value in SMALL.defaults.items() if option != "problem_ids"}
         prompt = sizes.folder / "system_prompt"  # as a file, since an empty text would stand for the environment's own
         prompt.write_text(SYSTEM_PROMPT)
@@ -71,7 +71,8 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
 def with_stubs(folder: Path) -> None:
     """Save the shipped student, trained on some steps of its own episodes, of which a third have a stub.
 
-    Half of the other designs do not compile. Without that, a reward for compiling would have no reason to prefer stubs.
+    In half of the others, one word or sign of the body is missing somewhere, so that most of these do not compile: where
+    no design had errors, a reward for compiling would have no reason to prefer stubs.
     """
     model, tokenizer = (one.from_pretrained(shipped("student")) for one in (AutoModelForCausalLM, AutoTokenizer))
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
@@ -85,11 +86,11 @@ def with_stubs(folder: Path) -> None:
             if rng.random() < 1 / 3:
                 files = {path: without_behaviour(text) for path, text in files.items()}
             elif rng.random() < 1 / 2:
-                files = {path: with_slip(text) for path, text in files.items()}
+                files = {path: with_slip(text, rng) for path, text in files.items()}
             specification = family.specification(member)
             yield encoder.encode(episode(start(family, specification), specification, files))
 
-    Trainer(model.float()).run(Phase(160, 0.004, 0.0004, batch=16), episodes())
+    Trainer(model.float()).run(Phase(100, 0.002, 0.0002, batch=16), episodes())
     save(model, tokenizer, folder)
 
 
@@ -98,10 +99,11 @@ def without_behaviour(design: str) -> str:
     return re.sub(r"\);\n.*endmodule", ");\nendmodule", design, flags=re.DOTALL)
 
 
-def with_slip(design: str) -> str:
-    """A design whose last statement has no semicolon."""
-    head, _, tail = design.rpartition(";")
-    return head + tail
+def with_slip(design: str, rng: random.Random) -> str:
+    """A design with a word or a sign missing in its body."""
+    body = design.index(");\n") + len(");\n")
+    lost = rng.choice([*re.finditer(r"\w+|[^\w\s]", design[body:])])
+    return design[: body + lost.start()] + design[body + lost.end() :]
 
 
 def design_of(transcript: Path) -> str:

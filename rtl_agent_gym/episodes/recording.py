@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from .turns import Opening, Turn
 MAX_RECORDED_FILE = 256 << 10
 MAX_RECORDED_TOTAL = 4 << 20
 """Limits in bytes, of one file and of all files together, up to which a transcript records changes."""
+MAX_RECORDED_EPISODE = 64 << 20
+"""Limit of the changes of all turns together, in bytes of the transcript, where a character may take six."""
 
 
 @dataclass
@@ -34,6 +37,8 @@ class Recording:
     _writer: TranscriptWriter | None = field(default=None, init=False)
     _files: dict[str, str] = field(default_factory=dict, init=False)
     """The text files as last recorded."""
+    _written: int = field(default=0, init=False)
+    """Bytes of the transcript that changes of files take."""
 
     @property
     def path(self) -> Path | None:
@@ -117,31 +122,44 @@ class Recording:
         for path, data in found.items():
             with contextlib.suppress(UnicodeDecodeError):  # binary files are not recorded
                 self._files[path] = data.decode()
-        changes: dict[str, str | None] = {path: text for path, text in self._files.items() if before.get(path) != text}
+        changes: dict[str, str | None] = {}
+        beyond = []
+        for path, text in list(self._files.items()):
+            if before.get(path) == text:
+                continue
+            if (size := _recorded_size(path, text)) <= MAX_RECORDED_EPISODE - self._written:
+                self._written += size
+                changes[path] = text
+            else:
+                beyond.append((path, f"at most {MAX_RECORDED_EPISODE >> 20} MiB of changes are recorded"))
+                del self._files[path]
         left_out = found.left_out if isinstance(found, FoundFiles) else ()
         unknown = len(left_out) < getattr(found, "left_out_count", 0)  # some are counted, but not named
-        named = {path for path, _ in left_out}
+        named = {path for path, _ in (*left_out, *beyond)}
         for path in before.keys() - self._files.keys():
             if unknown or path in named:  # it may still exist
                 self._files[path] = before[path]
             else:
                 changes[path] = None
-        return changes, found.left_out_lines() if left_out else []
+        count = getattr(found, "left_out_count", 0) + len(beyond)
+        return changes, FoundFiles({}, (*left_out, *beyond), count).left_out_lines()
 
     def score(self, score: Score, files: Mapping[str, str | bytes]) -> None:
         """Write the final score, and the graded text files that differ from the problem's, within the limits of turns.
 
         Targets come first, then the smallest.
         """
-        left, changed = MAX_RECORDED_TOTAL, {}
+        left, changed = MAX_RECORDED_TOTAL, dict[str, str]()
         order = sorted(files, key=lambda path: (path not in self.problem.targets, len(files[path])))
         for path in order:
             data = files[path]
             with contextlib.suppress(UnicodeDecodeError):  # binary files are not recorded
                 text = data.decode() if isinstance(data, bytes) else data
-                if self.problem.context.get(path) != text and len(data) <= min(left, MAX_RECORDED_FILE):
+                if self.problem.context.get(path) == text or len(data) > MAX_RECORDED_FILE:
+                    continue
+                if (size := _recorded_size(path, text)) <= left:
                     changed[path] = text
-                    left -= len(data)
+                    left -= size
         self._write(ScoreRecord(score=score.model_dump(mode="json"), files=changed))
 
     def end(self, stop_reason: str, turns: int, seconds: float, error: BaseException | None) -> None:
@@ -160,6 +178,11 @@ class Recording:
     def _write(self, event: Header | TurnRecord | ScoreRecord | End) -> None:
         if self._writer is not None:
             self._writer.write(event)
+
+
+def _recorded_size(path: str, text: str) -> int:
+    """Bytes that a file takes in a transcript."""
+    return len(json.dumps({path: text}))
 
 
 def _recorded_files(problem: Problem) -> dict[str, str]:

@@ -132,7 +132,8 @@ async def evaluate(
         renderer = config.renderer
         if isinstance(renderer, str):
             renderer = get_renderer(renderer, getattr(player, "tokenizer", None))
-        if config.max_cost is not None and getattr(player, "prices", None) is None:
+        prices = getattr(player, "prices", None)
+        if config.max_cost is not None and prices is None:
             raise UsageError(
                 f"--max-cost: the price of {player.name} is unknown; give --price-input and --price-output, in US "
                 "dollars per million tokens"
@@ -156,7 +157,8 @@ async def evaluate(
         if grader is None:
             grader = await _make_grader(config, provider, runtime, len(problems), owned)
         run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
-        run.ledger = Ledger(config.max_cost, config.max_tokens_total, read_spending(file.folder) if file else Spent())
+        spent = read_spending(file.folder, prices) if file else Spent()
+        run.ledger = Ledger(config.max_cost, config.max_tokens_total, spent)
         with queueing_as(f"evaluation {id(run)}"):
             await run.play()
         return _conclude(run, record)

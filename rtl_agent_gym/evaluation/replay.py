@@ -105,18 +105,16 @@ async def replay(
         SandboxError: The machine failed.
     """
     async with _started(transcript, problem, provider, grader, renderer) as (episode, report):
-        recorded = transcript.score
-        ignored = {"seconds", "cached", "retries"}
+        recorded, ignored = transcript.score, _ignored(transcript, grader)
         if recorded is not None and (why := _other_weights(transcript, grader)) is not None:
             report.notes.append(f"the recorded rewards were computed with {why}, so rewards are not compared")
-            ignored.add("reward")
         for record in transcript.turns:
             if episode.over:
                 last = episode.turns[-1]
                 now = f"the episode is over after turn {last.number}: {last.stop_reason}"
                 report.divergence = Divergence(record.turn, "length", _diff(f"turn {record.turn} follows", now))
             else:
-                await _step(episode, record, report)
+                await _step(episode, record, report, ignored)
             if report.divergence is not None:
                 return report
         if recorded is None:
@@ -163,7 +161,7 @@ async def replayed_to(
             if episode.over:
                 break
             if record is not transcript.turns[-1] or transcript.end is None:
-                await _step(episode, record, report)
+                await _step(episode, record, report, _ignored(transcript, grader))
                 continue
             # The last turn would end the episode and grade the files; here only its commands are needed.
             for command in record.commands:
@@ -224,20 +222,25 @@ def _other_weights(transcript: Transcript, grader: Grader) -> str | None:
     return "other weights" if recorded != getattr(grader, "weights", recorded) else None
 
 
-async def _step(episode: Episode, record: TurnRecord, report: Replay) -> None:
+def _ignored(transcript: Transcript, grader: Grader) -> set[str]:
+    """The fields of scores that are not compared."""
+    return {"seconds", "cached", "retries"} | ({"reward"} if _other_weights(transcript, grader) else set())
+
+
+async def _step(episode: Episode, record: TurnRecord, report: Replay, ignored: set[str]) -> None:
     """Replay a recorded turn and compare it."""
     turn = await episode.step(Completion(record.completion, cut_off=record.cut_off, native=record.native))
     report.compared_turns += 1
-    report.divergence = report.divergence or compare_turn(record, turn)
+    report.divergence = report.divergence or compare_turn(record, turn, ignored)
 
 
-def compare_turn(record: TurnRecord, turn: Turn) -> Divergence | None:
-    """The first difference between a turn and its record."""
+def compare_turn(record: TurnRecord, turn: Turn, ignored: set[str]) -> Divergence | None:
+    """The first difference between a turn and its record, without the `ignored` fields of scores."""
     ran = zip(turn.action.commands, turn.results, turn.outputs, strict=True)
     before = _views(record.action, record.commands)
     after = _views(turn.action.kind, [command_record(*one) for one in ran])
     for one, other in zip(before["submission"], after["submission"], strict=False):
-        one["score"], other["score"] = _comparable(one["score"], other["score"], {"seconds", "cached", "retries"})
+        one["score"], other["score"] = _comparable(one["score"], other["score"], ignored)
     read, reads = mask_volatile(record.observation), mask_volatile(turn.observation)
     for what in before:
         was, now = _pretty(before[what]), _pretty(after[what])

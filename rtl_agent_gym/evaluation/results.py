@@ -20,7 +20,7 @@ from ..episodes import disk
 from ..errors import SandboxError, TranscriptError, UsageError, cannot_write
 from .config import EvaluationRecord
 from .outcome import EpisodeResult
-from .spending import STOPPED, Spent
+from .spending import STOPPED, Priced, Spent
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +40,17 @@ def read_results(folder: Path) -> list[EpisodeResult]:
     return list(found.values())
 
 
-def read_spending(folder: Path) -> Spent:
+def read_spending(folder: Path, prices: Priced | None = None) -> Spent:
     """What a run has spent: the sum over all lines, since a repeated episode was paid for more than once.
+
+    Args:
+        folder: The evaluation's folder.
+        prices: For the lines whose cost is unknown, since the run then had no prices.
 
     Raises:
         TranscriptError: As `read_results`.
     """
-    return sum((line.spent for line in _lines(folder) if line.spent is not None), Spent())
+    return sum((line.spent.priced(prices) for line in _lines(folder) if line.spent is not None), Spent())
 
 
 def _lines(folder: Path) -> list[EpisodeResult]:

@@ -7,15 +7,24 @@ holds what its attempts used, so a run that continues later knows what was spent
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from ..errors import LimitReached, UsageError
 from ..policies import Completion
+from ..policies.usage import Usage
 
 STOPPED = "limit"
 """`EpisodeResult.stop_reason` of the line that records what an episode used before a limit stopped it."""
+
+
+class Priced(Protocol):
+    """Prices of tokens, such as those of a chat policy."""
+
+    def cost(self, usage: Usage) -> float:
+        """The cost of some tokens in US dollars."""
+        ...
 
 
 class Spent(BaseModel):
@@ -52,6 +61,13 @@ class Spent(BaseModel):
             output_tokens=_sum(self.output_tokens, other.output_tokens),
             cost=_sum(self.cost, other.cost),
         )
+
+    def priced(self, prices: Priced | None) -> Spent:
+        """The same with the cost of its tokens at these prices, where its own is unknown and its tokens are not."""
+        if prices is None or self.cost is not None or self.prompt_tokens is None or self.output_tokens is None:
+            return self
+        usage = Usage(self.prompt_tokens, self.output_tokens, self.cached_tokens)
+        return self.model_copy(update={"cost": prices.cost(usage)})
 
     @property
     def tokens(self) -> int | None:
@@ -95,7 +111,9 @@ class Ledger:
             if limit is None:
                 continue
             if spent is None:
-                raise UsageError(f"the service does not report the tokens of its answers, so {option} cannot be kept")
+                raise UsageError(
+                    f"the service does not report the tokens of all its answers, so {option} cannot be kept"
+                )
             if spent >= limit:
                 shown = (
                     f"${spent:,.4f} of ${limit:,.4g}" if option == "--max-cost" else f"{spent:,} of {limit:,} tokens"

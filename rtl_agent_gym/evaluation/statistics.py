@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, sqrt
+from math import comb, hypot, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -82,6 +82,21 @@ def wilson(passed: float, total: int) -> tuple[float, float]:
     return low, high
 
 
+def newcombe(first: tuple[float, int], other: tuple[float, int]) -> tuple[float, float]:
+    """A confidence interval for the other share minus the first, each given as passed and total.
+
+    Newcombe's hybrid score method (method 10 of Statistics in Medicine 17, 1998, 873-890), which combines Wilson's
+    intervals of the two shares. Its width is never 0.
+    """
+    (share, low, high), (others_share, others_low, others_high) = (
+        (passed / total, *wilson(passed, total)) for passed, total in (first, other)
+    )
+    difference = others_share - share
+    return difference - hypot(others_share - others_low, high - share), difference + hypot(
+        others_high - others_share, share - low
+    )
+
+
 def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -> Estimate:
     """pass@k as a mean over problems, with its interval.
 
@@ -139,6 +154,9 @@ def compare(
     Within each problem the episodes of both runs are shuffled and split again, which changes nothing on average if the
     runs are equally good. With one episode per problem this is McNemar's test, with one problem Fisher's.
 
+    The interval of the difference is from a hierarchical bootstrap as in `estimate`. If each draw has the same
+    difference, it is `newcombe`'s, over the problems, or over the episodes of a single one.
+
     Args:
         first: For each problem: the number of episodes that passed, and of all its episodes (at least 1).
         other: The same for the other run.
@@ -163,7 +181,14 @@ def compare(
     problems = draw.integers(0, len(shared), size=(RESAMPLES, len(shared)))
     mine = draw.binomial(total[problems], (passed / total)[problems]) / total[problems]
     theirs = draw.binomial(others_total[problems], (others_passed / others_total)[problems]) / others_total[problems]
-    low, high = _interval((theirs - mine).mean(axis=1))
+    drawn = (theirs - mine).mean(axis=1)
+    if np.ptp(drawn) > 0:
+        low, high = _interval(drawn)
+    elif len(shared) == 1:
+        low, high = newcombe(first[shared[0]], other[shared[0]])
+    else:
+        runs = ((passed / total).sum(), (others_passed / others_total).sum())
+        low, high = newcombe(*((float(share), len(shared)) for share in runs))
     return Paired(difference, low, high, (1 + as_far) / (1 + RESAMPLES), len(shared))
 
 

@@ -35,7 +35,8 @@ PROBE_TOKENS = 16
 QUIET = 5.0
 """Minimum seconds between two warnings about retries."""
 
-_OPTIONAL = ("seed", "top_p", "stream_options")  # parameters that a request can do without
+_THINKING = "reasoning_content"
+_OPTIONAL = ("seed", "top_p", "stream_options", _THINKING)  # what a request, or a message in it, can do without
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 
 _log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class ChatPolicy:
         self.prices = price_list(self._library, self.model, self.options)
         """What tokens cost; None if that is unknown."""
         self._has_answered = False
-        self._left_out: set[str] = set()  # parameters that the service does not accept
+        self._left_out: set[str] = set()  # of `_OPTIONAL`: what the service does not accept
         self._limit = _LIMIT  # what the service calls the limit on the tokens of an answer
         self._last_warning, self._unreported = -QUIET, 0
 
@@ -125,17 +126,19 @@ class ChatPolicy:
         await self._library.close_litellm_async_clients()
         self._library.in_memory_llm_clients_cache.flush_cache()  # otherwise the closed ones are reused
 
-    async def request(self, messages: Sequence[dict[str, Any]], seed: int | None) -> Answer | None:
+    async def request(
+        self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int | None = None
+    ) -> Answer | None:
         """Send one request, with retries while the service is busy or unreachable; None if the context is full.
 
         A content filter's refusal is an answer. Retries are logged as warnings, at most one per `QUIET` seconds for all
-        conversations together.
+        conversations together. `max_tokens` replaces the option of that name.
 
         Raises:
             ModelError: The service stays busy or unreachable, or refuses this conversation.
             UsageError: The service will never answer: wrong key, unknown model, or it refuses the first request.
         """
-        attempts, max_tokens = self.options.attempts, self.options.max_tokens
+        attempts = self.options.attempts
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_busy),
             stop=stop_after_attempt(attempts),
@@ -144,13 +147,13 @@ class ChatPolicy:
             reraise=True,
         )
         try:
-            answer: Answer = await retrying(self._send, messages, seed, max_tokens)
+            answer: Answer = await retrying(self._send, messages, seed, max_tokens or self.options.max_tokens)
         except _Failed as error:
             if error.failure.kind == "filtered":
                 return refusal(error.failure.words)
             if error.failure.kind != "overflow":
                 raise self._translated(error.failure, attempts) from error
-            if not self._has_answered:
+            if not self._has_answered and max_tokens is None:
                 await self._check_max_tokens(messages, seed, error.failure.words)
             return None
         self._has_answered = True
@@ -183,7 +186,8 @@ class ChatPolicy:
                 _log.warning("%s: sending %s for %s: %s", self.name, _NEW_LIMIT, _LIMIT, words)
             self._limit = _NEW_LIMIT
             return True
-        named = {name for name in _OPTIONAL if name in request and re.search(rf"\b{name}\b", words)}
+        sent = set(request).union(*request["messages"])
+        named = {name for name in _OPTIONAL if name in sent and re.search(rf"\b{name}\b", words)}
         if new := named - self._left_out:
             _log.warning("%s: sending requests without %s: %s", self.name, " and ".join(sorted(new)), words)
         self._left_out |= named
@@ -249,15 +253,20 @@ class ChatPolicy:
             request |= {"stream": True, "stream_options": {"include_usage": True}}
         for name in self._left_out:
             request.pop(name, None)
+        if _THINKING in self._left_out:
+            request["messages"] = [{key: message[key] for key in message if key != _THINKING} for message in messages]
         if options.tools:
-            request |= {"tools": [TOOL], "tool_choice": "auto"}
+            # litellm would silently leave out tools where it knows of none.
+            request |= {"tools": [TOOL], "tool_choice": "auto", "allowed_openai_params": ["tools"]}
             if importlib.util.find_spec("mcp") is None:
                 # litellm searches the tools for MCP tools, and fails without the package mcp.
                 request["_skip_mcp_handler"] = True
         if options.base_url:
             request["api_base"] = options.base_url
-        if options.api_key or options.base_url:
-            request["api_key"] = options.api_key or os.environ.get("OPENAI_API_KEY") or "none"
+        if options.api_key:
+            request["api_key"] = options.api_key
+        elif options.base_url and self.model.startswith("openai/"):
+            request["api_key"] = os.environ.get("OPENAI_API_KEY") or "none"
         return request
 
 
@@ -292,6 +301,8 @@ class ChatPlayer:
         turn = replace(answer.turn, calls=tuple(map(self._with_id, answer.turn.calls)))
         self._calls = turn.calls
         message: dict[str, Any] = {"role": "assistant", "content": turn.text}
+        if turn.thinking:  # some services refuse a history without it
+            message[_THINKING] = turn.thinking
         if turn.calls:
             message["tool_calls"] = [_for_history(call) for call in turn.calls]
         self._history.append(message)

@@ -50,6 +50,7 @@ _NO_CREDIT = re.compile(
 )
 _QUOTA = re.compile(r"exceeded your current quota", re.I)
 _TOO_LARGE_FOR_ACCOUNT = re.compile(r"request too large for .{0,200}(?:tokens per min|TPM)", re.I | re.S)
+_NO_TOOLS = re.compile(r"support.{0,20}\btools?\b|\btools?\b.{0,40}support", re.I)
 _PREFIX = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?: \w+Error)?(?::| -)\s*)+")
 _STATUS = re.compile(r"^Error code: \d+ - ")
 _TAG = re.compile(r"<[^<>]{0,500}>")
@@ -121,6 +122,8 @@ def _codes(error: Exception) -> str:
 def _advice(status: int | None, words: str) -> str:
     if "enable-auto-tool-choice" in words:
         return "start the server with these options, or use --no-tools"
+    if _NO_TOOLS.search(words):
+        return "use --no-tools if the model has no tools"
     return {
         401: "check --api-key, or the provider's environment variable",
         403: "the key has no right to use this model",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from urllib.parse import urlsplit
 
-from ..errors import UsageError
+from ..errors import HarnessError, UsageError
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions
 from .chat import ChatPolicy
@@ -15,6 +15,8 @@ JUDGE_KEY = "RTL_GYM_JUDGE_API_KEY"
 """Environment variable: the key of the judge's service, if it is not the one that the provider documents."""
 MAX_TOKENS = 4096
 """Tokens that a judge may write, thinking included."""
+MORE_TOKENS = 4 * MAX_TOKENS
+"""The same when it is asked once more because `MAX_TOKENS` did not suffice."""
 FORM = "chat:MODEL, or chat:MODEL@URL for a server of your own"
 
 
@@ -38,10 +40,18 @@ class ChatJudge:
         return self._name
 
     async def ask(self, system: str, user: str) -> str | None:
-        """See `Judge.ask`. None also if the prompt does not fit the model's context."""
+        """See `Judge.ask`. If the limit on its tokens cuts it off, it is asked once more with a higher one."""
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        answer = await self._policy.request(messages, None)
-        return None if answer is None or answer.refused else answer.turn.text
+        for limit in (MAX_TOKENS, MORE_TOKENS):
+            answer = await self._policy.request(messages, None, limit)
+            if answer is None:
+                raise HarnessError(
+                    f"{self.name}: the texts to compare and a rating of {limit} tokens do not fit into its context; "
+                    "choose a judge with a larger context"
+                )
+            if not answer.cut_off:
+                return None if answer.refused else answer.turn.text
+        raise HarnessError(f"{self.name} did not finish its rating within {MORE_TOKENS} tokens; choose another judge")
 
     async def close(self) -> None:
         """Close its connections."""

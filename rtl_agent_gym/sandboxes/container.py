@@ -23,7 +23,7 @@ from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
 from .channel import Channel, Reply, Request
 from .client import OWNER_LABEL, DockerClient, folders, host_config, owner_label, process_limits
 from .daemon import attach
-from .evidence import own_doing
+from .evidence import Usage, own_doing, usage
 from .image import find_image
 from .observation import cut
 from .podman import make_volumes, remove_volumes
@@ -36,6 +36,8 @@ START_PATIENCE = 60.0
 READ_PATIENCE = 60.0
 GRACE = 15.0
 """Seconds after a command's time-out when a silent sandbox counts as lost."""
+LATE = 3.0
+"""Seconds by which a reply is late when the use of processors is noted, as evidence if there will be none."""
 
 
 class DockerSandbox(Sandbox):
@@ -66,6 +68,8 @@ class DockerSandbox(Sandbox):
         self._closing: asyncio.Task[None] | None = None
         self._verdict: asyncio.Task[RTLGymError] | None = None
         """Why it was lost: by its commands or by the machine."""
+        self._usage: asyncio.Task[Usage | None] | None = None
+        """What it had used when the last reply was late."""
         self._used = False
         """Whether a command has been run in it."""
         self.image_id = ""
@@ -162,15 +166,24 @@ class DockerSandbox(Sandbox):
         if self._client.podman:
             remove_volumes(api, self._name)
 
-    async def _reply(self, request: Request, patience: float | None) -> Reply:
+    async def _reply(self, request: Request, patience: float | None, due: float = 0.0) -> Reply:
         """Wait for a reply. Raises `SandboxBroken` (by commands) or `SandboxLost` (by the machine) if there is none.
 
         Callers only make valid requests, so an operation that the warden cannot perform is one of the two.
+
+        Args:
+            request: The request.
+            patience: Seconds after which a silent warden counts as lost; None for no limit.
+            due: Seconds that the operation itself may take.
         """
         assert self._channel is not None
         if self._verdict is not None:
             raise await asyncio.shield(self._verdict)
         by_commands = self._used and self._spec.role == "agent" and self._closing is None
+        late = None
+        if by_commands and patience is not None:
+            self._usage = None
+            late = asyncio.get_running_loop().call_later(due + LATE, self._note_usage)
         try:
             return await self._channel.wait(request, patience)
         except BrokenPipeError:  # a process does not read its stdin
@@ -185,14 +198,26 @@ class DockerSandbox(Sandbox):
             if self._verdict is None:
                 self._verdict = asyncio.ensure_future(self._judge(lost))
             raise (await asyncio.shield(self._verdict)) from None
+        finally:
+            if late is not None:
+                late.cancel()
+
+    def _note_usage(self) -> None:
+        async def note() -> Usage | None:
+            with contextlib.suppress(SandboxError):
+                return await self._client.call(lambda: usage(self._client.docker().api, self._container))
+            return None
+
+        self._usage = asyncio.ensure_future(note())
 
     async def _judge(self, lost: SandboxLost) -> RTLGymError:
         """The error for a loss after commands were run: their fault if there is evidence, else the machine's."""
         assert self._channel is not None
         broken, full = self._channel.broken, self._channel.memory_full
+        before = await self._usage if self._usage is not None else None
         try:
             why = await self._client.call(
-                lambda: own_doing(self._client.docker().api, self._container, self._spec, broken, full)
+                lambda: own_doing(self._client.docker().api, self._container, self._spec, broken, full, before)
             )
         except SandboxError:  # the daemon does not answer
             why = ""
@@ -206,6 +231,7 @@ class DockerSandbox(Sandbox):
         body: bytes = b"",
         *,
         patience: float,
+        due: float = 0.0,
         keeper: bool = False,
         on_piece: OutputSink | None = None,
     ) -> Reply:
@@ -219,7 +245,7 @@ class DockerSandbox(Sandbox):
                 on_piece(piece)
 
         header = {**header, "worker": self._has_worker and not keeper}
-        answer, rest = await self._reply(self._channel.send(kind, header, body, take), patience)
+        answer, rest = await self._reply(self._channel.send(kind, header, body, take), patience, due)
         return answer, bytes(pieces) + rest
 
     @property
@@ -244,6 +270,7 @@ class DockerSandbox(Sandbox):
             header,
             command.encode("utf-8", errors="replace"),
             patience=timeout + GRACE + (READ_PATIENCE if then_read is not None else 0.0),
+            due=timeout,
             on_piece=on_output,
         )
         if then_read is not None and (read := found.pop("read", None)) is not None:

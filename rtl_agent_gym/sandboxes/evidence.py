@@ -8,8 +8,8 @@ protects its limits. So a sandbox can end only in the following ways, which the 
   was in use: the commands' fault. Without such a report, the machine was out of memory.
 - Something outside killed, stopped or paused the container, or the daemon or the connection is gone: the machine's
   fault.
-- The warden is silent while the container uses all its processors or memory: the commands starve it. In an idle
-  container, it is starved or frozen from outside.
+- The warden is silent while the container uses all its memory, or all its processors at the end or during the whole
+  silence: the commands starve it. In an idle container, it is starved or frozen from outside.
 
 In case of doubt the machine is to blame.
 """
@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import docker.errors
 
@@ -32,7 +33,22 @@ _BUSY, _FULL = 0.85, 0.97
 """Share of its processors, and of its memory, from which on a container starves its own warden."""
 
 
-def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None, memory_full: bool) -> str:
+class Usage(NamedTuple):
+    """The processor time that a container had used at some moment."""
+
+    seconds: float
+    at: float
+    """By the daemon's clock."""
+
+
+def usage(api: Any, container: str) -> Usage:
+    """What a container has used. Raises as `own_doing` does."""
+    return _usage(api.stats(container, stream=False, one_shot=True), "cpu_stats", "read")
+
+
+def own_doing(
+    api: Any, container: str, spec: SandboxSpec, broken: str | None, memory_full: bool, before: Usage | None = None
+) -> str:
     """How the sandbox's own commands ended it; empty if they did not, or if that is unknown. Blocks for seconds.
 
     Args:
@@ -41,6 +57,7 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None, m
         spec: Its limits.
         broken: The warden's report that it could not continue, if any.
         memory_full: Whether half of the sandbox's memory was in use by the warden's last report.
+        before: What it had used when its warden's silence began, if that is known.
 
     Raises:
         docker.errors.DockerException: The daemon does not answer; the errors of `requests` likewise.
@@ -50,7 +67,7 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, broken: str | None, m
     with contextlib.suppress(docker.errors.NotFound):  # it has been removed
         state = api.inspect_container(container)["State"]
         if state["Running"]:
-            return "" if state.get("Paused") else _starving(api, container, spec)
+            return "" if state.get("Paused") else _starving(api, container, spec, before)
     return _ending(api, container) if memory_full else ""
 
 
@@ -69,19 +86,22 @@ def _ending(api: Any, container: str) -> str:
     return ""
 
 
-def _starving(api: Any, container: str, spec: SandboxSpec) -> str:
+def _starving(api: Any, container: str, spec: SandboxSpec, before: Usage | None) -> str:
     """The resource that a running container has used up, in a sentence; empty if none."""
     found = api.stats(container, stream=False)
     memory = found.get("memory_stats", {})
     if memory.get("limit") and memory.get("usage", 0) >= _FULL * memory["limit"]:
         return "its processes and files take all of its memory and starve the warden"
-    now, before = found.get("cpu_stats", {}), found.get("precpu_stats", {})
-    used = now.get("cpu_usage", {}).get("total_usage", 0) - before.get("cpu_usage", {}).get("total_usage", 0)
-    seconds = _seconds(found.get("read", "")) - _seconds(found.get("preread", ""))
-    may = min(spec.cpus, now.get("online_cpus") or spec.cpus)
-    if seconds > 0 and used / 1e9 / seconds >= _BUSY * may:
-        return "its processes take all of its processors and starve the warden"
+    may = min(spec.cpus, found.get("cpu_stats", {}).get("online_cpus") or spec.cpus)
+    known = [_usage(found, "precpu_stats", "preread"), _usage(found, "cpu_stats", "read")]
+    for first, last in itertools.combinations([*([before] if before else []), *known], 2):
+        if last.at > first.at and last.seconds - first.seconds >= _BUSY * may * (last.at - first.at):
+            return "its processes take all of its processors and starve the warden"
     return ""
+
+
+def _usage(found: Any, part: str, stamp: str) -> Usage:
+    return Usage(found.get(part, {}).get("cpu_usage", {}).get("total_usage", 0) / 1e9, _seconds(found.get(stamp, "")))
 
 
 def _seconds(stamp: str) -> float:

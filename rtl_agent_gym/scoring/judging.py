@@ -73,6 +73,7 @@ class Judge(Protocol):
 
         Raises:
             ModelError: It does not answer.
+            HarnessError: Its context or the limit on its tokens is too small for a rating.
             UsageError: It never will: wrong key, unknown model.
         """
         ...
@@ -100,7 +101,7 @@ async def rate(judge: Judge, question: str, reference: str, answer: str) -> Rati
 
     Raises:
         ModelError: The judge does not answer.
-        HarnessError: It gives no rating, whatever it rates.
+        HarnessError: It gives no rating, whatever it rates, or one of its own limits prevents a rating.
     """
     for _ in range(TRIES):
         found = await _once(judge, question, reference, answer)

@@ -60,11 +60,11 @@ async def grade_text(
         cache: Stores ratings, by judge, prompt and answer.
 
     Raises:
-        ProblemError: The problem cannot be scored, or needs a judge and there is none.
+        ProblemError: The problem cannot be scored, or the answer needs a judge and there is none.
         SandboxError: The judge failed. Never a score.
     """
-    if (missing := problem.unscorable or (missing_here(problem) if judge is None else None)) is not None:
-        raise ProblemError(f"it cannot be scored: {missing}", problem_id=problem.id)
+    if problem.unscorable is not None:
+        raise ProblemError(f"it cannot be scored: {problem.unscorable}", problem_id=problem.id)
     answer = answer_of(files)
     if not answer.strip():
         return Grading(reason="there is no answer"), False
@@ -76,7 +76,8 @@ async def grade_text(
         return Grading(format=1.0, reason="the answer was not rated"), False
     if problem.category in COMPARED:
         return _compare(problem, quoted(answer)), False
-    assert judge is not None
+    if judge is None:
+        raise ProblemError(f"it cannot be scored: {missing_here(problem)}", problem_id=problem.id)
     return await _judged(problem, answer.strip(), judge, cache)
 
 
@@ -127,7 +128,7 @@ async def _judged(problem: Problem, answer: str, judge: Judge, cache: ScoreCache
     except SandboxError as error:
         FAULTS.labels("rating", type(error).__name__).inc()
         raise
-    reasoning = printable(" ".join(found.reasoning.split()))[:_LONGEST_REASON]
+    reasoning = printable(" ".join(found.reasoning.split()))[:_LONGEST_REASON].rstrip()
     passed = found.score >= judging.LEAST
     grading = Grading(
         passed=passed,

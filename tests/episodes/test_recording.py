@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from rtl_agent_gym.episodes import recording as recordings
 from rtl_agent_gym.episodes.recording import MAX_RECORDED_FILE, MAX_RECORDED_TOTAL, Recording
 from rtl_agent_gym.episodes.rules import EpisodeConfig
+from rtl_agent_gym.episodes.turns import Turn
+from rtl_agent_gym.policies.protocol import Completion
 from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.renderers import Action
+from rtl_agent_gym.sandboxes import CommandResult, FoundFiles
 from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.transcripts import Header, TranscriptWriter, read_transcript
 
@@ -27,3 +35,38 @@ def test_the_last_files_have_the_limits_of_those_after_each_turn(tmp_path: Path)
     assert found.files[target] == "module m; endmodule\n"
     assert not {"verif/large", "verif/binary"} & found.files.keys()
     assert MAX_RECORDED_TOTAL / 2 < sum(map(len, found.files.values())) <= MAX_RECORDED_TOTAL
+
+
+async def test_the_changes_of_all_turns_have_a_limit_in_bytes_of_the_transcript(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control character takes six bytes there."""
+    monkeypatch.setattr(recordings, "MAX_RECORDED_EPISODE", 2 << 20)
+    [problem, *_] = load_problems("bundled")
+    recording = Recording(problem, EpisodeConfig(transcript_dir=tmp_path))
+    recording._writer = TranscriptWriter.in_folder(tmp_path, problem.id)
+    recording._write(Header(problem_id=problem.id, problem_digest="d", renderer="qwen3", category=3, difficulty="easy"))
+    sandbox: Any = object()
+    large = 100_000
+    for number in range(1, 8):
+        found = {"verif/a": b"\1" * (large + number), "verif/z": b"small"}
+        if number == 7:
+            del found["verif/a"]
+        turn = Turn(number, Action("command", ("x",)), (CommandResult("", 0),), ("",))
+        reading = recording.reading()
+        assert reading is not None
+        reading.found = FoundFiles(found, [("verif/huge", "too large")], 1)
+        await recording.turn(Completion("x"), turn, 0.0, sandbox, reading)
+    recording.score(Score(passed=False), {f"verif/{number}": b"\1" * 200_000 for number in range(9)})
+    recording.end("completed", 7, 0.0, None)
+    assert recording.path is not None
+    assert recording.path.stat().st_size < (2 << 20) + MAX_RECORDED_TOTAL + 10_000
+    transcript = read_transcript(recording.path)
+    first, second, third, fourth, *_, last = transcript.turns
+    assert list(first.files) == ["verif/a", "verif/z"]
+    assert [list(turn.files) for turn in (second, third)] == [["verif/a"]] * 2
+    assert fourth.files == {}
+    assert fourth.left_out == ["verif/huge: too large", "verif/a: at most 2 MiB of changes are recorded"]
+    assert last.files == {"verif/a": None}
+    assert transcript.score is not None
+    assert len(transcript.score.files) == 3

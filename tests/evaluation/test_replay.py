@@ -320,6 +320,34 @@ async def test_submissions_are_graded_again_and_compared(tmp_path: Path, provide
         assert '-   "tests_passed": 6,\n+   "tests_passed": 7,' in report.divergence.diff
 
 
+async def test_rewards_of_submissions_are_compared_under_the_same_weights_only(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer
+) -> None:
+    assert ARBITER.golden is not None
+    script = tmp_path / "script.yaml"
+    script.write_text(json.dumps([{"run": [*(heredoc(*file) for file in ARBITER.golden.items()), "submit"]}]))
+    path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static, harness_feedback=1)
+
+    def of_an_older_version(lines: list[dict[str, Any]]) -> None:
+        del lines[0]["options"]["weights"]
+
+    def other_reward(lines: list[dict[str, Any]]) -> None:
+        lines[1]["commands"][-1]["submission"]["score"]["reward"] = 77.0
+
+    heavier = RewardWeights.preset("proxy").model_copy(update={"syntax": 0.7})
+    async with Scorer(provider, weights=heavier) as other:
+        for recorded in (path, rewrite(path, of_an_older_version)):
+            report = await again(recorded, provider, other)
+            assert report.identical, report.divergence
+            assert "so rewards are not compared" in report.notes[0]
+        parts: Any = {"provider": provider, "grader": other, "renderer": get_renderer("qwen3")}
+        async with replayed_to(read_transcript(path), ARBITER, 2, **parts) as (report, _):
+            assert report.identical, report.divergence
+    report = await again(rewrite(path, other_reward), provider, static)
+    assert report.divergence is not None
+    assert report.divergence.what == "submission"
+
+
 async def test_a_submission_in_the_last_turn_is_not_sent_to_the_shell(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer
 ) -> None:

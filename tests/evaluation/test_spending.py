@@ -15,6 +15,7 @@ from rtl_agent_gym.evaluation.outcome import EpisodeResult, summarise
 from rtl_agent_gym.evaluation.results import read_results, read_spending
 from rtl_agent_gym.evaluation.spending import Ledger, Spent, Tally
 from rtl_agent_gym.policies import Completion
+from rtl_agent_gym.policies.usage import Prices
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli import in_process
 from tests.policies.stub_server import ChatServer, call
@@ -182,6 +183,31 @@ def test_what_an_episode_cost_is_kept_however_the_run_ends(tmp_path: Path) -> No
     assert done.returncode == 2, done.stderr
     assert read_spending(tmp_path / "run").answers >= 1
     assert read_results(tmp_path / "run") == []
+
+
+@pytest.mark.docker
+def test_a_run_without_prices_is_continued_with_a_limit(tmp_path: Path) -> None:
+    with ChatServer([{"content": None, "refusal": "I will not."}]) as server:
+        options = ["--policy", "chat:org/model", "--base-url", server.url, "--weights", "proxy"]
+        done = in_process.call("eval", "--out", str(tmp_path / "run"), "--problem", ARBITER, *options)
+        assert done.returncode == 0, done.stderr
+        stopped, found = evaluated(tmp_path, server, "-n", "2", "--max-cost", "1")
+        assert (stopped.returncode, len(server.requests)) == (1, 1)
+        assert "--max-cost is reached: $1.0000 of $1 used" in found["stopped"]
+        more, found = evaluated(tmp_path, server, "-n", "2", "--max-cost", "9")
+    assert more.returncode == 0, more.stderr
+    assert (found["finished"], found["spent"]["cost"]) == (2, pytest.approx(2.0))
+
+
+def test_an_earlier_cost_is_that_of_its_tokens() -> None:
+    prices = Prices(input=10, output=100, cached=1)
+    used = Spent(answers=2, prompt_tokens=200_000, cached_tokens=100_000, output_tokens=10_000, cost=None)
+    assert used.priced(prices).cost == pytest.approx(1 + 0.1 + 1)
+    assert used.priced(None) == used
+    assert Spent(answers=1, cost=0.5).priced(prices).cost == 0.5
+    unknown = Spent(answers=1, prompt_tokens=None, cost=None).priced(prices)
+    with pytest.raises(UsageError, match="does not report the tokens of all its answers, so --max-cost"):
+        Ledger(max_cost=1.0, total=unknown).check()
 
 
 @pytest.mark.docker

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtl_agent_gym.evaluation.statistics import compare, estimate, pass_at_k, pass_curve, wilson
+from rtl_agent_gym.evaluation.statistics import compare, estimate, newcombe, pass_at_k, pass_curve, wilson
 
 
 @given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
@@ -97,6 +97,33 @@ def test_runs_that_are_alike_do_not_differ() -> None:
     assert (found.difference, found.p_value, found.problems) == (0.0, 1.0, 12)
     assert found.low < 0 < found.high
     assert compare({"a": (1, 1)}, {"b": (1, 1)}) is None
+
+
+def test_the_interval_of_a_difference_is_newcombes() -> None:
+    """His examples (a) and (b), method 10."""
+    assert newcombe((48, 80), (56, 70)) == pytest.approx((0.0524, 0.3339), abs=1e-4)
+    assert newcombe((3, 10), (9, 10)) == pytest.approx((0.1705, 0.8090), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "low", "high"),
+    [
+        ([(1, 1)] * 10, [(1, 1)] * 10, -0.2775, 0.2775),
+        ([(4, 4)] * 10, [(2, 2)] * 10, -0.2775, 0.2775),
+        ([(0, 1)] * 5 + [(1, 1)] * 5, [(0, 1)] * 5 + [(1, 1)] * 5, -0.3716, 0.3716),
+        ([(0, 1)] * 10, [(1, 1)] * 10, 0.6075, 1.0),
+        ([(8, 8)], [(8, 8)], -0.3244, 0.3244),
+        ([(1, 1)], [(1, 1)], -0.7935, 0.7935),
+        ([(1, 1)], [(0, 1)], -1.0, 0.1221),
+    ],
+)
+def test_differences_that_are_all_alike_are_no_certainty(
+    first: list[tuple[int, int]], other: list[tuple[int, int]], low: float, high: float
+) -> None:
+    found = compare(*({str(number): one for number, one in enumerate(run)} for run in (first, other)))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-3)
+    assert found.low <= found.difference <= found.high
 
 
 def test_the_paired_test_is_mcnemars_and_fishers() -> None:

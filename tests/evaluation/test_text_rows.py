@@ -11,9 +11,11 @@ import gymnasium as gym
 import pytest
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.policies.judge import make_judge
+from rtl_agent_gym.errors import HarnessError, UsageError
+from rtl_agent_gym.policies.judge import MAX_TOKENS, MORE_TOKENS, make_judge
 from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.scoring import Score, Scorer
+from rtl_agent_gym.scoring.texts import MAX_ANSWER
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli import in_process
 from tests.policies.stub_server import ChatServer
@@ -111,6 +113,34 @@ def test_a_model_is_judged_replayed_and_exported(rows: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("answer", "more", "reasoning"),
+    [
+        ({"response": " "}, [], "seen"),
+        ({"response": "x" * (MAX_ANSWER + 1)}, [], "seen"),
+        ({"response": WRAPS}, ["--weights", "proxy"], "seen"),
+        ({"response": WRAPS}, [], "x" * 399 + " the reason is cut at a space"),
+    ],
+    ids=["empty", "too-long", "proxy", "cut"],
+)
+def test_what_was_not_rated_or_rated_with_many_words_is_replayed(
+    rows: Path, tmp_path: Path, answer: dict[str, str], more: list[str], reasoning: str
+) -> None:
+    run = tmp_path / "run"
+
+    def judge_of_many_words(messages: list[dict[str, str]]) -> dict[str, Any]:
+        return {"content": judging(messages)["content"].replace("seen", reasoning)}
+
+    with ChatServer([{"content": json.dumps(answer)}]) as model, ChatServer(judge_of_many_words) as judge:
+        evaluated(
+            rows, run, "--category", "9", "--policy", "chat:org/model", "--base-url", model.url,
+            "--judge", f"chat:org/judge@{judge.url}", *more,
+        )  # fmt: skip
+    (path,) = (run / "transcripts").iterdir()
+    again = in_process.call("replay", str(path), "--problems", str(rows))
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
+@pytest.mark.parametrize(
     ("more", "words"),
     [
         (["--category", "9"], "rated by a judge model; give one (--judge chat:MODEL)"),
@@ -133,6 +163,50 @@ def test_a_judge_that_is_away_leaves_no_verdict(rows: Path, tmp_path: Path) -> N
         )  # fmt: skip
     assert done.returncode == 3, done.stdout
     assert "gives no rating, not even of the reference" in (tmp_path / "run" / "results.jsonl").read_text("utf-8")
+
+
+async def rated(server: ChatServer, rows: Path, folder: Path) -> Score:
+    judge = make_judge(f"chat:org/judge@{server.url}")
+    try:
+        async with Scorer(judge=judge, cache=folder / "cache") as scorer:
+            return await scorer.score(load_problems(rows, categories=9)[0], {"subjective.txt": WRAPS})
+    finally:
+        await judge.close()
+
+
+def rates_the_reference(body: dict[str, Any]) -> dict[str, Any] | None:
+    """The rating of a reference in the answer's place; None for an answer."""
+    found = judging(body["messages"])
+    return found if json.loads(found["content"])["score"] == 1.0 else None
+
+
+async def test_a_judge_that_its_limit_cuts_off_is_asked_once_more(rows: Path, tmp_path: Path) -> None:
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        cut = {"content": judging(body["messages"])["content"].replace("0.8", "0.1"), "finish": "length"}
+        return cut if body["max_tokens"] < MORE_TOKENS else judging(body["messages"])
+
+    with ChatServer(reply, whole=True) as server:
+        assert (await rated(server, rows, tmp_path)).rating == 0.8
+        assert [body["max_tokens"] for body in server.requests] == [MAX_TOKENS, MORE_TOKENS]
+
+
+async def test_a_judge_that_its_limit_cuts_off_again_is_a_machine_fault(rows: Path, tmp_path: Path) -> None:
+    with ChatServer(
+        lambda body: rates_the_reference(body) or {"content": "", "finish": "length"}, whole=True
+    ) as server:
+        for number in (1, 2):
+            with pytest.raises(HarnessError, match=f"did not finish its rating within {MORE_TOKENS} tokens"):
+                await rated(server, rows, tmp_path)
+            assert len(server.requests) == 2 * number
+
+
+async def test_a_judge_whose_context_is_too_small_is_a_machine_fault(rows: Path, tmp_path: Path) -> None:
+    error = {"message": "This model's maximum context length is 4096 tokens.", "type": "BadRequestError"}
+    with ChatServer(lambda body: rates_the_reference(body) or {"status": 400, "error": error}, whole=True) as server:
+        for number in (1, 2):
+            with pytest.raises(HarnessError, match="choose a judge with a larger context"):
+                await rated(server, rows, tmp_path)
+            assert len(server.requests) == number
 
 
 def test_score_takes_answers_as_files_or_texts(rows: Path, tmp_path: Path) -> None:

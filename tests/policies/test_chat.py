@@ -383,6 +383,34 @@ async def test_the_key_goes_to_the_service(policies: MakePolicy) -> None:
     assert server.authorizations == {"Bearer sesame"}
 
 
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [("deepseek/deepseek-chat", "deepseeks"), ("openai/some-model", "openais"), ("org/some-model", "openais")],
+)
+async def test_with_an_address_too_a_providers_own_key_is_used(
+    model: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "openais")
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "deepseeks")
+    with ChatServer([{"content": "hi"}]) as server:
+        policy = ChatPolicy(model, ModelOptions(base_url=server.url))
+        await said(opened(policy))
+        await policy.close()
+    assert server.authorizations == {f"Bearer {key}"}
+
+
+async def test_the_tool_is_sent_also_where_litellm_lists_none() -> None:
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        error = {"message": "this model does not support tools", "type": "invalid_request_error"}
+        return {"status": 400, "error": error} if "tools" in body else {"content": "hi"}
+
+    with ChatServer(reply, whole=True) as server:
+        policy = ChatPolicy("perplexity/sonar", ModelOptions(base_url=server.url, api_key="k"))
+        with pytest.raises(UsageError, match=r"does not support tools; .*--no-tools"):
+            await said(opened(policy))
+        await policy.close()
+
+
 def test_harmony_holds_several_calls_as_one() -> None:
     calls = tuple(ToolCall("execute_bash", json.dumps({"command": text})) for text in ("cd rtl", "ls"))
     renderer = get_renderer("gpt_oss")

@@ -54,6 +54,45 @@ async def test_no_id_is_used_twice(policies: MakePolicy, stream: bool) -> None:
     assert all(len(one) == 9 and one.isalnum() for one in calls[1:])  # the form that Mistral requires
 
 
+@both
+async def test_thinking_goes_back_with_its_turn(policies: MakePolicy, stream: bool) -> None:
+    script = [{**call("ls"), "reasoning": "First look."}, call("pwd"), {"content": "Done."}]
+    with ChatServer(script) as server:
+        player = opened(policies(server, stream=stream))
+        await replied(player, "docs")
+        await replied(player, "/code")
+        await said(player)
+    first, second = [one for one in server.requests[2]["messages"] if one["role"] == "assistant"]
+    assert first["reasoning_content"] == "First look."
+    assert "reasoning_content" not in second
+
+
+REFUSED_THINKING = [
+    (400, {"error": {"message": "'messages.2': property 'reasoning_content' is unsupported"}}),
+    (422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "messages", 2, "assistant", "reasoning_content"]}]}),
+]
+
+
+@pytest.mark.parametrize(("status", "body"), REFUSED_THINKING)
+async def test_thinking_that_the_service_refuses_is_left_out(
+    policies: MakePolicy, status: int, body: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def reply(request: dict[str, Any]) -> dict[str, Any]:
+        if any("reasoning_content" in message for message in request["messages"]):
+            return {"status": status, "body": body}
+        return {**call("ls"), "reasoning": "hm"}
+
+    caplog.set_level(logging.WARNING)
+    with ChatServer(reply, whole=True) as server:
+        player = opened(policies(server))
+        await replied(player, "docs")
+        await replied(player, "docs")
+        await said(player)
+        assert len(server.requests) == 4
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("rtl_agent_gym")]
+    assert "sending requests without reasoning_content" in line
+
+
 async def test_calls_over_the_limit_are_answered_too(policies: MakePolicy) -> None:
     with ChatServer([call(*(f"echo {number}" for number in range(10))), {"content": "Done."}]) as server:
         player = opened(policies(server))

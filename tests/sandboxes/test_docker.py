@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Collection
+from typing import Any
 
 import docker
 import pytest
 
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
-from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, container
 from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, DockerClient, uid_range
+from rtl_agent_gym.sandboxes.evidence import Usage, own_doing, usage
 
 pytestmark = pytest.mark.docker
 shared = pytest.mark.asyncio(loop_scope="module")
@@ -389,6 +392,51 @@ async def test_a_paused_container_is_a_machine_fault(sandbox: DockerSandbox, mon
         await sandbox.read_files(["."])
 
 
+async def test_a_silent_sandbox_is_judged_by_its_whole_silence(
+    sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = []
+
+    def own_doing(*given: Any) -> str:
+        judged.append((given[-1], usage(*given[:2])))
+        return ""
+
+    monkeypatch.setattr(container, "GRACE", 1.0)
+    monkeypatch.setattr(container, "LATE", 0.2)
+    monkeypatch.setattr(container, "own_doing", own_doing)
+    await sandbox.run("true")
+    client = docker.from_env()
+    try:
+        client.api.pause(sandbox.id)
+        with pytest.raises(SandboxLost, match="has not answered"):
+            await sandbox.run("true", timeout=0.5)
+        client.api.unpause(sandbox.id)
+    finally:
+        client.close()
+    [(before, after)] = judged
+    assert 0 < before.seconds <= after.seconds
+    assert 0.2 < after.at - before.at < 60.0
+
+
+@pytest.mark.parametrize(("used", "blamed"), [(112.0, True), (40.0, False)])
+def test_commands_that_starved_the_warden_until_a_moment_ago(used: float, blamed: bool) -> None:
+    """The container is idle by the time at which the daemon looks."""
+
+    class Idle:
+        def inspect_container(self, name: str) -> dict[str, Any]:
+            return {"State": {"Running": True}}
+
+        def stats(self, name: str, **options: Any) -> dict[str, Any]:
+            total = {"cpu_usage": {"total_usage": int((5.0 + used) * 1e9)}, "online_cpus": 8}
+            times = {"preread": "2026-01-01T00:01:00.5Z", "read": "2026-01-01T00:01:02Z"}
+            return {"cpu_stats": total, "precpu_stats": total, **times}
+
+    begun = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
+    found = own_doing(Idle(), "name", SandboxSpec(cpus=2.0), None, False, Usage(5.0, begun))
+    assert bool(found) == blamed
+    assert not own_doing(Idle(), "name", SandboxSpec(cpus=2.0), None, False)
+
+
 async def test_a_warden_that_says_it_cannot_go_on_was_broken_by_the_commands(provider: DockerSandboxes) -> None:
     for used, expected in ((False, SandboxLost), (True, SandboxBroken)):
         sandbox = await provider.create()
@@ -397,6 +445,25 @@ async def test_a_warden_that_says_it_cannot_go_on_was_broken_by_the_commands(pro
         for _ in range(2):
             with pytest.raises(expected):
                 await sandbox._ask(b"R", {}, patience=5.0)  # no client asks like this
+
+
+@pytest.mark.parametrize("limit", ["TMOUT=1", "readonly TMOUT=1"])
+async def test_bash_starts_nothing_between_commands(sandbox: DockerSandbox, limit: str) -> None:
+    """Nobody watches the memory then: what fills it would look like the machine's fault."""
+    await sandbox.run(f"trap 'exec touch /code/late' EXIT; {limit}")
+    await asyncio.sleep(2.0)
+    assert not await sandbox.read_files(["late"])
+    if "readonly" not in limit:  # otherwise bash may notice now that its time is over
+        assert (await sandbox.run("echo alive")).output == "alive\n"
+
+
+async def test_a_memory_that_a_short_command_fills_is_reported(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create(SandboxSpec(memory=256 << 20, disk=200 << 20))
+    await sandbox.run("fallocate -l 150M large")
+    assert sandbox._channel is not None
+    assert sandbox._channel.memory_full
+    await sandbox.run("rm large")
+    assert not sandbox._channel.memory_full
 
 
 async def test_a_container_killed_from_outside_is_a_machine_fault(sandbox: DockerSandbox) -> None:

@@ -128,7 +128,7 @@ async def test_files_of_a_command_are_those_that_reading_finds(sandbox: DockerSa
 def test_long_paths_take_little_memory(
     depth: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Process 1 reads an agent's names, and must not be what fills the memory. A rare character makes each take more."""
+    """Process 1 reads an agent's names, which must not fill the memory. One rare character makes each name larger."""
     monkeypatch.setattr(files, "MOST_CHARACTERS", 1 << 20)
     name = os.fsdecode("\N{GRINNING FACE}".encode() + b"\xff" * 251)
     (tmp_path / "rtl").mkdir()

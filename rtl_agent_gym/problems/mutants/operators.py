@@ -104,7 +104,7 @@ def width(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
     if not left or not span or left == right or right is None:
         return
     if left.isdigit():
-        if int(left) > 0:
+        if int(left) > 0 and not (right.isdigit() and int(left) < int(right)):
             yield (Edit(*span, str(int(left) - 1)),)
     elif match := _MINUS.fullmatch(left):
         yield (Edit(*span, f"{match[1]}{int(match[2]) + 1}"),)
@@ -236,6 +236,15 @@ def _other_value(design: Design, node: Any) -> Iterator[Edits]:
     bits = int(match["width"]) if match["width"] else 32
     value = value + 1 if value + 1 < 1 << bits else value - 1
     if value >= 0:
-        written = format(value, _FORMATS[base])
-        padded = written if base == 10 else written.zfill(len(digits))
-        yield (Edit(*span, f"{match['head'] or ''}{padded}"),)
+        yield (Edit(*span, f"{match['head'] or ''}{_in_style(value, base, match['digits'])}"),)
+
+
+def _in_style(value: int, base: int, model: str) -> str:
+    """A number's digits, written as in another literal: as many, in its case, with underscores in the same places."""
+    digits = format(value, _FORMATS[base])
+    digits = digits if base == 10 else digits.zfill(len(model.replace("_", "")))
+    digits = digits.upper() if model != model.lower() else digits
+    for place in [at for at, letter in enumerate(reversed(model)) if letter == "_"]:
+        if place < len(digits):
+            digits = f"{digits[:-place]}_{digits[-place:]}" if place else digits
+    return digits

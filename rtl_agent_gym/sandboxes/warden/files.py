@@ -19,11 +19,14 @@ DEPTH = 64
 LONGEST_PATH = 4096
 MOST_ENTRIES = 100_000
 """Maximum number of folder entries that one reading looks at."""
-MOST_CHARACTERS = 1
+MOST_CHARACTERS = 8 << 20
+"""Maximum length of their paths together: an agent chooses them, and they must not fill the memory of process 1."""
 MOST_FILES = 5000
 """Maximum number of files, and of folders on the way to them, that one reading returns."""
 MOST_NAMED = 20
 """Maximum number of unread files that are reported by name."""
+LONGEST_NAMED = 200
+"""Maximum number of characters of such a name; the rest is cut off."""
 _PIECE = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -116,7 +119,7 @@ def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict
         ``files``: (path, size) of each that was sent, in order; ``left_out``: (path, reason) of at most `MOST_NAMED`
         that were not read; ``left_out_count``: how many there were.
     """
-    left_out: list[tuple[str, str]] = []
+    left_out = _LeftOut()
     sent: list[tuple[str, int]] = []
     folders: set[str] = set()
     total = 0
@@ -136,9 +139,39 @@ def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict
                 continue
             except OSError as error:
                 reason = f"it cannot be read: {error.strerror}"
-        left_out.append((path, reason))
-    named = [(path[:200], reason) for path, reason in left_out[:MOST_NAMED]]
-    return {"files": sent, "left_out": named, "left_out_count": len(left_out)}
+        left_out.add(path, reason)
+    return {"files": sent, "left_out": left_out.named, "left_out_count": left_out.count}
+
+
+class _LeftOut:
+    """What was not read: the names of the first few, and how many there are."""
+
+    def __init__(self) -> None:
+        self.named: list[tuple[str, str]] = []
+        self.count = 0
+
+    def add(self, path: str, reason: str) -> None:
+        self.count += 1
+        if len(self.named) < MOST_NAMED:
+            self.named.append((path[:LONGEST_NAMED], reason))
+
+
+class _Look:
+    """How much one reading may still look at."""
+
+    def __init__(self) -> None:
+        self.entries, self.characters = MOST_ENTRIES, MOST_CHARACTERS
+        self.over = ""
+        """Why nothing more is read, once a limit is reached."""
+
+    def take(self, path: str) -> None:
+        """Count an entry."""
+        self.entries -= 1
+        self.characters -= len(path)
+        if self.entries < 0:
+            self.over = f"there are more than {MOST_ENTRIES} entries"
+        elif self.characters < 0:
+            self.over = f"their paths have more than {MOST_CHARACTERS} characters together"
 
 
 def _send(root: str, path: str, size: int, send: Callable[[bytes], None]) -> int:
@@ -161,11 +194,11 @@ def _send(root: str, path: str, size: int, send: Callable[[bytes], None]) -> int
         os.close(source)
 
 
-def _find(header: Mapping[str, Any], left_out: list[tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
+def _find(header: Mapping[str, Any], left_out: _LeftOut) -> Iterator[tuple[int, int, str]]:
     """(rank, size, path) of each file at or below the paths. The rank is the file's index in ``first``."""
     ranks = {path: rank for rank, path in reversed(list(enumerate(header["first"])))}
     seen: set[str] = set()
-    look = [MOST_ENTRIES]
+    look = _Look()
     for path in [*header["first"], *sorted(header["paths"])]:
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if path in ranks and not any(_is_below(path, top) for top in header["paths"]):
@@ -174,7 +207,7 @@ def _find(header: Mapping[str, Any], left_out: list[tuple[str, str]]) -> Iterato
             fd = _open_folder(header["root"], parts[:-1], make=False)
         except OSError as error:
             if path in ranks and not isinstance(error, FileNotFoundError):
-                left_out.append((path, f"it cannot be reached: {error.strerror}"))
+                left_out.add(path, f"it cannot be reached: {error.strerror}")
             continue
         try:
             for found, size, reason in _below(parts[-1] if parts else ".", parts[:-1], fd, look):
@@ -185,7 +218,7 @@ def _find(header: Mapping[str, Any], left_out: list[tuple[str, str]]) -> Iterato
                 if not reason:
                     yield ranks.get(name, len(ranks)), size, name
                 elif reason != _SPECIAL or name in ranks:
-                    left_out.append((name, reason))
+                    left_out.add(name, reason)
         finally:
             os.close(fd)
 
@@ -197,21 +230,23 @@ def _is_below(path: str, top: str) -> bool:
 _SPECIAL = "it is no plain file, and links are not followed"
 
 
-def _below(name: str, parts: list[str], fd: int, look: list[int]) -> Iterator[tuple[str, int, str]]:
+def _below(name: str, parts: list[str], fd: int, look: _Look) -> Iterator[tuple[str, int, str]]:
     """(path, size, why not) of each file at or below the entry `name` of an open folder."""
     here = parts if name == "." else [*parts, name]
     path = "/".join(here)
-    look[0] -= 1
-    if look[0] < 0:
-        if look[0] == -1:
-            yield path, 0, f"nothing is read from here on: there are more than {MOST_ENTRIES} entries"
+    if look.over:
+        return
+    look.take(path)
+    if look.over:
+        yield path, 0, f"nothing is read from here on: {look.over}"
         return
     try:
         info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if len(os.fsencode(path)) > LONGEST_PATH:
+            yield path, info.st_size, f"its path is longer than {LONGEST_PATH} bytes"
+            return
         if not stat.S_ISDIR(info.st_mode):
-            too_long = len(os.fsencode(path)) > LONGEST_PATH
-            special = "" if stat.S_ISREG(info.st_mode) else _SPECIAL
-            yield path, info.st_size, f"its path is longer than {LONGEST_PATH} bytes" if too_long else special
+            yield path, info.st_size, "" if stat.S_ISREG(info.st_mode) else _SPECIAL
             return
         if len(here) > DEPTH:
             yield path, 0, f"a folder more than {DEPTH} folders deep"

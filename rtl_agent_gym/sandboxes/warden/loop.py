@@ -70,7 +70,7 @@ class Warden:
     def request(self, kind: bytes, header: Mapping[str, Any], body: bytes) -> None:
         """Handle one request."""
         if kind == b"R" and self.shell is not None:
-            self.shell.run(Job(header), body)
+            self.shell.run(Job(header, self.report_memory), body)
         elif kind == b"X":
             process = Process(header, self.watcher)
             self.running[process.pid] = process
@@ -84,6 +84,16 @@ class Warden:
         elif kind == b"P":
             reply(b"d", {"id": header["id"]})
 
+    def report_memory(self) -> None:
+        """Tell the client whether the memory is full, if that has changed."""
+        if self.memory.look():
+            reply(b"m", {"id": 0, "full": self.memory.full})
+
+    def watch_memory(self) -> None:
+        """The same while commands could be taking memory, if a look is due."""
+        if self.shell is not None and self.shell.busy and time.monotonic() >= self.memory.due:
+            self.report_memory()
+
     def send_files(self, header: Mapping[str, Any]) -> None:
         """Send files, small ones together: each frame costs the daemon and the client as much as a file."""
         unsent = bytearray()
@@ -93,7 +103,9 @@ class Warden:
             if len(unsent) >= LARGE:
                 reply(b"o", {"id": header["id"]}, bytes(unsent))
                 unsent.clear()
+                self.watch_memory()
 
+        self.watch_memory()
         found = read_files(header, send)
         reply(b"d", {"id": header["id"], **found}, bytes(unsent))
 
@@ -153,10 +165,8 @@ class Warden:
         while True:
             self.watcher.turn(self.wait_seconds())
             if self.shell is not None:
-                now = time.monotonic()
-                self.shell.check_time(now)
-                if self.shell.busy and self.memory.look(now):
-                    reply(b"m", {"id": 0, "full": self.memory.full})
+                self.shell.check_time(time.monotonic())
+                self.watch_memory()
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 
 from .files import read_small
 
@@ -28,13 +29,12 @@ class MemoryWatch:
     def __init__(self) -> None:
         self.full = False
         self.due = 0.0
+        """When to look again, on the monotonic clock."""
         self.files = next((pair for pair in _FILES if os.path.exists(pair[0])), None)
 
-    def look(self, now: float) -> bool:
-        """Whether this has changed. Looks at most once per `PERIOD`."""
-        if now < self.due:
-            return False
-        self.due = now + PERIOD
+    def look(self) -> bool:
+        """Whether this has changed."""
+        self.due = time.monotonic() + PERIOD
         before, self.full = self.full, self._share() >= (NO_LONGER_FULL if self.full else FULL)
         return self.full != before
 

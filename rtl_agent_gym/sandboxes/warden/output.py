@@ -51,10 +51,11 @@ class Job:
     Args:
         header: Of the request: ``id``; ``timeout`` in seconds; ``limit``, the bytes of output to keep; ``stream``,
             whether to send output before the end; ``read``, the files to send with the end, as for `read_files`.
+        at_end: Called when it has ended, before its files are read.
     """
 
-    def __init__(self, header: Mapping[str, Any]) -> None:
-        self.id = header["id"]
+    def __init__(self, header: Mapping[str, Any], at_end: Callable[[], None] = lambda: None) -> None:
+        self.id, self.at_end = header["id"], at_end
         self.begun = time.monotonic()
         self.deadline: float = self.begun + header["timeout"]
         self.step, self.timed_out = 0, False
@@ -67,6 +68,7 @@ class Job:
 
     def done(self, exit_code: int, **more: object) -> None:
         """Report the end, with the output that has not been sent and the files, all in one frame."""
+        self.at_end()
         header: dict[str, Any] = {
             "id": self.id,
             "exit_code": None if self.timed_out else exit_code,

@@ -40,8 +40,8 @@ _BEGIN = b"PS1= PS2= PS4='+ '; set +o history +o histexpand; unset HISTFILE\n"
 # so bash still reports after a command that redefined every builtin used here.
 _MARKER = (
     b"{ __status=$? POSIXLY_CORRECT=; \\unset -f builtin eval printf trap unset; \\trap - DEBUG; "
-    b'\\unset POSIXLY_CORRECT PROMPT_COMMAND PS0; \\builtin printf \'%%s %%d %%s\\0\' %s "$__status" "$PWD" >&%d; } '
-    b"2>/dev/null\n"
+    b"\\unset POSIXLY_CORRECT PROMPT_COMMAND PS0 TMOUT; "
+    b'\\builtin printf \'%%s %%d %%s\\0\' %s "$__status" "$PWD" >&%d; } 2>/dev/null\n'
 )
 
 
@@ -88,6 +88,8 @@ class Shell:
         self.proven = False
         """Whether a bash has ever answered here."""
         self.survivors: set[tuple[int, tuple[int, int]]] = set()
+        self.resting = False
+        """Whether bash is stopped, as between commands."""
 
     def start(self) -> None:
         """Start bash. It is ready when it answers its first marker."""
@@ -107,7 +109,7 @@ class Shell:
             reports.close()
             self.output.close_writer()
         self.report = b""
-        self.starting = True
+        self.starting, self.resting = True, False
         self.watcher.watch(self.status, self.on_status)
         self.commands.send(_BEGIN + self.marker())
 
@@ -159,6 +161,7 @@ class Shell:
         # One piece, as each one more would wake bash once more.
         line = b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1 %d>&-\n" % STATUS_FD
         self.commands.send(line + self.marker())
+        self.resume()
 
     def on_output(self) -> None:
         if self.job is None or not self.output.drain(self.job.output.feed, 1 << 22):
@@ -208,7 +211,25 @@ class Shell:
         reason, self.reason = self.reason, None
         job.done(code, restarted=reason, cwd=self.cwd)
         # After the reply, where it delays nothing: what is alive now does not belong to the next command.
+        self.rest()
+
+    def rest(self) -> None:
+        """See what the command left running. If that is nothing, stop bash until the next command.
+
+        A trap or a time limit of bash's own must start nothing while nobody watches the memory.
+        """
+        if self.pid and not self.starting:
+            self.resting = True
+            signal_all([self.pid], signal.SIGSTOP)
         self.survivors = set() if alone(self.pid) else set(processes().items())
+        if self.busy:
+            self.resume()
+
+    def resume(self) -> None:
+        """Let bash continue if it rests."""
+        if self.resting:
+            self.resting = False
+            signal_all([self.pid], signal.SIGCONT)
 
     def victims(self) -> list[int]:
         """The running command's processes: all that started since it began, except descendants of older ones."""

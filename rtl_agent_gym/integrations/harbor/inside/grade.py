@@ -30,7 +30,7 @@ from .collected import read_collected
 USER = 1001
 """Runs everything that a design can influence."""
 PATIENCE = 4.0
-"""How many times the services' time limit the supervisor may take to report: it adds time in which nothing could run."""
+"""How many times the services' limit the supervisor may take to report: it adds time in which nothing could run."""
 START = 20.0
 """Seconds that it may take besides."""
 LARGEST_FILE = 256 << 20
