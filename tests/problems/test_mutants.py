@@ -106,6 +106,34 @@ def test_what_an_operator_makes(name: str) -> None:
     assert {mutant.line for mutant in made} == {3}
 
 
+@pytest.mark.parametrize(
+    ("literal", "other"),
+    [
+        ("32'hDEAD_BEEF", "32'hDEAD_BEF0"),
+        ("8'hA5", "8'hA6"),
+        ("8'h0f", "8'h10"),
+        ("9'b1_0011_1011", "9'b1_0011_1100"),
+        ("1_000_000", "1_000_001"),
+    ],
+)
+def test_a_literal_keeps_its_style(literal: str, other: str) -> None:
+    made = [mutant.after for mutant in mutants_of(f"assign w = {{d[0], {literal}}};") if mutant.operator == "constant"]
+    assert made == [FRAME.replace("{}", f"assign w = {{d[0], {other}}};")]
+
+
+def test_a_range_that_ascends_becomes_no_wider() -> None:
+    assert [mutant for mutant in mutants_of("logic [1:8] x;") if mutant.operator == "width"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"), [("first", False), ("burst_en", False), ("i_rst", True), ("aresetn", True)]
+)
+def test_what_is_a_reset(name: str, is_one: bool) -> None:
+    line = f"always_ff @(posedge clk) if ({name}) q <= 4'd0; else q <= d;"
+    made = {mutant.operator for mutant in mutants_of(line) if "4'd1" in mutant.after}
+    assert made == ({"reset"} if is_one else {"constant"})
+
+
 @pytest.mark.parametrize("line", UNTOUCHED)
 def test_what_is_no_hardware_stays(line: str) -> None:
     assert mutants_of(line) == []
