@@ -92,9 +92,8 @@ def newcombe(first: tuple[float, int], other: tuple[float, int]) -> tuple[float,
         (passed / total, *wilson(passed, total)) for passed, total in (first, other)
     )
     difference = others_share - share
-    return difference - hypot(others_share - others_low, high - share), difference + hypot(
-        others_high - others_share, share - low
-    )
+    below, above = hypot(others_share - others_low, high - share), hypot(others_high - others_share, share - low)
+    return difference - below, difference + above
 
 
 def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -> Estimate:

@@ -38,6 +38,8 @@ class TlsTunnel:
         self._thread: threading.Thread | None = None
         self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
         self._listening: list[Any] = []
+        self._failure: OSError | None = None
+        """Why the thread could not listen."""
 
     def open(self) -> None:
         """See that the daemon accepts the certificate; start the thread if it does not run. Raises `DaemonError`."""
@@ -52,10 +54,14 @@ class TlsTunnel:
             ) from cause
         self._check(self._context)
         ready = threading.Event()
+        self._failure = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, args=(self._loop, ready), name="rtl-gym-tls", daemon=True)
         self._thread.start()
         ready.wait()
+        if self._failure is not None:
+            self._loop = self._thread = None
+            raise DaemonError(f"cannot listen at {self._path} for the tunnel: {self._failure}") from self._failure
 
     def _check(self, context: ssl.SSLContext) -> None:
         address = f"tcp://{self._name}:{self._port}"
@@ -74,7 +80,13 @@ class TlsTunnel:
 
     def _serve(self, loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
         """The thread: serve until `close` stops the loop."""
-        server = loop.run_until_complete(asyncio.start_unix_server(self._accept, self._path))
+        try:
+            server = loop.run_until_complete(asyncio.start_unix_server(self._accept, self._path))
+        except OSError as error:
+            self._failure = error
+            loop.close()
+            ready.set()
+            return
         self._listening = list(server.sockets)
         ready.set()
         loop.run_forever()

@@ -10,6 +10,8 @@ from rtl_agent_gym.errors import DaemonError
 from rtl_agent_gym.sandboxes import tunnel
 from rtl_agent_gym.sandboxes.daemon import connect
 from rtl_agent_gym.sandboxes.tunnel import reach
+from rtl_agent_gym.sandboxes.tunnel_tls import TlsTunnel
+from tests.certificates import make_certificates
 
 
 @pytest.mark.parametrize("host", ["unix:///var/run/docker.sock", "tcp://127.0.0.1:2375", "tcp://[::1]:2375"])
@@ -39,6 +41,17 @@ def test_a_port_that_is_none() -> None:
 def test_missing_certificates_are_named(tmp_path: Path) -> None:
     with pytest.raises(DaemonError, match=rf"cannot read ca.pem, cert.pem and key.pem in {tmp_path}"):
         reach("tcp://10.0.0.7:2376", {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)})
+
+
+@pytest.mark.timeout(30)
+def test_a_tunnel_that_cannot_listen_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As with a long TMPDIR, since the path of a socket has at most 107 bytes."""
+    monkeypatch.setattr(TlsTunnel, "_check", lambda self, context: None)
+    made = TlsTunnel("localhost", 2376, make_certificates(tmp_path / "tls"), tmp_path / ("d" * 110))
+    for _ in range(2):
+        with pytest.raises(DaemonError, match=rf"cannot listen at {tmp_path}/d+ for the tunnel: .*too long"):
+            made.open()
+    made.close()
 
 
 def test_a_tunnel_keeps_its_local_end_while_it_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
