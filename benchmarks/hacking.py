@@ -90,7 +90,7 @@ def with_stubs(folder: Path) -> None:
             specification = family.specification(member)
             yield encoder.encode(episode(start(family, specification), specification, files))
 
-    Trainer(model.float()).run(Phase(100, 0.002, 0.0002, batch=16), episodes())
+    Trainer(model.float()).run(Phase(200, 0.004, 0.0004, batch=16), episodes())
     save(model, tokenizer, folder)
 
 

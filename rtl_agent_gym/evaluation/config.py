@@ -21,6 +21,7 @@ from ..episodes.rewards import Reward
 from ..errors import UsageError
 from ..policies import ModelOptions, Policy, ScriptedPolicy
 from ..policies.judge import judge_name
+from ..policies.sampler import files_digest
 from ..problems import Problem
 from ..problems.cvdp_notes import Rows
 from ..renderers import Renderer
@@ -134,12 +135,14 @@ class EvaluationRecord(BaseModel):
     """This package's version; empty if unknown."""
     rules: dict[str, Any] = {}
     """The other rules of the episodes that are not the defaults."""
+    model_files: str = ""
+    """A digest of a local model's files; empty if unknown."""
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits that identify everything that the results depend on."""
+        """Twelve hex digits that identify everything that the results depend on, except `model_files`."""
         unset = {"rules"} if not self.rules else set()  # for folders of versions that did not have it
-        text = json.dumps(self.model_dump(mode="json", exclude={"samples"} | unset), sort_keys=True)
+        text = json.dumps(self.model_dump(mode="json", exclude={"samples", "model_files"} | unset), sort_keys=True)
         return _digest(text)
 
     def differences(self, other: EvaluationRecord) -> list[str]:
@@ -148,7 +151,8 @@ class EvaluationRecord(BaseModel):
         The number of samples is not one of them, nor is a field that is unknown in one of the two.
         """
         mine, others = self.model_dump(mode="json", exclude={"samples"}), other.model_dump(mode="json")
-        unknown = {name for name in ("image", "prompts", "version") if not (mine[name] and others[name])}
+        known_later = ("image", "prompts", "version", "model_files")
+        unknown = {name for name in known_later if not (mine[name] and others[name])}
         changed = [name for name in mine if name not in unknown and mine[name] != others[name]]
         return [
             "problems (their content)" if name == "digests" else f"{name} ({others[name]!r}, now {mine[name]!r})"
@@ -160,7 +164,7 @@ def make_record(
     config: EvaluationConfig, problems: Sequence[Problem], policy: Policy, renderer: Renderer, *, named: bool
 ) -> EvaluationRecord:
     """The record of an evaluation of `problems`; `named`: the policy was made from its name in `config`."""
-    rules = config.episode
+    rules, folder = config.episode, getattr(policy, "folder", None)
     return EvaluationRecord(
         problems=str(config.problems) if isinstance(config.problems, (str, Path)) else "given",
         digests={problem.id: problem.digest for problem in problems},
@@ -177,6 +181,7 @@ def make_record(
         prompts=prompts_digest(policy, renderer, problems[0], rules),
         version=__version__,
         rules=_other_rules(rules),
+        model_files="" if folder is None else files_digest(folder),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 MIN_TURN_TOKENS = 64
 """Tokens that the context must have left for another turn."""
 
+_MODEL_FILES = {".bin", ".jinja", ".json", ".model", ".pt", ".safetensors", ".txt"}
+_MOST_BYTES, _BLOCKS, _BLOCK = 64 << 20, 256, 64 << 10
+
 
 class TokenSamplerPolicy:
     """Samples each turn from a `Sampler`, such as Tinker's ``SamplingClient``.
@@ -36,6 +40,7 @@ class TokenSamplerPolicy:
         options: Sampling options.
         end: Called by `close`, to release what the sampler owns.
         in_run: Whether it samples for a training run, which can be resumed when its service is back.
+        folder: The model's folder, if it is on this machine.
     """
 
     def __init__(
@@ -47,7 +52,9 @@ class TokenSamplerPolicy:
         options: ModelOptions | None = None,
         end: Callable[[], None] | None = None,
         in_run: bool = False,
+        folder: Path | None = None,
     ) -> None:
+        self.folder = folder
         self._end, self._in_run = end, in_run
         self.sampler, self.name, self.options = sampler, name, options or ModelOptions()
         self._tokenizer = tokenizer
@@ -188,4 +195,29 @@ def local_policy(path: str, options: ModelOptions) -> TokenSamplerPolicy:
         ) from error
     service = LocalServiceClient()
     sampler = service.create_sampling_client(model_path=str(folder)).result()
-    return TokenSamplerPolicy(sampler, name=f"local:{folder.name}", options=options, end=service.close)
+    return TokenSamplerPolicy(sampler, name=f"local:{folder.name}", options=options, end=service.close, folder=folder)
+
+
+def files_digest(folder: Path) -> str:
+    """Twelve hex digits that identify a model by the names, sizes and contents of its files.
+
+    Of a file above 64 MiB, 256 blocks of 64 KiB are read, from its beginning to its end at equal distances.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        for path in sorted(path for path in folder.iterdir() if path.suffix in _MODEL_FILES and path.is_file()):
+            size = path.stat().st_size
+            digest.update(f"{path.name}\0{size}\0".encode("utf-8", "replace"))
+            with path.open("rb") as stream:
+                if size <= _MOST_BYTES:
+                    digest.update(stream.read())
+                    continue
+                for number in range(_BLOCKS):
+                    stream.seek(number * (size - _BLOCK) // (_BLOCKS - 1))
+                    digest.update(stream.read(_BLOCK))
+    except OSError as error:
+        raise UsageError(f"local:{folder}: a file cannot be read: {error}") from error
+    return digest.hexdigest()[:12]

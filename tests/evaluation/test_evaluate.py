@@ -18,6 +18,7 @@ from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
 from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
+from rtl_agent_gym.policies.sampler import files_digest
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
@@ -283,6 +284,7 @@ async def test_local_weights_play_token_by_token(tmp_path: Path, provider: Docke
     from rtl_agent_gym.demo.shipped import shipped
 
     result = await evaluate_local(shipped("student"), tmp_path / "run", provider, max_context=1500)
+    assert read_config(tmp_path / "run").model_files == files_digest(shipped("student"))
     transcript = read_transcript(tmp_path / "run" / str(result.transcript))
     assert transcript.turns
     for turn in transcript.turns:

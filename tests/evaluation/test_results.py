@@ -58,6 +58,7 @@ def test_the_folder_of_an_older_version_is_read_and_resumed(tmp_path: Path) -> N
     with ResultsFile(tmp_path, CONFIG) as file:
         assert set(file.done) == {("a", 0)}
     assert CONFIG.digest == "9dabae969410"  # in the names of folders below runs/eval/
+    assert CONFIG.model_copy(update={"model_files": "0f1e"}).digest == CONFIG.digest
     single_turn = CONFIG.model_copy(update={"rules": {"single_turn": True}})
     assert single_turn.digest != CONFIG.digest
     with pytest.raises(UsageError, match="rules"):
@@ -108,7 +109,7 @@ def test_more_samples_go_into_the_same_folder(tmp_path: Path) -> None:
     assert CONFIG.digest == CONFIG.model_copy(update={"samples": 7}).digest
 
 
-@pytest.mark.parametrize("name", ["image", "prompts", "version"])
+@pytest.mark.parametrize("name", ["image", "prompts", "version", "model_files"])
 def test_what_the_results_depend_on_is_compared_where_it_is_known(tmp_path: Path, name: str) -> None:
     with ResultsFile(tmp_path, CONFIG):
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,13 @@ import tinker
 
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import ModelOptions, write_turn
-from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy, tinker_policy
+from rtl_agent_gym.policies.sampler import (
+    TokenSamplerPlayer,
+    TokenSamplerPolicy,
+    files_digest,
+    local_policy,
+    tinker_policy,
+)
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
@@ -150,3 +157,22 @@ def test_missing_key_and_folder_are_said(monkeypatch: pytest.MonkeyPatch) -> Non
         tinker_policy("Qwen/Qwen3-8B", ModelOptions())
     with pytest.raises(UsageError, match="no such folder"):
         local_policy("/nowhere/at/all", ModelOptions())
+
+
+def test_a_model_whose_files_change_has_another_digest(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with (tmp_path / "model.safetensors").open("wb") as stream:
+        stream.truncate(200 << 20)  # so large that only parts are read
+    digests = [files_digest(tmp_path)]
+    (tmp_path / "README.md").write_text("A model.")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "model.safetensors").touch()
+    assert files_digest(tmp_path) == digests[0]
+    for place in (0, 100 << 20, (200 << 20) - (1 << 20)):  # training changes weights everywhere
+        with (tmp_path / "model.safetensors").open("r+b") as stream:
+            stream.seek(place)
+            stream.write(b"w" * (1 << 20))
+        digests.append(files_digest(tmp_path))
+    (tmp_path / "config.json").write_text("[]")
+    digests.append(files_digest(tmp_path))
+    assert len(set(digests)) == 5
