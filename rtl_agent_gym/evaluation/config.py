@@ -21,7 +21,7 @@ from ..episodes.rewards import Reward
 from ..errors import UsageError
 from ..policies import ModelOptions, Policy, ScriptedPolicy
 from ..policies.judge import judge_name
-from ..policies.sampler import files_digest
+from ..policies.sampler import TokenSamplerPolicy, files_digest
 from ..problems import Problem
 from ..problems.cvdp_notes import Rows
 from ..renderers import Renderer
@@ -151,8 +151,8 @@ class EvaluationRecord(BaseModel):
         The number of samples is not one of them, nor is a field that is unknown in one of the two.
         """
         mine, others = self.model_dump(mode="json", exclude={"samples"}), other.model_dump(mode="json")
-        known_later = ("image", "prompts", "version", "model_files")
-        unknown = {name for name in known_later if not (mine[name] and others[name])}
+        optional = ("image", "prompts", "version", "model_files")
+        unknown = {name for name in optional if not (mine[name] and others[name])}
         changed = [name for name in mine if name not in unknown and mine[name] != others[name]]
         return [
             "problems (their content)" if name == "digests" else f"{name} ({others[name]!r}, now {mine[name]!r})"
@@ -164,7 +164,8 @@ def make_record(
     config: EvaluationConfig, problems: Sequence[Problem], policy: Policy, renderer: Renderer, *, named: bool
 ) -> EvaluationRecord:
     """The record of an evaluation of `problems`; `named`: the policy was made from its name in `config`."""
-    rules, folder = config.episode, getattr(policy, "folder", None)
+    rules = config.episode
+    folder = policy.folder if isinstance(policy, TokenSamplerPolicy) else None
     return EvaluationRecord(
         problems=str(config.problems) if isinstance(config.problems, (str, Path)) else "given",
         digests={problem.id: problem.digest for problem in problems},

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.problems.checkouts import read_checkout
+from rtl_agent_gym.problems.sources import expand_home
 
 BUNDLES = "RTL_GYM_BUNDLES"
 """Environment variable: a further folder of bundles."""
@@ -27,6 +28,7 @@ def heavy_context(repo: str, commit: str, folder: Path | None) -> tuple[dict[str
 
     Raises:
         ProblemError: The bundle cannot be used.
+        UsageError: The folder of `BUNDLES` begins with ``~`` and a user that does not exist.
     """
     bundle = find_bundle(repo, folder)
     if bundle is None:
@@ -52,7 +54,7 @@ def find_bundle(repo: str, folder: Path | None) -> Path | None:
         return None
     folders = [] if folder is None else [folder, *sorted(place for place in folder.iterdir() if place.is_dir())]
     if os.environ.get(BUNDLES):
-        folders.append(Path(os.environ[BUNDLES]).expanduser())
+        folders.append(expand_home(os.environ[BUNDLES]))
     return next((place / name for place in folders if os.path.isfile(place / name)), None)
 
 

@@ -6,6 +6,8 @@ rows (`NonAgenticRow`), some of which ask for text instead of files.
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -149,6 +151,8 @@ class NonAgenticRow(BaseRow):
 
 AnyRow = AgenticRow | HeavyRow | NonAgenticRow
 
+_log = logging.getLogger(__name__)
+
 _HEAVY = "agentic_heavy"
 _FILES = "an object of file path to text"
 _EXPECTED = {
@@ -272,7 +276,18 @@ def _build(row: AnyRow, folder: Path | None) -> Problem:
     if missing is None and not row.harness:
         missing = without_harness(row.category, "")
     golden = _golden(row.patch, context) if not checkout or context else None
+    if checkout and golden:
+        _warn_of_patches()
     return Problem(**common, context=context, golden=golden, checkout=checkout, unscorable=missing)
+
+
+@functools.cache
+def _warn_of_patches() -> None:
+    """Log once what the official runner does with the patch of a heavy row."""
+    _log.warning(
+        "heavy rows with a patch: it is taken for the reference solution here, but the official runner applies it "
+        "before the agent starts, so that results may differ (docs/rows.md)"
+    )
 
 
 def _golden(patches: dict[str, str], context: dict[str, str]) -> dict[str, str] | None:

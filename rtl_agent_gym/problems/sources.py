@@ -36,7 +36,7 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
     name = os.fspath(source)
     if name == BUNDLED:
         return [(BUNDLED_PROBLEMS, "bundled/problems.jsonl")]
-    path = Path(name).expanduser()
+    path = expand_home(name)
     if path.is_dir():
         return _in_folder(path)
     if path.exists():
@@ -51,6 +51,19 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
         "family:NAME, verilog-eval:FOLDER, rtllm:FOLDER, notsotiny:FILE, or a data set such as "
         f"nvidia/cvdp-benchmark-dataset ({near_matches(name, [BUNDLED])})"
     )
+
+
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """A path with the home folder in place of ``~`` or ``~user``.
+
+    Raises:
+        UsageError: That user has none.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        user = Path(path).parts[0]
+        raise UsageError(f"{os.fspath(path)}: there is no home folder for {user}; give the path without it") from error
 
 
 def _looks_like_path(name: str) -> bool:

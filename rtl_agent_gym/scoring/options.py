@@ -7,12 +7,12 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from dotenv.parser import parse_stream
 
 from ..errors import UsageError
 from ..problems.compose import TEMPLATES
+from ..problems.sources import expand_home
 from .judging import Judge
 
 _OWN = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__")
@@ -100,7 +100,7 @@ def _variables(path: str | os.PathLike[str] | None) -> tuple[tuple[str, str], ..
     if path is None:
         return ()
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
+        text = expand_home(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--harness-env {path}: cannot be read ({getattr(error, 'strerror', None) or error})"

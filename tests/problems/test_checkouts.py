@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.problems import checkouts, editable, load_problems
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems import checkouts, editable, load_problems, rows
 from rtl_agent_gym.problems.bundles import BUNDLES
 from rtl_agent_gym.problems.checkouts import read_checkout
 from tests.problems.conftest import Row, WriteRows
@@ -177,6 +177,29 @@ def test_the_bundle_is_found_beside_the_rows(
     bundle.rename(elsewhere / bundle.name)
     monkeypatch.setenv(BUNDLES, str(elsewhere))
     assert load_problems(path)[0].digest == problem.digest
+    monkeypatch.setenv(BUNDLES, "~no-such-user/bundles")
+    with pytest.raises(UsageError, match="there is no home folder for ~no-such-user"):
+        load_problems(path)
+
+
+def test_the_patch_of_a_heavy_row_is_warned_of_once(
+    agentic_row: Row, write_rows: WriteRows, repository: Repository, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    rows._warn_of_patches.cache_clear()
+    commit = repository.commit(FILES)
+    repository.bundle(tmp_path / "core.bundle")
+    change = "@@ -2,1 +2,1 @@\n-  assign y = a;\n+  assign y = ~a;\n"
+    plain, *patched = (
+        agentic_row
+        | {"id": f"r{number}", "context": {"repo": "core", "commit": commit}, "patch": {"src/core.sv": body}}
+        for number, body in enumerate(("", change, change))
+    )
+    load_problems(write_rows(plain))
+    assert not caplog.records
+    load_problems(write_rows(*patched))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "the official runner applies it before the agent starts" in line
 
 
 def test_a_patch_that_does_not_apply_is_an_error(

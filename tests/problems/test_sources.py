@@ -192,6 +192,12 @@ def test_the_home_folder_may_be_written_as_a_tilde(
     assert len(load_problems("~/rows.jsonl")) == 1
 
 
+@pytest.mark.parametrize("prefix", ["", "rtllm:", "notsotiny:"])
+def test_a_user_that_does_not_exist_is_wrong_usage(prefix: str) -> None:
+    with pytest.raises(UsageError, match="~no-such-user/problems: there is no home folder for ~no-such-user"):
+        load_problems(f"{prefix}~no-such-user/problems")
+
+
 def test_a_file_that_is_not_there_names_its_neighbours(write_rows: Write, agentic_row: Row) -> None:
     path = write_rows(agentic_row)
     with pytest.raises(UsageError, match=r"there is no file or folder .*row\.jsonl; did you mean rows\.jsonl"):

@@ -108,6 +108,8 @@ def test_bad_options(images: Sequence[str], text: str | None, network: str, word
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(UsageError, match="--harness-env /nowhere: cannot be read"):
         HarnessOptions.read(["a=b"], "/nowhere")
+    with pytest.raises(UsageError, match="there is no home folder for ~no-such-user"):
+        HarnessOptions.read(["a=b"], "~no-such-user/env")
 
 
 def test_the_options_do_not_show_the_licence(tmp_path: Path) -> None:

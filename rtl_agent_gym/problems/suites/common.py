@@ -14,6 +14,7 @@ from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.reading import Place
 from rtl_agent_gym.problems.rows import ROW_ID
+from rtl_agent_gym.problems.sources import expand_home
 
 Located = tuple[Problem | ProblemError, Place]
 """A problem, or why there is none, and where it is from."""
@@ -59,7 +60,7 @@ def open_folder(source: str, prefix: str, holds: str) -> Path:
         UsageError: There is no such folder; `holds` says what it would hold.
     """
     name = source.removeprefix(prefix)
-    path = Path(name).expanduser()
+    path = expand_home(name)
     if not name or not path.is_dir():
         raise UsageError(f"{source!r}: there is no folder {name!r}; give {prefix}FOLDER, {holds}")
     return path

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,6 +15,7 @@ from rtl_agent_gym.problems.compose import COMPOSE_FILE
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.reading import Place, read_rows
 from rtl_agent_gym.problems.rows import problem_from_row
+from rtl_agent_gym.problems.sources import expand_home
 from rtl_agent_gym.problems.suites.common import Located, harness_file
 
 PREFIX = "notsotiny:"
@@ -44,7 +44,7 @@ def read_suite(source: str) -> Iterator[Located]:
         UsageError: There is no such file, or it holds no row.
     """
     name = source.removeprefix(PREFIX)
-    path = Path(name).expanduser()
+    path = expand_home(name)
     if not name or not path.is_file():
         raise UsageError(f"{source!r}: there is no file {name!r}; give {PREFIX}FILE, a JSON Lines file of CVDP's rows")
     empty = True
