@@ -108,6 +108,7 @@ class TestSetup:
         assert done.returncode == 3  # its turn came
         assert time.monotonic() - started > 1
 
+    @pytest.mark.slow
     def test_an_installation_that_fails_shows_the_end_of_its_log_and_leaves_no_stamp(self, checkout: Path) -> None:
         (checkout / "constraints.txt").write_text("torch==0.0.0.1\n")
         done = run(checkout, "scripts/setup", "--for", "train", "--venv-only")

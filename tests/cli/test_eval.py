@@ -72,6 +72,7 @@ def test_golden_passes_and_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_a_chat_model_behind_an_own_server(tmp_path: Path) -> None:
     script = [call("ls", "pwd"), {"content": "I give up.\n```bash\ntouch rtl/x\n```"}]
     with ChatServer(script, refusals=1, faults=[{"status": 502, "body": "<html>Bad Gateway</html>"}]) as server:

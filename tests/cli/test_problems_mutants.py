@@ -29,6 +29,7 @@ def test_mutate_writes_rows_with_their_proof(tmp_path: Path) -> None:
     assert load_problems(out) == load_problems("bundled+mutants?count=5")
 
 
+@pytest.mark.slow
 def test_mutate_grades_what_is_not_known(tmp_path: Path, shared_gradings: None) -> None:
     out = tmp_path / "mutants.jsonl"
     source = "family:registers?count=1&seed=3"

@@ -120,6 +120,7 @@ def test_no_daemon_exits_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_submissions_are_shown_live(tmp_path: Path) -> None:
     script = tmp_path / "submits.yaml"
     script.write_text("- {run: submit}\n- {run: submit}\n")

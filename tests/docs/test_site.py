@@ -154,6 +154,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedPro
     return build(folder / "site", folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "complaint"), BROKEN.items())
 def test_a_broken_link_fails_the_build(refused: subprocess.CompletedProcess[str], line: str, complaint: str) -> None:
     assert refused.returncode != 0

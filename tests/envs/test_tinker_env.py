@@ -391,6 +391,7 @@ async def test_a_cancelled_rollout_leaves_nothing(arbiter: Problem, quick: Tinke
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_the_time_limit_of_a_rollout_frees_its_container(arbiter: Problem, quick: TinkerEnvConfig) -> None:
     seen: list[int] = []
 

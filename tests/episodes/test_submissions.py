@@ -477,6 +477,7 @@ async def tells_the_seed(dut):
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_a_seed_reaches_the_tests_and_the_harnesss_own_wins(provider: DockerSandboxes, arbiter: Problem) -> None:
     """As in the official run, where cocotb draws a seed unless the harness sets one."""
     name = next(path for path in arbiter.harness if path.startswith("src/test_") and "runner" not in path)

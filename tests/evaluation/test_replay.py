@@ -118,6 +118,7 @@ async def test_every_bundled_golden_episode_is_identical(
 
 
 @pytest.mark.parametrize("renderer", ["qwen3", "gpt_oss"])
+@pytest.mark.slow
 async def test_a_chat_models_own_calls_are_replayed_as_they_were(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer, renderer: str
 ) -> None:

@@ -209,6 +209,7 @@ def write_trainers_report(folder: Path) -> None:
     write_report([folder], folder / "report.html", episodes=False)
 
 
+@pytest.mark.slow
 def test_a_trainers_own_report_is_left_alone(tmp_path: Path) -> None:
     folder = training_run(tmp_path / "run")
     write_trainers_report(folder)

@@ -146,6 +146,7 @@ def test_a_limit_on_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_what_a_fault_has_cost_counts(tmp_path: Path) -> None:
     broken = {"status": 400, "error": {"message": "this text offends", "type": "invalid_request_error"}}
     with ChatServer([call("ls"), broken]) as server:
@@ -211,6 +212,7 @@ def test_an_earlier_cost_is_that_of_its_tokens() -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_an_unknown_price_is_said(tmp_path: Path) -> None:
     with ChatServer([{"content": None, "refusal": "I will not."}]) as server:
         options = ["--policy", "chat:org/model", "--base-url", server.url, "--weights", "proxy", "--stream"]

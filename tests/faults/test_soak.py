@@ -22,6 +22,7 @@ from .processes import ROOT
 pytestmark = pytest.mark.docker
 
 
+@pytest.mark.slow
 def test_whatever_is_kept_is_noticed(tmp_path: Path) -> None:
     soak = runpy.run_path(str(ROOT / "benchmarks/soak.py"))
     with contextlib.closing(docker.from_env()) as client, contextlib.ExitStack() as made:

@@ -73,6 +73,7 @@ class TestFolder:
             assert json.dumps(text) not in graded, path
         assert not {"Dockerfile", "docker-compose.yaml"} & {Path(path).name for path in files if "environment" in path}
 
+    @pytest.mark.slow
     def test_equal_problems_give_equal_bytes(self, tmp_path: Path) -> None:
         first, second = (write_task(gray().model_copy(), tmp_path / name, IMAGE) for name in "ab")
         contents = [

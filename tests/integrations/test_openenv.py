@@ -176,6 +176,7 @@ async def test_a_cut_off_episode_is_graded_and_an_abandoned_one_leaves_no_contai
         assert not containers(server.pid, "agent")
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_missing() -> None:
     try:
         import openenv  # noqa: F401

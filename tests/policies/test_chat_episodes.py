@@ -70,6 +70,7 @@ def test_what_ends_an_episode_is_graded(tmp_path: Path, last: Reply, stop: str, 
     assert (transcript.end.stop_reason, transcript.score is not None) == (stop, True)
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_lost_again_and_again_is_no_verdict(tmp_path: Path) -> None:
     lost = {"content": "I am done", "cut": 2}
     with ChatServer([call("ls"), {"status": 400, "error": {"message": "cannot"}}], faults=[lost]) as server:

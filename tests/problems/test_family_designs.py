@@ -84,10 +84,10 @@ async def test_references_pass_and_habits_fail_for_many(family: str, provider: D
     assert await grade_many(provider, members(family, 200), designs) == []
 
 
-@pytest.mark.parametrize(
-    "family", [name if name == "registers" else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
-)
-@pytest.mark.parametrize("count", [1, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("count", [1, 50])
 async def test_every_value_of_a_specification_counts(family: str, count: int, provider: DockerSandboxes) -> None:
     assert await grade_many(provider, members(family, count), misreadings) == []
 

@@ -133,6 +133,7 @@ def test_a_bad_row_of_a_data_set_is_named_by_data_set_and_file(hub: tuple[type[H
     assert load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address).startswith(f"ProblemError {OFFICIAL}:my.jsonl:1: not JSON")
 
 
+@pytest.mark.slow
 def test_each_failure_of_a_download_has_its_own_words(hub: tuple[type[Hub], str], load: Load) -> None:
     server, address = hub
     no_file = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address)

@@ -177,6 +177,7 @@ class TestTheImage:
 
 @pytest.mark.docker
 class TestBuilding:
+    @pytest.mark.slow
     def test_builds_what_is_missing_and_tells_the_steps(self, own_images: Path, api: docker.APIClient) -> None:
         said: list[str] = []
         built = image.ensure_image(said.append)
@@ -216,6 +217,7 @@ class TestBuilding:
         assert base_image.image_id(client, earlier) is None
         assert image.prune() == []
 
+    @pytest.mark.slow
     def test_prune_leaves_what_a_container_uses(self, own_images: Path, api: docker.APIClient) -> None:
         built = image.ensure_image()
         container = api.create_container(built, ["true"])["Id"]

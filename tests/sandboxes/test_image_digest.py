@@ -138,6 +138,7 @@ def derived(client: docker.DockerClient) -> Iterator[Callable[..., str]]:
 
 @pytest.mark.docker
 class TestImages:
+    @pytest.mark.slow
     def test_the_digest_does_not_depend_on_times_and_ids(
         self, client: docker.DockerClient, derived: Callable[..., str]
     ) -> None:
@@ -152,6 +153,7 @@ class TestImages:
         monkeypatch.setattr(image_digest, "_read", lambda client, image: pytest.fail("read again"))
         assert content_of(client, here) == found
 
+    @pytest.mark.slow
     def test_an_image_that_was_changed_is_refused(
         self, client: docker.DockerClient, derived: Callable[..., str]
     ) -> None:

@@ -422,6 +422,7 @@ async def test_a_design_that_never_ends_gets_its_verdict_on_a_busy_host_too(
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_a_container_that_stays_frozen_is_an_error(
     provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

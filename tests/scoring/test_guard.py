@@ -359,6 +359,7 @@ async def test_a_thousand_violations_are_still_a_score(scorer: Scorer) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_the_place_in_a_violation_is_the_real_one(scorer: Scorer) -> None:
     theft = EMPTY.replace("endmodule", '`line 7 "/src/\x1b[2J.py" 0\ninteger f = $fopen("out.xml", "w");\nendmodule')
     score = await scorer.score(make_problem(), {TARGET: theft})

@@ -27,6 +27,7 @@ async def no_teacher(_: Any) -> dict[str, Any]:
     return {}
 
 
+@pytest.mark.slow
 async def test_progress_alone_tells_two_episodes_apart(tmp_path: Path) -> None:
     """Both leave the same files, so the final score is one; only one of them submitted a design on the way."""
     [problem] = load_problems("bundled", ids=[ARBITER])

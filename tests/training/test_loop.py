@@ -111,7 +111,8 @@ STEPS = 6
 """Of a run that is killed again and again."""
 
 
-@pytest.mark.parametrize("pipeline", [pytest.param("false", marks=pytest.mark.slow), "true"])
+@pytest.mark.parametrize("pipeline", ["false", "true"])
+@pytest.mark.slow  # many sittings; one resumption is tested below
 async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, start_toy: Any, home: Path, pipeline: str) -> None:
     arguments = (f"num_steps={STEPS}", "group_size=4", "reward_coef=1", "baseline=running", f"pipeline={pipeline}")
     whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
@@ -177,6 +178,7 @@ async def test_the_lag_is_bounded_and_a_resumed_run_keeps_it(toy: Any, start_toy
     assert len(left) <= 3  # weights that no checkpoint needs any more are deleted
 
 
+@pytest.mark.slow
 async def test_the_self_teacher_is_as_far_behind_as_it_should_be(toy: Any, home: Path) -> None:
     async def kl(name: str, *arguments: str) -> list[float]:
         more = ("teacher_model=self", "kl_penalty_coef=0.1", "reward_coef=1", *arguments)

@@ -28,11 +28,12 @@ pytestmark = pytest.mark.docker
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("a loop without time", marks=pytest.mark.slow),
+        "a loop without time",
         "eight megabytes of text",
-        pytest.param("2500 thefts at once", marks=pytest.mark.slow),
+        "2500 thefts at once",
     ],
 )
+@pytest.mark.slow
 async def test_without_limits_a_design_passes_for_a_fault_of_the_machine(
     name: str, provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
