@@ -15,7 +15,8 @@ _SKIPPED = {
 }  # fmt: skip
 """Parts that no operator changes: they are no hardware, or another value of them is no fault of the design."""
 _RESET = re.compile(
-    r"(?:^|[_.\]])(?:[aghimnps]|async|sync|soft|hard|sys|core)?(?:rst|reset|clear|clr)[bln]?\d*(?=_|\[|\.|$)", re.IGNORECASE
+    r"(?:^|[_.\]])(?:[aghimnps]|async|sync|soft|hard|sys|core)?(?:rst|reset|clear|clr)[bln]?\d*(?=_|\[|\.|$)",
+    re.IGNORECASE,
 )
 """A part of a name: ``burst`` and ``first`` are no resets."""
 _CLOCKED = {"AlwaysFFBlock", "AlwaysBlock"}
