@@ -17,6 +17,7 @@ from .. import strict_json
 from ..engines.config import LocalEngineConfig
 from ..errors import UsageError
 from ..problems.cvdp_notes import Rows
+from ..problems.sources import expand_home
 from ..renderers import RENDERER_NAMES
 from ..renderers.turns import Kind
 from ..scoring import RewardWeights
@@ -336,7 +337,7 @@ class TrainOptions(BaseModel):
         if value is None or not value.startswith("@"):
             return value if value is None else str(value)
         try:
-            return Path(value[1:]).expanduser().read_text(encoding="utf-8")
+            return expand_home(value[1:]).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise UsageError(f"{name}: {value[1:]} cannot be read: {error}") from error
 

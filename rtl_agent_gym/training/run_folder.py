@@ -30,6 +30,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..logs import FORMAT, EpisodeFilter
+from ..problems.sources import expand_home
 from .options import LogDirBehavior, TrainOptions
 
 CONFIG, METRICS, CHECKPOINTS, LOGS, DIFF = "config.json", "metrics.jsonl", "checkpoints.jsonl", "logs.log", "code.diff"
@@ -48,7 +49,7 @@ class RunFolder:
     """The files of one run. One process at a time holds the folder's lock, which ends with the process."""
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path).expanduser()
+        self.path = expand_home(path)
         self.transcripts, self.episodes = self.path / "transcripts", self.path / "episodes"
         self._owned = contextlib.ExitStack()
 

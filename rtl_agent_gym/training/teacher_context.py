@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from .. import strict_json
 from ..errors import UsageError
 from ..problems import Problem
+from ..problems.sources import expand_home
 from ..prompts import with_reference
 from .options import TrainOptions
 
@@ -94,7 +94,7 @@ def check_teachers(o: TrainOptions, problems: Sequence[Problem]) -> list[str]:
 
 def _read_hints(name: str) -> dict[str, str]:
     try:
-        found = strict_json.loads(Path(name).expanduser().read_bytes())
+        found = strict_json.loads(expand_home(name).read_bytes())
     except OSError as error:
         raise UsageError(f"teacher_context: {name or 'the file of hints'} cannot be read: {error.strerror}") from error
     except ValueError as error:

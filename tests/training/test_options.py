@@ -20,6 +20,7 @@ from rtl_agent_gym.training import plan
 from rtl_agent_gym.training.arguments import describe_options, split_arguments
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.plan import Plan
+from rtl_agent_gym.training.sft.plan import plan_sft
 from rtl_agent_gym.training.teacher_context import check_teachers
 
 CONTRACT = {
@@ -300,3 +301,15 @@ def test_credentials_are_found_where_the_sdk_finds_them(monkeypatch: pytest.Monk
     monkeypatch.setenv("TINKER_CREDENTIAL_CMD", "echo tml-made")
     assert has_key()
     assert tinker_has_credentials()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"system_prompt": "@~nobody_here/x"}, {"teacher_context": "hints:~nobody_here/x"}, {"episodes": "~nobody_here/x"}],
+)
+def test_a_home_folder_that_does_not_exist_is_one_line(option: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="there is no home folder for ~nobody_here"):
+        if "episodes" in option:
+            plan_sft(option, recipes=[SMALL])
+        else:
+            plan_run(SELF | option)

@@ -14,6 +14,7 @@ from ...errors import TranscriptError, UsageError
 from ...evaluation.export import ExportConfig, LeftOut, export_rows
 from ...evaluation.viewer import transcript_files
 from ...evaluation.viewer.model import read_episode
+from ...problems.sources import expand_home
 from ...renderers import ModelTurn, ToolCall, get_renderer
 from .options import SftOptions
 
@@ -99,7 +100,7 @@ def read_demonstrations(options: SftOptions, left_out: LeftOut) -> Iterator[Demo
     """
     for source in options.episodes:
         try:
-            files = transcript_files(Path(source).expanduser(), evaluations=False)
+            files = transcript_files(expand_home(source), evaluations=False)
         except (UsageError, ValueError) as error:  # ValueError: a path with a NUL character
             raise UsageError(f"episodes: {error}") from error
         for file in files:
