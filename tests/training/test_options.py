@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -308,8 +309,6 @@ def test_credentials_are_found_where_the_sdk_finds_them(monkeypatch: pytest.Monk
     [{"system_prompt": "@~nobody_here/x"}, {"teacher_context": "hints:~nobody_here/x"}, {"episodes": "~nobody_here/x"}],
 )
 def test_a_home_folder_that_does_not_exist_is_one_line(option: dict[str, str]) -> None:
+    plan_it = partial(plan_sft, option, recipes=[SMALL]) if "episodes" in option else partial(plan_run, SELF | option)
     with pytest.raises(UsageError, match="there is no home folder for ~nobody_here"):
-        if "episodes" in option:
-            plan_sft(option, recipes=[SMALL])
-        else:
-            plan_run(SELF | option)
+        plan_it()
