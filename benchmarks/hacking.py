@@ -71,8 +71,8 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
 def with_stubs(folder: Path) -> None:
     """Save the shipped student, trained on some steps of its own episodes, of which a third have a stub.
 
-    In half of the others, one word or sign of the body is missing somewhere, so that most of these do not compile. If
-    all designs compiled, a reward for compiling would have no reason to prefer stubs.
+    In three quarters of the others, one word or sign of the body is missing somewhere, so that most of these do not
+    compile. The more designs compile, the less reason has a reward for compiling to prefer stubs.
     """
     model, tokenizer = (one.from_pretrained(shipped("student")) for one in (AutoModelForCausalLM, AutoTokenizer))
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
@@ -81,11 +81,11 @@ def with_stubs(folder: Path) -> None:
     def episodes() -> Iterator[TokenEpisode]:
         while True:
             member = family.draw(rng)
-            habits = [one for one in family.habits_of(member) if rng.random() < 0.4]
+            habits = [one for one in family.habits_of(member) if rng.random() < 0.15]
             files = family.design(member, habits)
             if rng.random() < 1 / 3:
                 files = {path: without_behaviour(text) for path, text in files.items()}
-            elif rng.random() < 1 / 2:
+            elif rng.random() < 3 / 4:
                 files = {path: with_slip(text, rng) for path, text in files.items()}
             specification = family.specification(member)
             yield encoder.encode(episode(start(family, specification), specification, files))
