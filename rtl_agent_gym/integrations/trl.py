@@ -153,9 +153,7 @@ class RTLEnvironment:
         session, self._session = self._session, None
         _open.discard(self)
         if session is not None:
-            with contextlib.suppress(SandboxError):  # close() during start() would race with it
-                await self._wait()
-            await session.close()
+            await asyncio.shield(asyncio.ensure_future(_close(session, self._started)))  # whoever is cancelled
 
     async def _wait(self) -> None:
         """Wait for the sandbox to start, which goes on if the caller is cancelled."""
@@ -163,6 +161,12 @@ class RTLEnvironment:
 
     def _problems(self) -> Sequence[Problem]:
         return _load(str(self._source)) if isinstance(self._source, (str, Path)) else self._source
+
+
+async def _close(session: ToolSession, started: Future[ToolOpening]) -> None:
+    with contextlib.suppress(SandboxError):  # close() during start() would race with it
+        await asyncio.wrap_future(started)
+    await session.close()
 
 
 async def _connect() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from urllib.parse import urlsplit
 
-from ..errors import HarnessError, UsageError
+from ..errors import UsageError
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions
 from .chat import ChatPolicy
@@ -40,18 +40,18 @@ class ChatJudge:
         return self._name
 
     async def ask(self, system: str, user: str) -> str | None:
-        """See `Judge.ask`. If the limit on its tokens cuts it off, it is asked once more with a higher one."""
+        """See `Judge.ask`. If the limit on its tokens cuts it off, it is asked once more with a higher one.
+
+        None also if that does not suffice, or if the prompt does not fit the model's context.
+        """
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         for limit in (MAX_TOKENS, MORE_TOKENS):
             answer = await self._policy.request(messages, None, limit)
-            if answer is None:
-                raise HarnessError(
-                    f"{self.name}: the texts to compare and a rating of {limit} tokens do not fit into its context; "
-                    "choose a judge with a larger context"
-                )
+            if answer is None or answer.refused:
+                return None
             if not answer.cut_off:
-                return None if answer.refused else answer.turn.text
-        raise HarnessError(f"{self.name} did not finish its rating within {MORE_TOKENS} tokens; choose another judge")
+                return answer.turn.text
+        return None
 
     async def close(self) -> None:
         """Close its connections."""

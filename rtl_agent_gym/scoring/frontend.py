@@ -24,7 +24,7 @@ from ..errors import HarnessError
 
 _WORKER = Path(__file__).with_name("slang_worker.py")
 LARGEST = 8 << 20
-"""Bytes of all sources and what they may include; a request for a reading is up to six times as large."""
+"""Bytes of Verilog in a submission that is read; a request for a reading is up to six times as large."""
 _LINE = 1 << 28
 """Longest reply, in bytes."""
 _TRIES = 2
@@ -91,8 +91,12 @@ class Frontend:
         self._child: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
-    async def read(self, files: Mapping[str, bytes], sources: Sequence[str], tops: Sequence[str] = ()) -> Reading:
+    async def read(
+        self, files: Mapping[str, bytes], sources: Sequence[str], tops: Sequence[str] = (), submitted: int = 0
+    ) -> Reading:
         """Read `sources`, in order, as one compilation unit; `files` is everything they may include.
+
+        If more than `LARGEST` bytes of them were `submitted`, they are not read.
 
         Raises:
             HarnessError: The machine failed: the child cannot be started, was killed, or got no processor time.
@@ -100,8 +104,8 @@ class Frontend:
         present = [path for path in sources if path in files]
         if not present:
             return Reading()
-        if sum(map(len, files.values())) > LARGEST:
-            return Reading(fault=f"it has more than {LARGEST >> 20} MiB of Verilog")
+        if submitted > LARGEST:
+            return Reading(fault=f"more than {LARGEST >> 20} MiB of Verilog were submitted")
         async with self._turn:
             request = await asyncio.to_thread(_request, files, present, tops)
             for _ in range(_TRIES):

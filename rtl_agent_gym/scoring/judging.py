@@ -86,6 +86,8 @@ class Rating:
     score: float
     """0..1."""
     reasoning: str
+    given: bool = True
+    """False for that of an answer which the judge does not rate."""
 
 
 def prompt_digest() -> str:
@@ -101,7 +103,7 @@ async def rate(judge: Judge, question: str, reference: str, answer: str) -> Rati
 
     Raises:
         ModelError: The judge does not answer.
-        HarnessError: It gives no rating, whatever it rates, or one of its own limits prevents a rating.
+        HarnessError: It gives no rating, whatever it rates.
     """
     for _ in range(TRIES):
         found = await _once(judge, question, reference, answer)
@@ -109,11 +111,9 @@ async def rate(judge: Judge, question: str, reference: str, answer: str) -> Rati
             return found
     controls = await asyncio.gather(*(_once(judge, question, reference, reference) for _ in range(TRIES)))
     if all(control is not None for control in controls):
-        return Rating(0.0, f"the judge gave no rating for this answer in {TRIES} tries, but rates the reference")
-    raise HarnessError(
-        f"{judge.name} gives no rating, not even of the reference answer; choose another judge, or a higher limit of "
-        "its tokens"
-    )
+        reason = f"the judge gave no rating for this answer in {TRIES} tries, but rates the reference"
+        return Rating(0.0, reason, given=False)
+    raise HarnessError(f"{judge.name} gives no rating, not even of the reference answer; choose another judge")
 
 
 async def _once(judge: Judge, question: str, reference: str, answer: str) -> Rating | None:

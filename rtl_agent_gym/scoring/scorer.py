@@ -226,7 +226,9 @@ class Scorer:
         """The stages that run nothing, with their complaints as the reason."""
         tops = top_modules(services)
         files = {path: content for path, content in submission.tree.items() if is_hdl(path)}
-        reading = await self._frontend.read(files, reading_order(submission, source_paths(services)), list(tops))
+        own = sum(len(content) for path, content in submission.files.items() if is_hdl(path))
+        sources = reading_order(submission, source_paths(services))
+        reading = await self._frontend.read(files, sources, list(tops), own)
         syntax = judge_syntax(submission, reading)
         interface = judge_interface(await self._asked(submission.problem, tops), reading)
         ports = f"interface: {', '.join(interface.differences)}" if interface.differences else ""

@@ -139,6 +139,6 @@ async def _judged(problem: Problem, answer: str, judge: Judge, cache: ScoreCache
         tests=[TestOutcome(name="judge", outcome="passed" if passed else "failed")],
         reason=f"rated {found.score:g} by {judge.name}" + (f": {reasoning}" if reasoning else ""),
     )
-    if cache is not None:
+    if cache is not None and found.given:
         cache.put(key, grading)
     return grading, False

@@ -93,8 +93,9 @@ def check_teachers(o: TrainOptions, problems: Sequence[Problem]) -> list[str]:
 
 
 def _read_hints(name: str) -> dict[str, str]:
+    path = expand_home(name)
     try:
-        found = strict_json.loads(expand_home(name).read_bytes())
+        found = strict_json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"teacher_context: {name or 'the file of hints'} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -37,6 +38,13 @@ from tests.scoring.attacks.test_attacks import ATTACKS, _rows
 from tests.scoring.attacks.thieves import TARGET, Attack, arbiter, module, shell
 
 IMAGE = "example/sim:1"
+FIRST_THREAD_ENDS = """
+import ctypes, platform, threading, time
+threading.Thread(target=lambda: (print(flush=True), time.sleep(60))).start()
+time.sleep(0.2)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+"""A program that the kernel shows as a zombie while its other thread runs."""
 BUNDLED = load_problems("bundled")
 
 
@@ -224,10 +232,10 @@ class TestProgram:
         assert list(read_collected(code.parent / "collected")) == ["rtl/top.sv"]
 
     def test_a_collection_that_failed_leaves_no_record(self, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def full(*_: object) -> None:
+        def full(*_: object, **__: object) -> None:
             raise OSError(errno.ENOSPC, "no space")
 
-        monkeypatch.setattr(shutil, "copyfileobj", full)
+        monkeypatch.setattr(os, "makedirs", full)
         with pytest.raises(OSError, match="no space"):
             collect.main()
         with pytest.raises(SandboxError, match="were not collected"):
@@ -247,6 +255,34 @@ class TestProgram:
             read_collected(tmp_path)
         (tmp_path / collect.RECORD).write_text('{"files": 1, "bytes": 3}')
         assert read_collected(tmp_path) == {"rtl/a.sv": b"abc"}
+
+    def test_a_process_that_looks_like_a_zombie_is_ended(self) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("only root starts processes of other users")
+        theirs = subprocess.Popen(["/usr/bin/python3", "-c", FIRST_THREAD_ENDS], user=64322, stdout=subprocess.PIPE)
+        assert theirs.stdout is not None
+        with theirs.stdout:
+            theirs.stdout.readline()
+            time.sleep(0.5)
+            collect.end_processes(64322)
+            assert theirs.stdout.read() == b""  # its other thread is gone, too
+        assert theirs.wait(60) == -9
+
+    def test_what_vanishes_or_becomes_a_link_meanwhile_is_left_out(self, code: Path) -> None:
+        (code / "rtl" / "deep").mkdir()
+        for name in ("deep/secret", "gone.sv"):
+            (code / "rtl" / name).write_text("")
+        copy = collect.Copy(str(code.parent / "copied"))
+        root = os.open(code, os.O_RDONLY)
+        copy.visit(root, "rtl", "rtl", 1)
+        (code / "rtl" / "gone.sv").unlink()
+        shutil.rmtree(code / "rtl" / "deep")
+        (code.parent / "secret").write_text("of root")
+        (code / "rtl" / "deep").symlink_to(code.parent)
+        copy.copy(root)
+        os.close(root)
+        assert (copy.files, copy.bytes) == (1, len("module top; endmodule"))
+        assert list(read_untrusted(code.parent / "copied")) == ["rtl/top.sv"]
 
     def test_only_the_processes_of_the_user_are_ended(self) -> None:
         if os.geteuid() != 0:

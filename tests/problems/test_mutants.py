@@ -126,7 +126,8 @@ def test_a_range_that_ascends_becomes_no_wider() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_one"), [("first", False), ("burst_en", False), ("i_rst", True), ("aresetn", True)]
+    ("name", "is_one"),
+    [("first", False), ("burst_en", False), ("i_rst", True), ("aresetn", True), ("wrst_n", True), ("btnReset", True)],
 )
 def test_what_is_a_reset(name: str, is_one: bool) -> None:
     line = f"always_ff @(posedge clk) if ({name}) q <= 4'd0; else q <= d;"

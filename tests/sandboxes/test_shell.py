@@ -152,6 +152,20 @@ async def test_a_shell_that_cannot_be_had_back_is_replaced(sandbox: DockerSandbo
     await still_works(sandbox)
 
 
+async def test_a_timed_out_process_that_looks_like_a_zombie_does_not_survive(sandbox: DockerSandbox) -> None:
+    """Its first thread has ended, and another one runs."""
+    program = (
+        "import ctypes, platform, threading, time\n"
+        "def write():\n    while True: print(file=open('/tmp/alive', 'a')); time.sleep(0.05)\n"
+        "threading.Thread(target=write).start(); time.sleep(0.2)\n"
+        "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)\n"
+    )
+    await sandbox.write_files({"zombie.py": program}, root="/tmp")
+    assert (await sandbox.run("setsid python3 /tmp/zombie.py & sleep 30", timeout=2)).timed_out
+    await sandbox.run("sleep 1; wc -c < /tmp/alive > /tmp/before; sleep 1")
+    assert (await sandbox.run("wc -c < /tmp/alive | diff - /tmp/before")).exit_code == 0
+
+
 async def test_timed_out_daemons_do_not_survive(sandbox: DockerSandbox) -> None:
     result = await timed(sandbox, "(setsid sleep 1234 &) ; setsid bash -c 'sleep 1235 & sleep 1236' & sleep 60")
     assert result.timed_out

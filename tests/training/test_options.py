@@ -310,5 +310,5 @@ def test_credentials_are_found_where_the_sdk_finds_them(monkeypatch: pytest.Monk
 )
 def test_a_home_folder_that_does_not_exist_is_one_line(option: dict[str, str]) -> None:
     plan_it = partial(plan_sft, option, recipes=[SMALL]) if "episodes" in option else partial(plan_run, SELF | option)
-    with pytest.raises(UsageError, match="there is no home folder for ~nobody_here"):
+    with pytest.raises(UsageError, match=r"^(?!.*JSON).*there is no home folder for ~nobody_here"):
         plan_it()

@@ -15,10 +15,10 @@ _SKIPPED = {
 }  # fmt: skip
 """Parts that no operator changes: they are no hardware, or another value of them is no fault of the design."""
 _RESET = re.compile(
-    r"(?:^|[_.\]])(?:[aghimnps]|async|sync|soft|hard|sys|core)?(?:rst|reset|clear|clr)[bln]?\d*(?=_|\[|\.|$)",
-    re.IGNORECASE,
+    r"(?:[a-z]|async|sync|soft|hard|sys|core|por?|ext|btn)?(?:rst|reset|clear|clr)[blnpz]?", re.IGNORECASE
 )
-"""A part of a name: ``burst`` and ``first`` are no resets."""
+"""A part of the name of a reset or a clear: ``burst`` and ``first`` have none."""
+_PARTS = re.compile(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])")
 _CLOCKED = {"AlwaysFFBlock", "AlwaysBlock"}
 
 
@@ -163,7 +163,7 @@ def descendants(node: Any) -> Iterator[Any]:
 def is_reset(condition: Any) -> bool:
     """Whether a condition is a reset, by the names in it."""
     names = [str(part).strip() for part in descendants(condition) if part.kind.name == "IdentifierName"]
-    return bool(names) and all(_RESET.search(name) for name in names)
+    return bool(names) and all(any(map(_RESET.fullmatch, _PARTS.split(name))) for name in names)
 
 
 def _inside(node: Any, child: Any, scope: Scope) -> Scope:

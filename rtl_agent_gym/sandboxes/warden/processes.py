@@ -72,7 +72,10 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[in
 
 
 def processes() -> dict[int, tuple[int, int]]:
-    """{pid: (parent, start time)} of everything alive here except process 1 and the caller."""
+    """{pid: (parent, start time)} of everything alive here except process 1 and the caller.
+
+    A process whose first thread has ended is shown as a zombie while its other threads run.
+    """
     found = {}
     mine = (1, os.getpid())
     for name in os.listdir("/proc"):
@@ -81,7 +84,7 @@ def processes() -> dict[int, tuple[int, int]]:
                 fields = read_small(f"/proc/{name}/stat").rsplit(b")", 1)[1].split()
             except OSError:
                 continue
-            if fields[0] != b"Z":
+            if fields[0] != b"Z" or int(fields[17]) > 1:
                 found[int(name)] = (int(fields[1]), int(fields[19]))
     return found
 

@@ -23,8 +23,8 @@ FOLDERS = ("rtl", "verif", "docs")
 MAX_FILE, MAX_TOTAL, MAX_COUNT, MAX_DEPTH = 16 << 20, 64 << 20, 5000, 64
 MAX_PATH = 4000
 """Bytes. The kernel opens no path of more than 4096."""
-_UNREADABLE = {errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM, errno.ENOENT}
-"""Why a link, a socket, a device or a file without permissions cannot be opened."""
+_UNREADABLE = {errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR}
+"""Why a link, a socket, a device or a file without permissions cannot be opened, or what has vanished."""
 _ROUNDS, _PAUSE = 100, 0.05
 
 
@@ -38,14 +38,16 @@ def end_processes(user: int) -> None:
         if not left:
             return
         time.sleep(_PAUSE)
+    raise OSError(f"processes of user {user} cannot be ended: {left}")
 
 
 def _runs(pid: int, user: int) -> bool:
-    """Whether a process is a user's and no zombie."""
+    """Whether a process is a user's and no zombie. One whose first thread has ended looks like one while others run."""
     # A process chooses the bytes of its own name.
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="latin-1") as stream:
         facts = dict(line.split(":", 1) for line in stream if ":" in line)
-        return str(user) in facts["Uid"].split() and facts["State"].split()[0] not in "ZX"
+        ended = facts["State"].split()[0] in "ZX" and int(facts.get("Threads", 1)) <= 1
+        return str(user) in facts["Uid"].split() and not ended
     return False
 
 
@@ -88,19 +90,39 @@ class Copy:
                 if self.seen > 2 * MAX_COUNT:
                     return []
                 names.append(entry.name)
-        return names
+        return sorted(names)
 
     def copy(self, root: int) -> None:
-        """Copy what was found, so that large files do not keep small ones out. Nobody changes the files meanwhile."""
+        """Copy what was found, so that large files do not keep small ones out."""
         for size, path in sorted(self.found):
             if self.files >= MAX_COUNT or size > min(MAX_FILE, MAX_TOTAL - self.bytes):
                 return
+            opened = self._open(root, path)
+            if opened is None:
+                continue
             place = f"{self.target}/{path}"
             os.makedirs(os.path.dirname(place), exist_ok=True)
-            with open(os.open(path, _FLAGS, dir_fd=root), "rb") as source, open(place, "wb") as stream:
-                shutil.copyfileobj(source, stream)
+            with open(opened, "rb") as source, open(place, "wb") as stream:
+                self.bytes += stream.write(source.read(size))
             self.files += 1
-            self.bytes += size
+
+    def _open(self, root: int, path: str) -> int | None:
+        """Open a file without following a link anywhere in its path; None if it is not there any more."""
+        opened = os.dup(root)
+        for name in path.split("/"):
+            folder = opened
+            try:
+                opened = os.open(name, _FLAGS, dir_fd=folder)
+            except OSError as error:
+                if error.errno in _UNREADABLE:
+                    return None
+                raise
+            finally:
+                os.close(folder)
+        if stat.S_ISREG(os.fstat(opened).st_mode):
+            return opened
+        os.close(opened)
+        return None
 
 
 def main() -> None:
