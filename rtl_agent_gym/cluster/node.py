@@ -67,7 +67,11 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
     arguments = ["--address", head] if head else ["--head", "--port", str(port), "--include-dashboard", "false"]
     resources = ["--resources", json.dumps({SLOTS: slots})]
     command = [_ray(), "start", *arguments, *resources, "--disable-usage-stats", "--block"]
-    use_token()
+    if not use_token() and not head:
+        progress(
+            f"WARNING: there is no token, so whoever reaches port {port} of this machine can run code on it. Make one "
+            "with `ray get-auth-token --generate`, copy ~/.ray/auth_token to the other machines, and start it again"
+        )
     log = _pid_file().with_suffix(".log")
     environment = {**os.environ, METRICS_VARIABLE: str(metrics_port)}
     with log.open("wb") as output:

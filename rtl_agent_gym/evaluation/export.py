@@ -196,6 +196,9 @@ def _exported(
         malformed = not config.keep_malformed and any(turn.action == "malformed" for turn in turns)
         reasons = {
             "no turns": not turns,
+            f"renderer {transcript.header.renderer!r} unknown (style tools)": (
+                config.style == "tools" and format != "tokens" and renderer_of(transcript) is None
+            ),
             "no score": transcript.score is None,
             "did not pass": format != "dpo" and config.passed_only and not score.get("passed"),
             "too little reward": format != "dpo" and few,

@@ -243,7 +243,7 @@ def prune() -> list[str]:
         tags = [tag for image in client.api.images(name=REPOSITORY) for tag in image.get("RepoTags") or []]
         leftovers = client.api.images(quiet=True, filters={"dangling": True, "label": IMAGE_LABEL})
         for name in [*tags, *leftovers]:
-            if name == image_tag():
+            if name.removeprefix("localhost/") == image_tag():  # Podman names a registry
                 continue
             try:
                 client.images.remove(name)

@@ -8,17 +8,19 @@ it. Whoever receives an image computes the digest again, and does not keep an im
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import os
 import re
 import shutil
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from docker.errors import APIError, ImageLoadError, ImageNotFound, NotFound
 
-from ..errors import ImageError, UsageError, cannot_write
+from ..errors import ImageError, SandboxError, UsageError, cannot_write
 from .image import connected, find_image, image_tag
 from .image_digest import checked_content
 
@@ -69,7 +71,10 @@ def load_image(path: Path, digest: str | None = None) -> str:
                 packed = file.read(2) == b"\x1f\x8b"
                 file.seek(0)
                 shutil.copyfileobj(gzip.GzipFile(fileobj=file) if packed else file, cast(BinaryIO, unpacked), 1 << 20)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
+            if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+                where = tempfile.gettempdir()
+                raise SandboxError(f"no room to unpack {path} in {where}: set TMPDIR to another folder") from error
             raise UsageError(f"cannot read the image in {path}: {error}") from error
         unpacked.seek(0)
         before = _id(client)

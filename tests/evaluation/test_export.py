@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from rtl_agent_gym.cli import app
+from rtl_agent_gym.cli import app, export
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import TOOL, ExportConfig, LeftOut, export_rows
 from rtl_agent_gym.evaluation.viewer import transcript_files
@@ -174,6 +175,33 @@ def test_pairs_are_siblings_of_one_prompt(tmp_path: Path) -> None:
     assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
     assert left == {"all of its problem passed": 1, "all of its problem failed": 1}
     assert len(list(export_rows("dpo", [*good, *bad], ExportConfig(pairs=2)))) == 2
+
+
+def test_a_renderer_of_ones_own_costs_no_other_episode(tmp_path: Path) -> None:
+    for number, renderer in enumerate(("qwen3", "mine", "qwen3")):
+        episode(tmp_path / "run" / str(number), renderer=renderer)
+    out = tmp_path / "sft.jsonl"
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert len(out.read_text().splitlines()) == 2
+    assert "left out: 1 renderer 'mine' unknown (style tools)" in done.stderr
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--style", "dialect", "--out", str(out)])
+    assert len(out.read_text().splitlines()) == 3
+
+
+def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(*_: object) -> Iterator[Any]:
+        yield {"messages": []}
+        raise UsageError("no more")
+
+    episode(tmp_path / "run")
+    out = tmp_path / "sft.jsonl"
+    out.write_text("before\n")
+    monkeypatch.setattr(export, "export_rows", rows)
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--out", str(out)])
+    assert done.exit_code != 0
+    assert out.read_text() == "before\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "sft.jsonl"]
 
 
 def test_an_unknown_format_is_refused() -> None:

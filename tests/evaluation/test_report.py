@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
+from rtl_agent_gym.evaluation.report import page as page_module
 from rtl_agent_gym.evaluation.report import side_by_side, write_report
 from rtl_agent_gym.evaluation.report.figures import changes, flips, paired, parts, telling_failures
 from rtl_agent_gym.evaluation.report.runs import read_run
@@ -110,6 +111,13 @@ def test_the_time_of_an_evaluation_by_part(tmp_path: Path) -> None:
     assert found["grading"] == pytest.approx(6)
     assert found["shell and sandbox"] == pytest.approx(6)
     assert found["tokens written"] == 200
+
+
+def test_without_matplotlib_there_are_no_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "can_draw", lambda: False)
+    written = write_report([evaluation(tmp_path / "ev", {"a": 1})], tmp_path / "report.html")
+    assert "svg" not in written.read_text()
+    assert not list(tmp_path.glob("*.svg"))
 
 
 def test_flipped_problems(tmp_path: Path) -> None:

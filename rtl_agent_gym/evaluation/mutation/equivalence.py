@@ -3,9 +3,10 @@
 Two questions are asked, in this order, of each module that the hidden tests run on:
 
 1. *Proved.* Every register becomes an input (its value) and outputs (next value, clock, reset), in both designs, and a
-   SAT solver looks for an input for which an output differs. Where there is none, the designs do the same in every
-   cycle, for every sequence of inputs. It says nothing of mutants whose registers have other names or widths, or that
-   differ only in states that cannot be reached.
+   SAT solver looks for an input for which an output differs. Where there is none, the designs are the same hardware.
+   (In a simulation, a blocking assignment may race with another process. The standard leaves open which of them
+   comes first, so a test cannot rely on that.) It says nothing of mutants whose registers have other names or widths,
+   or that differ only in states that cannot be reached.
 2. *Bounded.* Both designs start with undefined registers, and the solver looks for a sequence of inputs after which an
    output that the reference defines differs. `Finding.steps` is the longest length for which there is none; a clock
    cycle is two steps. If it finds one, the mutant *differs*.

@@ -25,7 +25,7 @@ class Count(BaseModel):
     survived: int = 0
     """Accepted, and not proved equivalent."""
     proved: int = 0
-    """Accepted, and proved equivalent to the reference, so that no test can reject them."""
+    """Accepted, and proved to be the same hardware as the reference, so that this is no fault of the tests."""
     invalid: int = 0
     """Did not compile."""
 

@@ -18,7 +18,7 @@ from ...visible import plural
 from ..viewer.model import read_episode, short_name
 from ..viewer.page import write_page
 from .figures import Failure, changes, compare_runs, configuration, parts, side_by_side, telling_failures
-from .plots import pass_curves, training_curves
+from .plots import can_draw, pass_curves, training_curves
 from .runs import Run, read_run
 
 MOST_FLIPS = 60
@@ -56,7 +56,7 @@ def write_report(
         The HTML page.
 
     Raises:
-        UsageError: A folder holds no run, matplotlib is not installed, or no file can be written there.
+        UsageError: A folder holds no run, or no file can be written there.
         TranscriptError: The results of an evaluation cannot be read.
         SandboxError: The disk is full.
     """
@@ -84,7 +84,7 @@ def _make_names_unique(runs: list[Run]) -> None:
 
 def _write(runs: list[Run], page: Path) -> None:
     page.parent.mkdir(parents=True, exist_ok=True)
-    drawn = {"curves": training_curves(runs), "passes": pass_curves(runs)}
+    drawn = {"curves": training_curves(runs), "passes": pass_curves(runs)} if can_draw() else {}
     plots = {name: svg for name, svg in drawn.items() if svg is not None}
     failures = [failure for run in runs for failure in telling_failures(run)]
     links = _write_episodes(failures, page)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import UsageError
 from .runs import Run
 
 if TYPE_CHECKING:
@@ -133,11 +133,14 @@ def _label(run: Run) -> str:
     )  # matplotlib reads $…$ as a formula and hides labels that begin with _
 
 
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def _figure(rows: int, columns: int) -> tuple[Figure, list[Axes]]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError("a report needs matplotlib: pip install 'rtl-agent-gym[train]'") from error
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(3.9 * columns, 2.6 * rows), layout="constrained")  # no pyplot: no state, no display
     axes = [figure.add_subplot(rows, columns, at + 1) for at in range(rows * columns)]
     for axis in axes:
