@@ -165,6 +165,16 @@ def _is_half(parameter: Tensor) -> bool:
     return parameter.dtype in (torch.bfloat16, torch.float16)
 
 
+def _flush(*paths: Path) -> None:
+    """Write files and folders to the disk: a record that names them must not outlive them in a power failure."""
+    for path in paths:
+        opened = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield a scratch folder to write to; it replaces `folder` when the block ends without an error.
@@ -176,9 +186,11 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     try:
         scratch.mkdir(parents=True)
         yield scratch
+        _flush(*scratch.rglob("*"), scratch)
         if folder.exists():
             os.replace(folder, old)
         os.replace(scratch, folder)
+        _flush(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
     except Exception as error:  # tokenizers and torch have no class of their own for this
         if not _is_disk_full(error, folder):

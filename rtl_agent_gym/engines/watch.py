@@ -66,6 +66,8 @@ class Watch:
         self._probe, self._notices, self.patience = probe, notices, patience
         self._waiting: dict[asyncio.Future[Any], _Waiting] = {}
         self._task: asyncio.Task[RTLGymError] | None = None
+        self._answered = 0.0
+        """When a request was last answered, on the monotonic clock."""
 
     async def wait(self, answer: Awaitable[T], doing: str, *, report_slow: bool = False) -> T:
         """Wait for an answer.
@@ -91,7 +93,9 @@ class Watch:
                 raise task.result()
             if inner.cancelled():
                 raise ServiceError(f"{doing}: the SDK cancelled the request")
-            return inner.result()
+            result = inner.result()
+            self._answered = time.monotonic()
+            return result
         finally:
             inner.cancel()
             del self._waiting[inner]
@@ -106,6 +110,8 @@ class Watch:
             await asyncio.sleep(PROBE_EVERY)
             begun = time.monotonic()
             late = [one for one in self._waiting.values() if begun - one.since >= PROBE_EVERY]
+            if failing_since is not None and self._answered > failing_since:
+                failing_since = None  # it works, even if it is slow or refuses probes
             if not late:
                 continue
             try:

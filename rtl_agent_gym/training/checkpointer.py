@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import tinker
 
+from ..engines.guarded import context_length
 from ..engines.protocol import Sampler, Trainer
 from ..errors import RequestRefused, ServiceDown, ServiceError
 from .options import TrainOptions
@@ -64,6 +65,11 @@ class Checkpointer:
         """Create the trainer. Raises like `Engine.trainer`."""
         self._trainer = await self.make_trainer(self._saved_path)
 
+    @property
+    def context(self) -> int | None:
+        """The student's context length in tokens; None if the engine does not say it."""
+        return context_length(self._trainer)
+
     async def sampler(self, path: str | None) -> Sampler:
         """A sampler of saved weights; None for the trainer's current ones."""
         if path is not None:
@@ -89,10 +95,10 @@ class Checkpointer:
             ServiceDown: All attempts failed, or the work cannot be repeated from the last checkpoint.
         """
         for pause in (*PAUSES, None):
-            if self._trainer is None:
-                await self.open()
-            assert self._trainer is not None
             try:
+                if self._trainer is None:
+                    await self.open()
+                assert self._trainer is not None
                 return await work(self._trainer)
             except (RequestRefused, ServiceDown):
                 raise

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from .plan import Plan
+from .teacher_context import SELF
 
 TURNS, SAMPLED, READ = 10, 400, 300
 """A typical episode, by assumption: its turns, the tokens sampled in each, and those of a command's output."""
@@ -63,16 +65,23 @@ def describe_cost(plan: Plan) -> str:
 def usage(plan: Plan, *, at_most: bool) -> Usage:
     """The tokens of a run: of typical episodes, or of episodes as long as the options allow."""
     o = plan.options
-    trained = o.num_steps * o.batch_size * o.group_size
-    prompt = sum(len(problem.prompt) for problem in plan.problems) / len(plan.problems) / CHARACTERS_A_TOKEN + SYSTEM
+    problems = [*plan.problems, *plan.held_out, *chain(*plan.extra_held_out.values())]
+    prompt = sum(len(problem.prompt) for problem in problems) / max(1, len(problems)) / CHARACTERS_A_TOKEN + SYSTEM
     one = _episode(plan, round(prompt), at_most=at_most)
-    episodes = trained + _evaluated(plan)
+    played = 0 if plan.supervised is not None else o.num_steps * o.batch_size * o.group_size
+    episodes = played + _evaluated(plan)
     found: Usage = Counter()
     found[plan.student, "prefill"] = episodes * one.prefill
     found[plan.student, "sample"] = episodes * one.sampled
-    found[plan.student, "train"] = trained * one.length
-    if o.distils and plan.teacher is not None:  # each of `teachers` costs about the same as this one
-        found[plan.teacher, "prefill"] += trained * one.length
+    found[plan.student, "train"] = played * one.length
+    if plan.supervised is not None:
+        demonstrations = plan.supervised.train
+        mean = sum(len(episode.tokens) for episode in demonstrations) / max(1, len(demonstrations))
+        found[plan.student, "train"] = round(o.num_steps * o.batch_size * mean)
+    elif o.distils:  # each of `teachers` costs about the same as another one
+        teacher = plan.teacher or next(iter(o.teachers.values()), None)
+        if teacher is not None:
+            found[plan.student if teacher == SELF else teacher, "prefill"] += played * one.length
     return found
 
 

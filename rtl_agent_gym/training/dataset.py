@@ -15,9 +15,9 @@ from .plan import Plan
 from .run_folder import RunFolder
 
 
-def make_dataset(plan: Plan, folder: RunFolder) -> CVDPDataset:
+def make_dataset(plan: Plan, config: TinkerEnvConfig) -> CVDPDataset:
     """The training problems in batches."""
-    return CVDPDataset(plan.problems, env_config(plan, folder), schedule(plan.options))
+    return CVDPDataset(plan.problems, config, schedule(plan.options))
 
 
 def schedule(o: TrainOptions) -> Schedule:
@@ -26,8 +26,8 @@ def schedule(o: TrainOptions) -> Schedule:
     return Schedule(o.batch_size, o.group_size, order=order, seed=o.seed, batches=o.num_steps)
 
 
-def env_config(plan: Plan, folder: RunFolder) -> TinkerEnvConfig:
-    """The configuration of a run's environments."""
+def env_config(plan: Plan, folder: RunFolder, context: int | None = None) -> TinkerEnvConfig:
+    """The configuration of a run's environments; `context` is the student's length in tokens, if that is known."""
     o = plan.options
     return TinkerEnvConfig(
         model_name=plan.student,
@@ -43,7 +43,7 @@ def env_config(plan: Plan, folder: RunFolder) -> TinkerEnvConfig:
             system_prompt=plan.system_prompt,
             user_prompt=plan.user_prompt,
             max_tokens=o.max_tokens,
-            max_trajectory_tokens=o.max_trajectory_tokens,
+            max_trajectory_tokens=min(o.max_trajectory_tokens, context or o.max_trajectory_tokens),
         ),
         reward=o.reward_config(),
         score_cache=default_cache_dir(),
@@ -59,5 +59,5 @@ def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
         except PromptTooLong as error:
             raise UsageError(
                 f"max_trajectory_tokens: even shortened, the prompt of {problem.id} does not fit into the limit of "
-                f"{plan.options.max_trajectory_tokens}; raise it, or leave the problem out with problem_ids"
+                f"{config.episode.max_trajectory_tokens}; raise it, or leave the problem out with problem_ids"
             ) from error

@@ -7,12 +7,14 @@ interrupted, a resumed run only plays the missing episodes.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from .. import __version__, strict_json
 from ..engines.protocol import Sampler
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
 from ..evaluation.config import EvaluationConfig
@@ -23,6 +25,7 @@ from ..evaluation.statistics import estimate
 from ..policies.model_options import ModelOptions
 from ..policies.sampler import TokenSamplerPolicy
 from ..problems import Problem
+from ..sandboxes.image import image_tag
 from ..visible import plural
 from .options import TrainOptions
 from .progress import Progress
@@ -115,5 +118,18 @@ class Evaluator:
             ),
         )
         observer = Observer(finished=lambda _: self.progress.episode_done())
+        await asyncio.to_thread(_set_aside, folder)
         done = await with_retries(partial(evaluate, config, policy, observer=observer), self.progress.print)
         return done.results
+
+
+def _set_aside(folder: Path) -> None:
+    """Rename the folder of an evaluation that was begun under another version or image, and so cannot be continued."""
+    try:
+        found = strict_json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return
+    if (found.get("version"), found.get("image")) != (__version__, image_tag()):
+        old = folder.with_name(f"{folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)

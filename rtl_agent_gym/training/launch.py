@@ -226,6 +226,9 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
     await checkpointer.open()
     if checkpointer.steps:
         progress.print(f"{folder.path}: resuming after step {checkpointer.steps}")
+    if (context := checkpointer.context) is not None and context < o.max_trajectory_tokens:
+        config = env_config(plan, folder, context)
+        await asyncio.to_thread(check_prompts, plan, config)
     teachers = await make_teachers(plan, engine, config)
     renderer = await asyncio.to_thread(load_renderer, config)
     engine.requests.run_begins(RUNNING_PATIENCE * o.service_wait_seconds)
@@ -236,7 +239,7 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
             loop = SupervisedLoop(o, plan.supervised, checkpointer, evaluator, progress, on_metrics)
         else:
             loop = TrainingLoop(
-                o, make_dataset(plan, folder), checkpointer, teachers, evaluator, folder, progress,
+                o, make_dataset(plan, config), checkpointer, teachers, evaluator, folder, progress,
                 renderer=renderer, on_metrics=on_metrics,
             )  # fmt: skip
         await loop.run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -70,7 +69,8 @@ class Progress:
             if name in metrics:
                 parts.append(f"{label} {form.format(float(metrics[name]))}".strip())
         seconds = (self._total - step - 1) * sum(self._recent) / len(self._recent)
-        left = time.strftime("%-H:%M:%S" if seconds >= 3600 else "%-M:%S", time.gmtime(seconds))
+        minutes, rest = divmod(round(seconds), 60)
+        left = f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
         rates = "".join(BARS[min(len(BARS) - 1, int(rate * len(BARS)))] for rate in self._rates)
         self.print("  ".join([*parts, f"left {left}", rates]))
 

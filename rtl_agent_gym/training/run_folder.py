@@ -69,6 +69,14 @@ class RunFolder:
             self._open_existing(behavior)
             self.path.mkdir(parents=True, exist_ok=True)
         self._lock()
+        try:
+            self._begin(config)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, config: Mapping[str, Any]) -> None:
+        """Check a locked folder, and write what belongs to the run."""
         self._check_same_run(config)
         write_atomically(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
         if not (self.path / DIFF).exists():
@@ -119,6 +127,9 @@ class RunFolder:
         done = int(records[-1]["batch"]) if records else 0
         rows = [row for record in records for row in record.get("metrics", [])] + self.metrics()
         kept = {int(row["step"]): row for row in rows if int(row["step"]) < done}
+        for record in records[:-1]:  # what a loop needs that goes on from there: it may be large, and only grows old
+            record.pop("loop", None)
+            record.pop("metrics", None)
         for path, lines in ((METRICS, [kept[step] for step in sorted(kept)]), (CHECKPOINTS, records)):
             if (self.path / path).exists() or lines:
                 write_atomically(self.path / path, "".join(json.dumps(line) + "\n" for line in lines))

@@ -15,7 +15,7 @@ from rtl_agent_gym.envs.tinker_data import CVDPDataset
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.training.arguments import split_arguments
 from rtl_agent_gym.training.checkpointer import Checkpointer
-from rtl_agent_gym.training.dataset import make_dataset
+from rtl_agent_gym.training.dataset import env_config, make_dataset
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
 from rtl_agent_gym.training.options import TrainOptions
@@ -102,7 +102,7 @@ async def run(
     """
     folder = RunFolder(plan.options.log_path)
     folder.open(plan.options.model_dump(mode="json"), "resume")
-    dataset = make_dataset(plan, folder)
+    dataset = make_dataset(plan, env_config(plan, folder))
     teachers = await make_teachers(dataset)
     prepare(dataset)
 

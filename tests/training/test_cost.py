@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from rtl_agent_gym.training.cost import describe_cost, usage
 from rtl_agent_gym.training.plan import Plan, plan_run
+from rtl_agent_gym.training.sft.data import EncodedEpisode, SupervisedData
+from rtl_agent_gym.training.sft.options import SftOptions
 
 STUDENT, TEACHER = "Qwen/Qwen3-8B", "Qwen/Qwen3-32B"
 
@@ -52,6 +55,24 @@ def test_evaluations_count_for_the_student_only() -> None:
 
 def test_without_a_teacher_only_the_student_is_used() -> None:
     assert {model for model, _ in usage(plan(teacher_model="none", baseline="running"), at_most=True)} == {STUDENT}
+
+
+def test_a_student_that_is_its_own_teacher_has_its_price() -> None:
+    own = plan(teacher_model="self", teacher_context="reference", prices=json.dumps({STUDENT: [1, 1, 1]}))
+    assert usage(own, at_most=True)[STUDENT, "prefill"] == 30 * 6 * 2000 + 30 * 2000
+    assert "by your prices" in describe_cost(own)
+
+
+def test_supervised_training_plays_no_episodes() -> None:
+    episodes = [EncodedEpisode("p", [0] * size, [1] * size, True) for size in (300, 500)]
+    options = SftOptions(num_steps=3, batch_size=2, held_out="family:timers?count=7")
+    made = replace(plan(), options=options, problems=[], supervised=SupervisedData(episodes))
+    assert usage(made, at_most=True) == {
+        (STUDENT, "train"): 3 * 2 * 400,
+        (STUDENT, "prefill"): 0,
+        (STUDENT, "sample"): 0,
+    }
+    assert "tokens, if" in describe_cost(made)
 
 
 def test_the_price_is_the_sum_over_models_and_kinds() -> None:

@@ -21,6 +21,9 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.training import checkpointer, launch
 from rtl_agent_gym.training.launch import cause_of, clean_up
+from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.progress import Progress
+from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teachers import Judgement, Sampled
 from rtl_agent_gym.training.teachers.cross import CrossTokens
 from tests.training.faulty_service import Fault, Faulty, failed, no_connection, status_error
@@ -232,6 +235,49 @@ async def test_a_service_that_falls_silent_is_told_of_and_given_up(monkeypatch: 
     with pytest.raises(ServiceDown, match="given up after 0 s: base_url: nobody there"):
         await requests.once(Request("sampling"), asyncio.Event().wait)
     assert told == ["base_url: nobody there; waited 0 s, giving up after 0 s"]
+
+
+async def test_an_answer_ends_the_time_for_which_a_service_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two probes that fail, with answers in between, are no silence however far they are apart."""
+    monkeypatch.setattr("rtl_agent_gym.engines.watch.PROBE_EVERY", 0.02)
+
+    async def probe() -> None:
+        raise ServiceError("blip")
+
+    shown: list[str] = []
+    watch = Watch(probe, Notices(shown.append), patience=0.3)
+
+    async def slow() -> None:
+        for _ in range(8):
+            await watch.wait(asyncio.sleep(0.1), "sampling")
+
+    await asyncio.gather(slow(), slow())  # so that the watch goes on from one request to the next
+    assert any("blip" in line for line in shown)
+
+
+async def test_a_trainer_that_is_not_restored_at_once_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointer, "PAUSES", (0.0, 0.0, 0.0))
+    opened = []
+
+    async def make_trainer(_: str | None) -> Any:
+        opened.append(1)
+        if len(opened) == 2:
+            raise ServiceError("creating the trainer: 503")
+        return object()
+
+    async def work(_: Any) -> str:
+        if len(opened) < 3:
+            raise ServiceError("an optimizer step failed")
+        return "done"
+
+    engine: Any = None
+    with Progress(1) as progress:
+        made = checkpointer.Checkpointer(TrainOptions(), RunFolder(tmp_path), engine, make_trainer, progress)
+        await made.open()
+        assert await made.apply(0, work) == "done"
+    assert len(opened) == 3
 
 
 async def test_every_step_of_cleaning_up_is_done_and_the_first_error_told() -> None:
