@@ -209,8 +209,8 @@ def _machine() -> Iterator[Check]:
         # Docker Desktop reports a folder inside its own virtual machine.
         nearest = next((folder for folder in (root, *root.parents) if _is_there(folder)), Path("/"))
         yield _disk("disk for Docker", nearest, enough=5.0)
-    memory = (memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / _GB
-    yield _check("memory", memory >= 3.5, f"{memory:.1f} GB", "4 GB let one sandbox use its 2 GB", required=True)
+    size = (memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / _GB
+    yield _check("memory", size >= 3.5, f"{size:.1f} GB", "4 GB let one sandbox use its 2 GB", required=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield _check("processor cores", True, str(cores))
 
