@@ -71,8 +71,8 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
 def with_stubs(folder: Path) -> None:
     """Save the shipped student, trained on some steps of its own episodes, of which a third have a stub.
 
-    In three quarters of the others, one word or sign of the body is missing somewhere, so that most of these do not
-    compile. The more designs compile, the less reason has a reward for compiling to prefer stubs.
+    In three quarters of the others, one word or sign of the body is missing, so that most of these do not compile. The
+    more designs compile, the less reason a reward for compiling has to prefer stubs.
     """
     model, tokenizer = (one.from_pretrained(shipped("student")) for one in (AutoModelForCausalLM, AutoTokenizer))
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)

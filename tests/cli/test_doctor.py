@@ -120,3 +120,8 @@ class TestImage:
         assert done.returncode == 3
         assert "none.sock does not exist. DOCKER_HOST names it" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_the_advice_for_smollm_is_its_own() -> None:
+    smollm = pytest.importorskip("rtl_agent_gym.demo.smollm")
+    assert doctor._INSTALL["smollm"] == smollm.INSTALL
