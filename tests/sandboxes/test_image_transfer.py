@@ -93,12 +93,14 @@ def test_a_registry_carries_the_image_between_daemons_and_a_changed_one_is_refus
                 assert len(names.split()) == 1, "a refused image, or a name in the registry, is still there"
 
 
-DAMAGED = gzip.compress(bytes(5000))[:12] + b"\xff" * 20
+DAMAGED = gzip.compress(bytes(5000), mtime=0)[:12] + b"\xff" * 20
 """Begins as a gzip file, and goes on with what cannot be unpacked."""
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("text", [b"", b"no archive", b"\x1f\x8bno gzip", DAMAGED])
+@pytest.mark.parametrize(
+    "text", [b"", b"no archive", b"\x1f\x8bno gzip", DAMAGED], ids=["empty", "text", "header only", "damaged"]
+)
 def test_a_file_that_holds_no_image_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "x").write_bytes(text)
     with pytest.raises((UsageError, ImageError), match="x"):
