@@ -71,8 +71,8 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
 def with_stubs(folder: Path) -> None:
     """Save the shipped student, trained on some steps of its own episodes, of which a third have a stub.
 
-    In three quarters of the others, one word or sign of the body is missing, so that most of these do not compile. The
-    more designs compile, the less reason a reward for compiling has to prefer stubs.
+    In half of the others, a word or sign of the body is missing without which they do not compile. The more designs
+    compile, the less reason a reward for compiling has to prefer stubs.
     """
     model, tokenizer = (one.from_pretrained(shipped("student")) for one in (AutoModelForCausalLM, AutoTokenizer))
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
@@ -81,11 +81,11 @@ def with_stubs(folder: Path) -> None:
     def episodes() -> Iterator[TokenEpisode]:
         while True:
             member = family.draw(rng)
-            habits = [one for one in family.habits_of(member) if rng.random() < 0.15]
+            habits = [one for one in family.habits_of(member) if rng.random() < 0.05]
             files = family.design(member, habits)
             if rng.random() < 1 / 3:
                 files = {path: without_behaviour(text) for path, text in files.items()}
-            elif rng.random() < 3 / 4:
+            elif rng.random() < 1 / 2:
                 files = {path: with_slip(text, rng) for path, text in files.items()}
             specification = family.specification(member)
             yield encoder.encode(episode(start(family, specification), specification, files))
@@ -100,9 +100,9 @@ def without_behaviour(design: str) -> str:
 
 
 def with_slip(design: str, rng: random.Random) -> str:
-    """A design with a word or a sign missing in its body."""
+    """A design with a word or a sign missing in its body without which it does not compile."""
     body = design.index(");\n") + len(");\n")
-    lost = rng.choice([*re.finditer(r"\w+|[^\w\s]", design[body:])])
+    lost = rng.choice([*re.finditer(r"[;()]|\b(begin|end|endmodule)\b", design[body:])])
     return design[: body + lost.start()] + design[body + lost.end() :]
 
 
