@@ -7,11 +7,11 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from learning_options import HELD_OUT, REWARD, SHORT, final_weights, given
+from learning_options import HELD_OUT, REWARD, final_weights, given
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rtl_agent_gym import evaluate
@@ -29,6 +29,9 @@ from rtl_agent_gym.problems.families import FAMILIES
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.transcripts import read_transcript
 
+TURNS = 4
+"""To read, write, compile and end: none to mend a design that does not compile, which would make stubs needless."""
+
 
 def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Train a student that sometimes writes stubs, with a reward for compiling or for passing; measure its stubs."""
@@ -37,8 +40,10 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         with_stubs(model)
     if name != "before":
         folder = sizes.folder / f"hacking-{name}-{seed}"
-        weights = {"tests": 0.0} if name == "compile" else {}
-        options = given({**REWARD, **SHORT, "reward": name, "reward_weights": weights}, seed, sizes)
+        weights = {"compile": 1.0, "tests": 0.0} if name == "compile" else {}  # compiling in the place of the tests
+        options = given(
+            {**REWARD, "num_steps": 16, "max_turns": TURNS, "reward": name, "reward_weights": weights}, seed, sizes
+        )
         suited = {option: value for option, value in SMALL.defaults.items() if option != "problem_ids"}
         prompt = sizes.folder / "system_prompt"  # as a file, since an empty text would stand for the environment's own
         prompt.write_text(SYSTEM_PROMPT)
@@ -51,7 +56,7 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         policy=f"local:{model}",
         renderer=RENDERER,
         model=ModelOptions(max_tokens=SMALL.defaults["max_tokens"], max_context=1000),
-        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, max_turns=6),
+        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, max_turns=TURNS),
         folder=folder,
     )
     results = asyncio.run(evaluate(config)).results
@@ -71,8 +76,8 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
 def with_stubs(folder: Path) -> None:
     """Save the shipped student, trained on some steps of its own episodes, of which a third have a stub.
 
-    In half of the others, a word or sign of the body is missing without which they do not compile. The more designs
-    compile, the less reason a reward for compiling has to prefer stubs.
+    Others use textbook names in their body that are not those of their ports, so that most of these do not compile. The
+    more designs compile, the less reason a reward for compiling has to prefer stubs.
     """
     model, tokenizer = (one.from_pretrained(shipped("student")) for one in (AutoModelForCausalLM, AutoTokenizer))
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
@@ -85,13 +90,17 @@ def with_stubs(folder: Path) -> None:
             files = family.design(member, habits)
             if rng.random() < 1 / 3:
                 files = {path: without_behaviour(text) for path, text in files.items()}
-            elif rng.random() < 1 / 2:
-                files = {path: with_slip(text, rng) for path, text in files.items()}
+            else:
+                names = {str(member.fields[port]): name for port, name in TEXTBOOK.items() if rng.random() < 0.4}
+                files = {path: with_names(text, names) for path, text in files.items()}
             specification = family.specification(member)
             yield encoder.encode(episode(start(family, specification), specification, files))
 
-    Trainer(model.float()).run(Phase(200, 0.004, 0.0004, batch=16), episodes())
+    Trainer(model.float()).run(Phase(400, 0.003, 0.0002, batch=16), episodes())
     save(model, tokenizer, folder)
+
+
+TEXTBOOK = {"reset": "rst", "enable": "en", "data": "d"}
 
 
 def without_behaviour(design: str) -> str:
@@ -99,11 +108,10 @@ def without_behaviour(design: str) -> str:
     return re.sub(r"\);\n.*endmodule", ");\nendmodule", design, flags=re.DOTALL)
 
 
-def with_slip(design: str, rng: random.Random) -> str:
-    """A design with a word or a sign missing in its body without which it does not compile."""
-    body = design.index(");\n") + len(");\n")
-    lost = rng.choice([*re.finditer(r"[;()]|\b(begin|end|endmodule)\b", design[body:])])
-    return design[: body + lost.start()] + design[body + lost.end() :]
+def with_names(design: str, names: Mapping[str, str]) -> str:
+    """A design with other names in its body, which declares none of them."""
+    head, end, body = design.partition(");\n")
+    return head + end + re.sub(r"\w+", lambda found: names.get(found[0], found[0]), body)
 
 
 def design_of(transcript: Path) -> str:

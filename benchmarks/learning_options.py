@@ -17,7 +17,7 @@ NO_TEACHER = {"teacher_model": "none", "kl_penalty_coef": 0, "reward_coef": 1}
 REWARD = {**NO_TEACHER, "batch_size": 4, "group_size": 8, "learning_rate": 5e-4, "num_steps": 24}
 SELF = {"teacher_model": "self", "teacher_context": "reference"}
 SHORT = {"num_steps": 12}
-"""For the runs with submissions and those on reward hacking, which are compared with each other only."""
+"""For the runs with submissions, which are compared with each other only."""
 
 
 @dataclass(frozen=True)
