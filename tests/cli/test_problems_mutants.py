@@ -72,6 +72,7 @@ def test_strength_without_a_design(tmp_path: Path) -> None:
     assert "give right designs with --designs DIR" in done.stderr
 
 
+@pytest.mark.slow
 def test_strength_goes_on_behind_a_row_without_a_design(tmp_path: Path, shared_gradings: None) -> None:
     rows = tmp_path / "rows.jsonl"
     bundled = [

@@ -133,6 +133,7 @@ async def test_a_reference_that_failed_once_is_graded_again(tmp_path: Path, shar
     assert store.of(candidate.design)[candidate.mutant.digest].outcome == "killed"
 
 
+@pytest.mark.slow
 async def test_the_time_of_a_mutant_depends_on_a_run_of_the_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,6 +198,7 @@ class TestBuilding:
         with pytest.raises(ImageError, match="is not there"):
             image.inspect()["id"]
 
+    @pytest.mark.slow
     def test_an_image_without_the_tools_fails_verification(self, own_images: Path) -> None:
         write_dockerfile(own_images, "RUN rm -rf /venv /usr/local/bin")
         image.ensure_image()

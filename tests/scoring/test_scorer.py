@@ -83,7 +83,7 @@ async def test_wrong_designs_get_a_score_with_a_reason(
     ],
 )
 async def test_an_endless_simulation_ends_with_its_time(scorer: Scorer, adder: Problem, body: str) -> None:
-    score = await asyncio.wait_for(scorer.score(adder, {TARGET: f"{HEADER}{body}\nendmodule\n"}, timeout=8.0), 60)
+    score = await asyncio.wait_for(scorer.score(adder, {TARGET: f"{HEADER}{body}\nendmodule\n"}, timeout=5.0), 60)
     assert not score.passed
     assert "did not end in time" in score.reason
     assert score.retries == 0

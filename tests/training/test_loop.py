@@ -157,23 +157,30 @@ async def test_a_pipelined_run_reports_its_lag(toy: Any, home: Path) -> None:
     assert [row["progress/lag"] for row in ran.folder.metrics()] == [0, 1, 1, 1]
 
 
-async def test_the_lag_is_bounded_and_a_resumed_run_keeps_it(toy: Any, start_toy: Any, home: Path) -> None:
-    arguments = ("num_steps=6", "baseline=running", "reward_coef=1", "max_lag=2")
-    whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
-    rows = whole.folder.metrics()
-    assert [row["progress/lag"] for row in rows] == [0, 1, 2, 2, 2, 2]
-    last = whole.folder.checkpoints()[2]["loop"]["pending"]  # behind step 3
+LAGGING = ("num_steps=6", "baseline=running", "reward_coef=1", "max_lag=2")
+LAGS = [0, 1, 2, 2, 2, 2]
+
+
+async def test_the_lag_is_bounded(toy: Any, home: Path) -> None:
+    ran = await toy.run(home, *LAGGING, f"log_path={home / 'whole'}")
+    assert [row["progress/lag"] for row in ran.folder.metrics()] == LAGS
+    last = ran.folder.checkpoints()[2]["loop"]["pending"]  # behind step 3
     assert [one["version"] for one in last] == [1, 2]
     assert all(Path(one["weights"]).name.startswith("behind-") for one in last)
+
+
+@pytest.mark.slow
+async def test_a_resumed_run_keeps_the_lag(toy: Any, start_toy: Any, home: Path) -> None:
+    whole = await toy.run(home, *LAGGING, f"log_path={home / 'whole'}")
     log, folder = home / "played.log", home / "killed"
-    process = start_toy(home, *arguments, f"log_path={folder}")
+    process = start_toy(home, *LAGGING, f"log_path={folder}")
     while process.is_alive() and (not log.exists() or log.read_text().count("\n") < 18):
         time.sleep(0.002)
     process.kill()
     process.join()
-    again = await toy.run(home, *arguments, f"log_path={folder}")
+    again = await toy.run(home, *LAGGING, f"log_path={folder}")
     assert differs(again.weights, whole.weights) < 1e-6
-    assert [row["progress/lag"] for row in again.folder.metrics()] == [0, 1, 2, 2, 2, 2]
+    assert [row["progress/lag"] for row in again.folder.metrics()] == LAGS
     left = {path.name for path in (folder / "checkpoints").rglob("*") if path.name.startswith("behind-")}
     assert len(left) <= 3  # weights that no checkpoint needs any more are deleted
 

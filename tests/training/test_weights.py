@@ -91,7 +91,7 @@ def played(problem: Problem, prompt: list[int], turn: list[int]) -> PlayedGroup:
     return PlayedGroup(problem.id, [], TrajectoryGroup([episode], [0.0], [{}]))
 
 
-@pytest.mark.parametrize("teacher", ["Qwen/Qwen3-32B", "openai/gpt-oss-20b"])
+@pytest.mark.parametrize("teacher", [pytest.param("Qwen/Qwen3-32B", marks=pytest.mark.slow), "openai/gpt-oss-20b"])
 async def test_the_options_weigh_any_teacher_and_by_default_none(tmp_path: Path, teacher: str) -> None:
     [problem] = load_problems("bundled")[:1]
     engine: Any = Published()
