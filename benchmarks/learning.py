@@ -3,7 +3,7 @@
     python benchmarks/learning.py --runs following --seeds 0        # one run
     python benchmarks/learning.py                                   # all runs, three seeds each: hours
     python benchmarks/learning.py --tables                          # print the tables of what has been run
-    python benchmarks/learning.py --model smollm2                   # a pretrained model: 45 minutes
+    python benchmarks/learning.py --model smollm2                   # a pretrained model: an hour
     python benchmarks/learning.py --plot docs/images/learning.png   # draw the curve of the run `following`
 
 Every run is complete: real shells, the real harness, 200 problems of a family to train on, others to evaluate on.
