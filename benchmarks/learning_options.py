@@ -37,8 +37,12 @@ def given(options: Mapping[str, Any], seed: int, sizes: argparse.Namespace) -> d
     """The options of a run. Training and held-out problems differ between seeds."""
     job = JOBS["family"].options({"engine": "local", "seed": seed})
     held_out = HELD_OUT.format(count=sizes.held_out, seed=seed + 1)
-    changed = dict(pair.split("=", 1) for pair in sizes.set)
-    return job | {"held_out": held_out, "extra_held_out": {}, "save_every": 0, **options, **changed}
+    return job | {"held_out": held_out, "extra_held_out": {}, "save_every": 0, **options, **changed(sizes)}
+
+
+def changed(sizes: argparse.Namespace) -> dict[str, str]:
+    """The options that the command line changes in all runs."""
+    return dict(pair.split("=", 1) for pair in sizes.set)
 
 
 def final_weights(folder: Path) -> Path:

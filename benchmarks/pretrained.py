@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from learning_options import SELF, final_weights, summary
+from learning_options import SELF, changed, final_weights, summary
 
 from rtl_agent_gym.demo.recipe import train, train_sft
 from rtl_agent_gym.demo.smollm import SMOLLM, WARM_START_EPISODES, demonstrations
@@ -38,11 +38,11 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
         source = f"family:registers?count={WARM_START_EPISODES}&seed={seed + 101}&split=train"
         rows = demonstrations(source, references=REFERENCES, seed=seed)
         episodes.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        outcome = train_sft(shared | WARM_START | {"episodes": str(episodes)})
+        outcome = train_sft(shared | WARM_START | changed(sizes) | {"episodes": str(episodes)})
     else:
         checkpoint = RunFolder(start).checkpoints()[-1]["state_path"]
         options = {"cvdp_jsonl_path": f"family:registers?count=200&seed={seed + 1}&split=train"}
-        outcome = train(shared | options | SELF | {"load_checkpoint_path": checkpoint})
+        outcome = train(shared | options | SELF | changed(sizes) | {"load_checkpoint_path": checkpoint})
     return summary(outcome, seed) | {
         "weights": str(final_weights(folder)),
         "curve": [round(row["pass_rate"], 3) for row in outcome.metrics if "pass_rate" in row],
