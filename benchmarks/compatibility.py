@@ -19,11 +19,13 @@ import argparse
 import asyncio
 import json
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from cvdp_statements import IMPOSSIBLE, Written, files_below, needs, right_design, short, written_statements
 
+from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.cvdp_notes import Note, Right, Statement, read_notes, row_digest
 from rtl_agent_gym.problems.cvdp_notes.notes import NOTES
@@ -186,6 +188,8 @@ async def measure_files(paths: Iterable[Path], rows: list[str] | None) -> list[N
             known = problems.get(problem.id)
             if (rows is None or problem.id in rows) and (known is None or known[0].golden is None):
                 problems[problem.id] = problem, release_of(path)
+    if missing := sorted(set(rows or ()) - problems.keys()):
+        raise UsageError(f"--row: {missing[0]} is in none of the files")
     notes: list[Note] = []
     async with DockerSandboxes() as provider, Scorer(provider) as scorer:
         for problem, release in problems.values():
@@ -194,17 +198,22 @@ async def measure_files(paths: Iterable[Path], rows: list[str] | None) -> list[N
     return notes
 
 
-def main() -> None:
-    """Run what was asked for."""
+def main() -> int:
+    """Run what was asked for, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", nargs="+", type=Path, help="files of CVDP rows, as JSON Lines")
-    parser.add_argument("--row", action="append", help="ids; all by default")
+    parser.add_argument("--row", action="extend", nargs="+", metavar="ID", help="ids; all by default")
     parser.add_argument("--write", action="store_true", help="write notes.json and the tables of the documentation")
     options = parser.parse_args()
-    found = asyncio.run(measure_files(options.rows, options.row))
+    try:
+        found = asyncio.run(measure_files(options.rows, options.row))
+    except RTLGymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 3
     if options.write:
         write(found)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -20,6 +20,7 @@ from rtl_agent_gym.demo.family_making import save
 from rtl_agent_gym.demo.family_mix import start
 from rtl_agent_gym.demo.family_recipe import Phase
 from rtl_agent_gym.demo.family_training import Trainer
+from rtl_agent_gym.demo.keeping import keep_folder
 from rtl_agent_gym.demo.recipe import train
 from rtl_agent_gym.demo.shipped import SMALL, shipped
 from rtl_agent_gym.episodes.episode import EpisodeConfig
@@ -35,9 +36,7 @@ TURNS = 4
 
 def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Train a student that sometimes writes stubs, with a reward for compiling or for passing; measure its stubs."""
-    begun, model = time.monotonic(), sizes.folder / "stubs"
-    if not model.is_dir():
-        with_stubs(model)
+    begun, model = time.monotonic(), keep_folder(sizes.folder / "stubs", with_stubs)
     if name != "before":
         folder = sizes.folder / f"hacking-{name}-{seed}"
         weights = {"compile": 1.0, "tests": 0.0} if name == "compile" else {}  # compiling in the place of the tests

@@ -42,6 +42,9 @@ from supervised import SUPERVISED, supervised
 from rtl_agent_gym.demo.jobs import JOBS
 from rtl_agent_gym.demo.recipe import train
 from rtl_agent_gym.demo.shipped import SMALL
+from rtl_agent_gym.errors import RTLGymError, UsageError
+from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.sft.options import SftOptions
 
 RUNS = {
     "following": Run("distillation from the teacher that follows specifications", splits=True),
@@ -115,6 +118,31 @@ def print_tables(folder: Path) -> None:
         print(*table(found, title, {name: what.get(name, name) for name in names}, value), "", sep="\n")
 
 
+def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
+    """Whether a run is finished.
+
+    Raises:
+        UsageError: It is, with other options.
+    """
+    rows = [row for row in results(sizes.folder) if (row["name"], row["seed"]) == (name, seed)]
+    for row in rows:
+        for key, value in (("held_out", sizes.held_out), ("set", sorted(sizes.set))):
+            if row.get(key, value) != value:
+                option, what = key.replace("_", "-"), f"{name} of seed {seed} with {row[key]}, not {value}"
+                raise UsageError(f"--{option}: {sizes.folder} has {what}; use another --folder")
+    return bool(rows)
+
+
+def measure_one(name: str, seed: int, sizes: argparse.Namespace) -> None:
+    """Do a run and add it to the results."""
+    function, own = MEASURES[name]
+    found = {"name": name, "held_out": sizes.held_out, "set": sorted(sizes.set)} | function(own, seed, sizes)
+    sizes.folder.mkdir(parents=True, exist_ok=True)
+    with (sizes.folder / "results.jsonl").open("a") as stream:
+        stream.write(json.dumps(found) + "\n")
+    print(json.dumps({key: value for key, value in found.items() if key not in ("curve", "kl")}), flush=True)
+
+
 def main() -> int:
     """Do the runs that are missing, one after another, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -124,30 +152,37 @@ def main() -> int:
     parser.add_argument("--held-out", type=int, help="held-out problems, each played once; default: 128 or 32")
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="folder of the runs and results")
     parser.add_argument(
-        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="change an option of all runs; use another --folder"
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="change an option of all runs that have it"
     )
     parser.add_argument("--tables", action="store_true", help="only print the tables of what has been measured")
     parser.add_argument("--plot", type=Path, help="only draw the curve of the run `following` to this PNG file")
     sizes = parser.parse_args()
-    if wrong := [pair for pair in sizes.set if "=" not in pair]:
-        parser.error(f"--set: got {wrong[0]!r}; write NAME=VALUE")
-    runs, seeds, held_out = MODELS[sizes.model]
+    options = {*TrainOptions.names(), *SftOptions.names()}
+    if wrong := [pair for pair in sizes.set if "=" not in pair or pair.split("=")[0] not in options]:
+        parser.error(f"--set: got {wrong[0]!r}; write NAME=VALUE, with an option of `rtl-agent-gym train`")
+    if sizes.held_out is not None and sizes.held_out < 1:
+        parser.error(f"--held-out: got {sizes.held_out}, must be at least 1")
+    models = {model for model, (names, *_) in MODELS.items() if set(sizes.runs or ()) & set(names)} or {sizes.model}
+    if len(models) > 1:
+        parser.error("--runs: the runs of the small model and of SmolLM2 are done by two commands")
+    runs, seeds, held_out = MODELS[models.pop()]
     sizes.runs, sizes.seeds = sizes.runs or runs, sizes.seeds or seeds
     sizes.held_out = sizes.held_out or held_out
     if sizes.plot is not None:
+        if not list(sizes.folder.glob("following-*/metrics.jsonl")):
+            parser.error(f"--plot: there is no run `following` in {sizes.folder}")
         plot(sizes.folder, sizes.plot)
         return 0
-    done = {(row["name"], row["seed"]) for row in results(sizes.folder)}
-    for seed in () if sizes.tables else sizes.seeds:
-        for name in sizes.runs:
-            if (name, seed) in done:
-                continue
-            function, own = MEASURES[name]
-            found = {"name": name} | function(own, seed, sizes)
-            sizes.folder.mkdir(parents=True, exist_ok=True)
-            with (sizes.folder / "results.jsonl").open("a") as stream:
-                stream.write(json.dumps(found) + "\n")
-            print(json.dumps({key: value for key, value in found.items() if key not in ("curve", "kl")}), flush=True)
+    try:
+        every = [] if sizes.tables else [(name, seed) for seed in sizes.seeds for name in sizes.runs]
+        for name, seed in [one for one in every if not measured(*one, sizes)]:
+            measure_one(name, seed, sizes)
+    except RTLGymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 3
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on", file=sys.stderr)
+        return 130
     print_tables(sizes.folder)
     return 0
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rtl_agent_gym.demo.jobs import JOBS
 from rtl_agent_gym.training.launch import Outcome
+from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.run_folder import RunFolder
 
 HELD_OUT = "family:registers?count={count}&seed={seed}&split=combinations"
@@ -40,9 +41,10 @@ def given(options: Mapping[str, Any], seed: int, sizes: argparse.Namespace) -> d
     return job | {"held_out": held_out, "extra_held_out": {}, "save_every": 0, **options, **changed(sizes)}
 
 
-def changed(sizes: argparse.Namespace) -> dict[str, str]:
-    """The options that the command line changes in all runs."""
-    return dict(pair.split("=", 1) for pair in sizes.set)
+def changed(sizes: argparse.Namespace, kind: type[TrainOptions] = TrainOptions) -> dict[str, str]:
+    """The options that the command line changes, as far as runs with options of this kind have them."""
+    pairs = dict(pair.split("=", 1) for pair in sizes.set)
+    return {name: value for name, value in pairs.items() if name in kind.names()}
 
 
 def final_weights(folder: Path) -> Path:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.errors import RTLGymError, SandboxError, UsageError
 from rtl_agent_gym.evaluation.mutation import Count, Strength, measure_strength, mutant_grader
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.mutants import OPERATORS, VerdictStore, design_key, with_design
@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mutants.md"
 ASSET = ROOT / "docs" / "assets" / "mutants.json"
 RESULTS = ROOT / "build" / "mutants.jsonl"
+PLACE = ("source", "id", "design", "limit", "seed")
+"""What a measurement depends on: it is not repeated with the same ones."""
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -39,16 +41,17 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-async def measure(problems: Sequence[Problem], options: argparse.Namespace) -> None:
-    """Measure rows until the time is over."""
-    end = time.monotonic() + 60 * options.minutes
+async def measure(problems: Sequence[Problem], options: argparse.Namespace) -> int:
+    """Measure rows until the time is over, and return the number of rows that a fault of the machine left out."""
+    end, faults = time.monotonic() + 60 * options.minutes, 0
     name = Path(options.source).name
-    done = {(row["source"], row["id"], row["limit"], row["seed"]) for row in read(options.results)}
+    done = [{key: row.get(key) for key in PLACE} for row in read(options.results) if "strength" in row]
     options.results.parent.mkdir(parents=True, exist_ok=True)
     async with mutant_grader(workers=options.workers, cache=True) as grader:
         for problem in problems:
-            place = {"source": name, "id": problem.id, "limit": options.limit, "seed": options.seed}
-            if tuple(place.values()) in done or time.monotonic() > end:
+            values = (name, problem.id, design_key(problem), options.limit, options.seed)
+            place = dict(zip(PLACE, values, strict=True))
+            if place in done or time.monotonic() > end:
                 continue
             begun = time.monotonic()
             try:
@@ -56,12 +59,14 @@ async def measure(problems: Sequence[Problem], options: argparse.Namespace) -> N
                 found: dict[str, Any] = {"strength": strength.model_dump(mode="json")}
             except SandboxError as error:  # says nothing of the row: it is tried again the next time
                 print(f"{problem.id}: {error}", file=sys.stderr, flush=True)
+                faults += 1
                 continue
             except UsageError as error:
                 found = {"error": str(error)}
             with options.results.open("a") as stream:
                 stream.write(json.dumps(place | found) + "\n")
             print(f"{problem.id}: {found.get('error') or strength.total} {time.monotonic() - begun:.0f} s", flush=True)
+    return faults
 
 
 def cells(count: Count) -> str:
@@ -107,10 +112,22 @@ def by_id(strength: Strength) -> str:
 
 
 def write(rows: Sequence[dict[str, Any]]) -> None:
-    """Put the tables between the page's markers, and the figures into a file that programs can read."""
-    text, figures = PAGE.read_text(), {}
+    """Put the tables between the page's markers, and the figures into a file that programs can read.
+
+    Raises:
+        UsageError: There is nothing to write, or it does not fit into one table.
+    """
+    if not rows:
+        raise UsageError("--write: nothing has been measured; first run this program without it")
+    latest = {(row["source"], row["id"]): row for row in rows}
+    rows = list(latest.values())
+    text, figures = PAGE.read_text(), json.loads(ASSET.read_text())
+    if len(others := sorted({row["source"] for row in rows} - {"bundled"})) > 1:
+        raise UsageError(f"--write: the page has one table of rows of CVDP, and results are of {', '.join(others)}")
     for source in sorted({row["source"] for row in rows}):
         chosen = [row for row in rows if row["source"] == source]
+        if len(ways := {(row["limit"], row["seed"]) for row in chosen}) > 1:
+            raise UsageError(f"--write: {source} was measured with several limits or seeds: {sorted(ways)}")
         label = "bundled" if source == "bundled" else "cvdp"
         for name, table in tables(chosen).items():
             text = filled(text, f"{label} {name}", table)
@@ -153,11 +170,11 @@ def ship() -> None:
     print(f"{len(lines)} verdicts written to {SHIPPED}")
 
 
-def main() -> None:
-    """Run what was asked for."""
+def main() -> int:
+    """Run what was asked for, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", nargs="?", default="bundled", help="a source of problems")
-    parser.add_argument("--row", action="append", help="ids; all by default")
+    parser.add_argument("--row", action="extend", nargs="+", metavar="ID", help="ids; all by default")
     parser.add_argument("--designs", type=Path, help="a folder of right designs for rows without a solution")
     parser.add_argument("--limit", type=int, default=18, help="mutants of a row")
     parser.add_argument("--seed", type=int, default=0)
@@ -167,17 +184,21 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the tables of the results, and measure nothing")
     parser.add_argument("--ship", action="store_true", help="write the bundled problems' verdicts, and measure nothing")
     options = parser.parse_args()
-    if options.write:
-        write(read(options.results))
-    if options.ship:
-        ship()
-    if options.write or options.ship:
-        return
-    problems = load_problems(options.source, ids=options.row)
-    if options.designs:
-        problems = [with_design(problem, options.designs) for problem in problems]
-    asyncio.run(measure(problems, options))
+    try:
+        if options.write:
+            write(read(options.results))
+        if options.ship:
+            ship()
+        if options.write or options.ship:
+            return 0
+        problems = load_problems(options.source, ids=options.row)
+        if options.designs:
+            problems = [with_design(problem, options.designs) for problem in problems]
+        return 3 if asyncio.run(measure(problems, options)) else 0
+    except RTLGymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 3
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

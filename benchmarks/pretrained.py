@@ -12,6 +12,7 @@ from learning_options import SELF, changed, final_weights, summary
 from rtl_agent_gym.demo.recipe import train, train_sft
 from rtl_agent_gym.demo.smollm import SMOLLM, WARM_START_EPISODES, demonstrations
 from rtl_agent_gym.training.run_folder import RunFolder
+from rtl_agent_gym.training.sft.options import SftOptions
 
 REFERENCES = 0.3
 """Share of the transcripts with a reference solution in the prompt: the model will be its own teacher."""
@@ -38,8 +39,9 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
         source = f"family:registers?count={WARM_START_EPISODES}&seed={seed + 101}&split=train"
         rows = demonstrations(source, references=REFERENCES, seed=seed)
         episodes.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        outcome = train_sft(shared | WARM_START | changed(sizes) | {"episodes": str(episodes)})
+        outcome = train_sft(shared | WARM_START | changed(sizes, SftOptions) | {"episodes": str(episodes)})
     else:
+        pretrained("sft", seed, sizes)  # goes on with it, if it is not at its end
         checkpoint = RunFolder(start).checkpoints()[-1]["state_path"]
         options = {"cvdp_jsonl_path": f"family:registers?count=200&seed={seed + 1}&split=train"}
         outcome = train(shared | options | SELF | changed(sizes) | {"load_checkpoint_path": checkpoint})

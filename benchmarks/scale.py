@@ -57,6 +57,10 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
+ALL_LIVE = 900
+"""Seconds in which all episodes must be live. A machine with too little memory never has them all."""
+
+
 class Crowd:
     """Some episodes that are live at the same time.
 
@@ -117,7 +121,9 @@ class Crowd:
                 begun = time.perf_counter()
                 await episode.start()
                 self.resets.append(1e3 * (time.perf_counter() - begun))
-                if await self.live.wait() == 0:
+                async with asyncio.timeout(ALL_LIVE):
+                    first = await self.live.wait() == 0
+                if first:
                     self.memory = await asyncio.to_thread(self._memory, episode.sandbox.id)
                 await self.live.wait()
                 if not self.stepping:
@@ -139,6 +145,11 @@ class Crowd:
             except SandboxError as error:
                 self.faults.append(f"{type(error).__name__}: {error}")
                 await self.live.abort()
+            except TimeoutError:
+                self.faults.append(f"{self.size} episodes were not live at once within {ALL_LIVE} s; is memory short?")
+                await self.live.abort()
+            except asyncio.BrokenBarrierError:  # another episode has said why
+                pass
 
     def _completions(self, problem: Problem, episode: Episode, number: int) -> Iterator[str]:
         """All turns but the one that would end the episode, which is ended with `Episode.finish`."""
@@ -173,10 +184,10 @@ class Crowd:
             "episodes/min": 0.0 if self.steps_only else 60 * self.size / seconds,
             "steps/s": len(self.steps) / max(1e-9, self.stepped - self.stepping),
             "starts/s": self.size / max(1e-9, self.stepping - self.began),
-            "step p50": statistics.median(self.steps),
-            "step p95": quantile(self.steps, 0.95),
-            "reset p50": statistics.median(self.resets),
-            "reset p95": quantile(self.resets, 0.95),
+            "step p50": statistics.median(self.steps) if self.steps else math.nan,
+            "step p95": quantile(self.steps, 0.95) if self.steps else math.nan,
+            "reset p50": statistics.median(self.resets) if self.resets else math.nan,
+            "reset p95": quantile(self.resets, 0.95) if self.resets else math.nan,
             "memory": self.memory,
             "queue": waited,
         }
@@ -185,7 +196,7 @@ class Crowd:
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """Print a table in Markdown."""
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
-        "live at once": lambda row: f"{row['memory']['live']:.0f}",
+        "live at once": lambda row: f"{row['memory'].get('live', 0):.0f}",
         "failures": lambda row: str(row["failures"]),
         "client CPU, ms a step": lambda row: f"{row['client CPU ms a step']:.2f}",
         "steps/s": lambda row: f"{row['steps/s']:.1f}",
@@ -194,7 +205,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         "reset p50 / p95, ms": lambda row: f"{row['reset p50']:.0f} / {row['reset p95']:.0f}",
         "starts/s": lambda row: f"{row['starts/s']:.1f}",
         "MB an episode: client, container": lambda row: (
-            f"{row['memory']['client']:.2f}, {row['memory']['container']:.1f}"
+            f"{row['memory'].get('client', math.nan):.2f}, {row['memory'].get('container', math.nan):.1f}"
         ),
         "s in the queue: agent, start, grading": lambda row: ", ".join(f"{one:.1f}" for one in row["queue"].values()),
     }
@@ -227,8 +238,12 @@ def main() -> int:
         again += ["--think", str(options.think), *(["--folder", str(options.folder)] if options.folder else [])]
         done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
+            if not options.json:
+                show(rows)
             return done.returncode
         rows.append(json.loads(done.stdout.splitlines()[-1]))
+        for fault in rows[-1]["faults"]:
+            print(f"{size} episodes: {fault}", file=sys.stderr)
         if options.json:
             print(json.dumps(rows[-1]), flush=True)
     if not options.json:

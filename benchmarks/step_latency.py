@@ -4,9 +4,10 @@
     .venv/bin/python benchmarks/step_latency.py [--runs 200] [--resets 20] [--json]
 
 The parts of a step are measured in turn, one of each per round, so that what else the machine does concerns all of them
-alike. Each contains the one above it: a hop between two threads; a ping (the socket, Docker's daemon and its shim, the
-warden); a command that does nothing (bash, twice across a socket to it); `Episode.step` (parsing, counting, the
-observation); `env.step` from another thread; the same with a transcript, which reads the files after each command.
+alike. Each contains the one above it, but the hop is in `env.step` alone: a hop between two threads; a ping (the
+socket, Docker's daemon and its shim, the warden); a command that does nothing (bash, twice across a socket to it);
+`Episode.step` (parsing, counting, the observation); `env.step` from another thread; the same with a transcript, which
+reads the files after each command.
 ``bare bash`` is an ``echo`` in a bash without a warden on the same kind of socket. Below are the requests and the
 replies' frames of a step, and the processor time of a step in this process, the warden and bash.
 
@@ -241,6 +242,8 @@ def main() -> None:
     parser.add_argument("--steps-only", action="store_true", help="no other ways to a command, and no resets")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if min(options.runs // 4, options.resets) < 2:
+        parser.error("--runs must be at least 8, and --resets at least 2")
     found, costs = measure_parts(options.runs)
     speed = measure_speed()
     if not options.steps_only:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from learning_options import Run, given, summary
+from learning_options import Run, changed, given, summary
 
 from rtl_agent_gym import evaluate
 from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT
@@ -19,6 +19,7 @@ from rtl_agent_gym.demo.smollm import demonstrations
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.training.sft.options import SftOptions
 
 SUPERVISED = {
     "sft": Run("supervised training on transcripts that write the reference, with as many tokens"),
@@ -38,7 +39,8 @@ def supervised(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
         episodes = _own_episodes(job["cvdp_jsonl_path"], seed, sizes.folder / f"{name}-{seed}-episodes")
     options = {"episodes": str(episodes), "epochs": epochs, "batch_size": job["batch_size"], "learning_rate": 7e-4}
     common = {option: job[option] for option in ("seed", "held_out", "eval_every", "save_every")}
-    outcome = train_sft({**options, **common, "lr_schedule": "linear", "log_path": str(folder)})
+    local = {"engine": "local", "student_model": SMALL.name, "lr_schedule": "linear", "log_path": str(folder)}
+    outcome = train_sft({**options, **common, **changed(sizes, SftOptions), **local})
     tokens = sum(row["sft/tokens"] for row in outcome.metrics)
     return summary(outcome, seed) | {"tokens": tokens, "seconds": round(time.monotonic() - begun)}
 
