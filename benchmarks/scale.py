@@ -231,7 +231,7 @@ def main() -> int:
             crowd = Crowd(options.sizes[0], options.turns, options.think, folder, steps_only=options.steps_only)
             print(json.dumps(asyncio.run(crowd.play())))
         return 0
-    rows = []
+    rows: list[dict[str, Any]] = []
     for size in options.sizes:
         again = [sys.executable, __file__, "--one", "--sizes", str(size), "--turns", str(options.turns)]
         again += ["--steps-only"] * options.steps_only
