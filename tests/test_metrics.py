@@ -7,13 +7,19 @@ import re
 import socket
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from rtl_agent_gym.cli import app
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.envs import Episode
+from rtl_agent_gym.episodes.rules import EpisodeConfig
+from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError
 from rtl_agent_gym.metrics import serving
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import Sandbox
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 NAME, PARTS = re.compile(r"rtl_gym_\w+"), ("bucket", "count", "sum")
@@ -43,6 +49,26 @@ def test_an_evaluation_is_counted_and_its_queues_are_shown(tmp_path: Path) -> No
     assert grew("rtl_gym_grading_seconds_count") + grew("rtl_gym_cached_gradings_total") == 2
     assert after['rtl_gym_budget_used{kind="agent"}'] == 0
     assert after['rtl_gym_budget_capacity{kind="agent"}'] > 0
+
+
+async def test_an_episode_that_does_not_begin_is_counted() -> None:
+    class Refusing:
+        async def create(self, spec: object = None) -> Sandbox:
+            raise SandboxLost("no daemon")
+
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    parts: Any = {"provider": Refusing(), "grader": None, "renderer": get_renderer("qwen3")}
+    with serving(-1) as port:
+        before = read(port)
+        async with Episode(problem, config=EpisodeConfig(start_attempts=1), **parts) as episode:
+            with pytest.raises(SandboxError):
+                await episode.start()
+        after = read(port)
+    for name in (
+        'rtl_gym_episodes_total{outcome="fault"}',
+        'rtl_gym_machine_faults_total{error="SandboxLost",where="start"}',
+    ):
+        assert after[name] == before.get(name, 0.0) + 1
 
 
 def test_the_command_says_where_the_metrics_are(tmp_path: Path) -> None:

@@ -112,6 +112,8 @@ class Cluster:
         """Also those that are lost: what is under way on a machine in quarantine goes on."""
         self._refused: dict[str, Refusal] = {}
         """Nodes that are not used now."""
+        self._digest: str | None = None
+        """What the image of the first admitted machine holds: no other machine is admitted."""
         self._vouchers: dict[RemoteMachine, Voucher] = {}
         self._slots = Tokens(0)
         self._refreshing = asyncio.Lock()
@@ -229,14 +231,12 @@ class Cluster:
         machine = RemoteMachine(node, name, int(found["Resources"][SLOTS]), actor, unknown)
         try:
             machine.facts = await machine.call("facts")
-            other = next((one for one in self.working if one.facts.digest != machine.facts.digest), None)
-            if other is not None:
-                raise SandboxError(
-                    f"its image holds {machine.facts.digest[:19]}, that of {other.name} holds something else"
-                )
+            self._compare(machine.facts.digest)
             if wrong := await canary(machine.call):
                 machine.wrong = True
                 raise SandboxError(wrong)
+            self._compare(machine.facts.digest)  # another machine may have been the first meanwhile
+            self._digest = machine.facts.digest
         except (RTLGymError, RayError) as error:  # also another version of this package, or wrong limits there
             self._refuse(node, str(error), forever=machine.wrong)
             again = "" if machine.wrong else "; it is tried again later"
@@ -251,6 +251,10 @@ class Cluster:
         if node in self._refused:
             self._refused[node].until = 0.0
         self._on_event(f"machine {name} is used, with {machine.slots} slots")
+
+    def _compare(self, digest: str) -> None:
+        if self._digest not in (None, digest):
+            raise SandboxError(f"its image holds {digest[:19]}, that of the machines in use {str(self._digest)[:19]}")
 
     async def _watch(self) -> None:
         from ray.exceptions import RayError

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SandboxError, UsageError
-from ..sandboxes.budget import RESERVED, Budget
+from ..sandboxes.budget import RESERVED, Budget, given_limits
 from ..sandboxes.daemon import connect, daemon_host, ensure_daemon
 from ..sandboxes.image import find_image
 from ..sandboxes.limits import Limits, read_limits
@@ -42,7 +42,7 @@ def slots_here(limits: str = "") -> int:
         info: Any = client.api.info()
     finally:
         client.close()
-    found = Limits.of(info, local=host.startswith("unix://"), given=read_limits(limits, "limits"))
+    found = Limits.of(info, local=host.startswith("unix://"), given=given_limits() | read_limits(limits, "limits"))
     return max(1, int(Budget(found).tokens["agent"].capacity // RESERVED["agent"]))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..episodes.runtime import WAITING, Runtime
 from ..errors import SandboxError, SandboxLost, UsageError
+from ..policies import Closable
 from ..policies.judge import judge_of
 from ..problems import Problem
 from ..sandboxes import (
@@ -242,6 +243,7 @@ class ClusterRuntime(Runtime):
         self._provider = _OpenedLater(self.cluster, address)
         self.users = 0
         self._graders: dict[tuple[RewardWeights | None, Path | None, str | Judge | None], RemoteGrader] = {}
+        self._judges: dict[str | Judge | None, Judge | None] = {}
 
     @property
     def provider(self) -> RemoteSandboxes:
@@ -269,16 +271,23 @@ class ClusterRuntime(Runtime):
             raise UsageError("--harness-image: a cluster grades with the simulation image only; leave --ray out")
         key = (weights, cache, options.judge)
         if key not in self._graders:
-            texts = Scorer(weights=weights, cache=cache, judge=judge_of(options))
+            if options.judge not in self._judges:
+                self._judges[options.judge] = judge_of(options)
+            texts = Scorer(weights=weights, cache=cache, judge=self._judges[options.judge])
             self._graders[key] = RemoteGrader(
                 self.cluster, weights, cached=cache is not None, texts=texts, opened=self._provider.opened
             )
         return self._graders[key]
 
     async def close(self) -> None:
-        """End every container on every machine."""
-        await self.provider.close()
-        await self.cluster.close()
+        """End every container on every machine, and the connections to judges."""
+        try:
+            await self.provider.close()
+            for named, judge in self._judges.items():
+                if isinstance(named, str) and isinstance(judge, Closable):
+                    await judge.close()
+        finally:
+            await self.cluster.close()
 
     def abandon(self) -> None:
         self.cluster.abandon()

@@ -47,8 +47,8 @@ DISTILLATION_STEPS = 8
 After 500 episodes, 22 % of 32 held-out problems passed; after the eight steps that followed, 9 %.
 
 An episode has 670 tokens, 225 of them sampled. On two quiet cores, a step of the warm start with 4 episodes takes 13 to
-16 s, so 500 episodes take half an hour. A step of distillation with 16 episodes takes 120 to 210 s, so the eight take 23
-minutes.
+16 s, so 500 episodes take half an hour. A step of distillation with 16 episodes takes 120 to 210 s, so the eight take
+23 minutes.
 """
 
 _WITHOUT_TOKENS = r"[\x04\x06\x13\x14\x16\x1d]|[\x{40000}-\x{bffff}]"

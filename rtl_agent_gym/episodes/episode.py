@@ -147,7 +147,12 @@ class Episode:
         if self.config.transcript_dir is not None:
             await room_on_disk(Path(self.config.transcript_dir))
         self._begun = time.monotonic()
-        await self._workspace.open()
+        try:
+            await self._workspace.open()
+        except SandboxError as error:
+            FAULTS.labels("start", type(error).__name__).inc()
+            EPISODES.labels("fault").inc()
+            raise
         self._opening = opening
         self._recording.begin(
             opening,

@@ -85,6 +85,10 @@ class ServedEnvironment(Environment):
         return await _with_kind(self._reset(seed, problem_id))
 
     async def _reset(self, seed: int | None, problem_id: str | None) -> RTLObservation:
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise UsageError(f"seed: got {seed!r}, must be an integer or null")
+        if problem_id is not None and not isinstance(problem_id, str):
+            raise UsageError(f"problem_id: got {problem_id!r}, must be a string or null")
         await self._end()
         if problem_id is None:
             problem = random.Random(seed).choice(self._problems)
@@ -257,4 +261,14 @@ class RTLClient(GenericEnvClient):
                 raise UsageError("the message is longer than the server reads") from error
             raise SandboxError(f"the connection was lost, and the episode with it: {error}") from error
         except (OSError, TimeoutError) as error:
+            self._drop_connection()
             raise SandboxError(f"the server does not answer: {str(error) or 'time-out'}") from error
+        except asyncio.CancelledError:
+            self._drop_connection()
+            raise
+
+    def _drop_connection(self) -> None:
+        """Close it without waiting: an answer that comes late would be taken for that to the next message."""
+        connection, self._ws = self._ws, None
+        if connection is not None:
+            self._closing = asyncio.ensure_future(connection.close())

@@ -75,7 +75,9 @@ class Groups:
         return next(_controllers(self.root, "memory")) / f"{self.name}-{role}"
 
     def make(self) -> None:
-        """Make them. Raises `OSError` if this process may not."""
+        """Make them. Raises `OSError` if this process may not, or sees no group that limits memory."""
+        if not any(_controllers(self.root, "memory")):
+            raise FileNotFoundError(f"{self.root} has no control groups that limit memory")
         for role, limit in self.limits.items():
             for controller, files in _settings(limit, WEIGHTS[role]).items():
                 for top in _controllers(self.root, controller):

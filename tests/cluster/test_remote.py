@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -15,6 +16,7 @@ from rtl_agent_gym.cluster import machines
 from rtl_agent_gym.cluster.canary import canary, known
 from rtl_agent_gym.cluster.machine import Facts, Machine
 from rtl_agent_gym.cluster.machines import SLOTS, Cluster, RemoteMachine
+from rtl_agent_gym.cluster.node import slots_here
 from rtl_agent_gym.cluster.remote import ClusterRuntime, RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
@@ -97,6 +99,37 @@ async def test_a_cluster_that_is_closed_while_it_admits_a_node_leaves_no_actor(m
     await asyncio.wait_for(facts_wanted.wait(), 60)
     await cluster.close()
     assert killed == [actor]
+
+
+async def test_machines_whose_images_differ_are_not_used_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if none is in use yet: all of them are looked at together when the cluster is opened."""
+    actors = iter([Actor(SimpleNamespace(facts=AsyncMock(return_value=replace(FACTS, digest=one)))) for one in "xyx"])
+    made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: next(actors)))
+    events: list[str] = []
+
+    async def right(_: object) -> None:
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr("ray.remote", lambda _: made)
+    monkeypatch.setattr("rtl_agent_gym.cluster.machines._kill", lambda _: None)
+    monkeypatch.setattr("rtl_agent_gym.cluster.machines.canary", right)
+    node = {"NodeManagerHostname": "b", "NodeManagerAddress": "127.0.0.1", "Resources": {SLOTS: 2}}
+    cluster = Cluster(on_event=events.append)
+    await asyncio.gather(*(cluster._admit(digit * 56, node) for digit in "123"))
+    assert {one.facts.digest for one in cluster.machines.values()} == {"x"}
+    assert len(cluster.machines) == 2
+    [refused] = [line for line in events if "is not used" in line]
+    assert "its image holds y, that of the machines in use x" in refused
+
+
+@pytest.mark.docker
+def test_slots_follow_the_limits_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = []
+    for memory in ("4G", "8G"):
+        monkeypatch.setenv("RTL_GYM_SANDBOX_LIMITS", f"memory={memory}")
+        slots.append(slots_here())
+    assert slots[0] < slots[1] == slots_here("memory=8G")
+    assert slots_here("memory=4G") == slots[0]  # the option goes first
 
 
 @pytest.mark.docker

@@ -176,6 +176,35 @@ async def test_a_cut_off_episode_is_graded_and_an_abandoned_one_leaves_no_contai
         assert not containers(server.pid, "agent")
 
 
+LATE = """
+async def main():
+    async with RTLClient(URL) as env:
+        await env.reset(problem_id=MORE[0])
+        for wait in (asyncio.wait_for(env.step({"command": "sleep 3; echo late"}), 0.5), env.step({"command": "true"})):
+            await told(wait)
+        again = await env.reset(problem_id=MORE[0])
+        print(bool(again.observation["messages"]))
+        print((await env.step({"command": "echo now"})).observation["replies"])
+        await told(env.reset(problem_id=MORE[0], seed="7"))
+        await told(env.reset(problem_id=7))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+async def test_an_answer_that_comes_late_is_not_taken_for_the_next() -> None:
+    async with serving() as (url, _):
+        lines = await asyncio.to_thread(run, LATE, url, gray().id)
+    assert lines[0].startswith("TimeoutError")
+    assert lines[1].startswith("SandboxError: there is no connection")
+    assert lines[2:4] == ["True", "['now\\n']"]
+    assert "UsageError: seed: got '7', must be an integer or null" in lines[4]
+    assert "UsageError: problem_id: got 7, must be a string or null" in lines[5]
+
+
 @pytest.mark.slow
 def test_the_command_says_what_is_missing() -> None:
     try:

@@ -24,6 +24,11 @@ LIMITS = Limits(memory=20 << 30, cpus=2, starts=4)
 FILL = "head -c {0}M /dev/zero > /tmp/a; head -c {0}M /dev/zero > /rundir/b; ls /tmp"
 
 
+def test_without_a_controller_of_memory_there_are_no_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "ROOT", tmp_path)
+    assert groups._make("unix:///x", {"CgroupDriver": "cgroupfs"}, LIMITS) is None
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Groups]:
     """The groups that the next client gets: agents may have 300 MiB together."""
