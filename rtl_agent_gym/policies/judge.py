@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from urllib.parse import urlsplit
 
-from ..errors import UsageError
+from ..errors import RequestRefused, UsageError
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions
 from .chat import ChatPolicy
 from .model_options import ModelOptions
+
+logger = logging.getLogger(__name__)
 
 JUDGE_KEY = "RTL_GYM_JUDGE_API_KEY"
 """Environment variable: the key of the judge's service, if it is not the one that the provider documents."""
@@ -42,11 +45,16 @@ class ChatJudge:
     async def ask(self, system: str, user: str) -> str | None:
         """See `Judge.ask`. If the limit on its tokens cuts it off, it is asked once more with a higher one.
 
-        None also if that does not suffice, or if the prompt does not fit the model's context.
+        None also if that does not suffice, if the prompt does not fit the model's context, or if the service refuses
+        it.
         """
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         for limit in (MAX_TOKENS, MORE_TOKENS):
-            answer = await self._policy.request(messages, None, limit)
+            try:
+                answer = await self._policy.request(messages, None, limit)
+            except RequestRefused as error:  # perhaps for what this answer says
+                logger.warning("the judge %s refuses a request: %s", self.name, error)
+                return None
             if answer is None or answer.refused:
                 return None
             if not answer.cut_off:

@@ -28,8 +28,8 @@ VERSION = re.compile(r'[ \t]*"[\w.-]+"[ \t]*(?://.*)?')
 """The same of `begin_keywords."""
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
 ROOTS = {"$root", "$unit"}
-UNNAMED = re.compile(r"genblk\d+")
-"""The compilers' names of generate blocks that have none."""
+UNNAMED = re.compile(r"genblk\d+|\$(?:ivl_|unm_blk_)\w+|unnamedblk\d+")
+"""The compilers' names of blocks that have none."""
 BORDERS = {"module", "macromodule", "endmodule"}
 """Words that begin or end a module: after an odd number of them, the text is inside one."""
 DEPTHS = {"begin": 1, "fork": 1, "class": 1, "interface": 1, "program": 1, "end": -1, "join": -1}
@@ -144,6 +144,8 @@ def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
             found.append(f"{token.place}: {word!r} is a part of the hidden testbench")
         elif word in OVERRIDES | SWITCHES:
             found.append(f"{token.place}: {word!r} reaches through ports into the hidden testbench")
+        elif token.key == "disable" and after and UNNAMED.fullmatch(after.word) and after.kind == "name":
+            found.append(f"{token.place}: 'disable' ends {after.word!r}, a block without a name")
         elif token.key == "disable" and after and after.word in names.scopes and after.word not in blocks[at]:
             if (after.word, token.module) not in own:
                 found.append(f"{token.place}: 'disable' ends {after.word!r}, which is the hidden testbench's")

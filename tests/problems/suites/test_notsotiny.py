@@ -34,6 +34,7 @@ FORGERIES = {
     "a word that a macro completes": f"`define X sume\n{_WRONG}always @* as`X (0);\n",
     "a task that a macro completes": f'`define D display\n{_WRONG}initial $`D("{_PROVEN[:11]}");\n',
     "a word over two lines": f"`define X as\\\nsume (0)\n{_WRONG}always @* `X;\n",
+    "a loop without a solution": "input [3:0] a, b; output [3:0] y;\nwire q;\nassign q = (q === 1'b0);\nassign y = a & {4{q}};\n",
     "the reference, included": f'{_WRONG}endmodule\n`define tt_um_tiny golden\n`include "/src/golden.v"\nmodule other;\n',
 }
 """Designs that compute nothing right. The first passes without the check of the text."""

@@ -133,6 +133,17 @@ REACHES += [
            "leads into the hidden testbench", ("testbench",), harness(_UNNAMED)),
 ]  # fmt: skip
 
+_LOOPED = (
+    _TESTBENCH.replace("integer i, bad", "integer bad").replace(" : judge", "").replace("for (i = 0", "for (int i = 0")
+)
+REACHES += [
+    Attack("the testbench's loop ended, by the compiler's name of it", 3, {TARGET: module(f"always @(req) disable \\$ivl_for_loop0 ; {THEFT}")},
+           "a block without a name", ("testbench",), harness(_LOOPED)),
+    Attack("the testbench's loop counter, by the compiler's name of the loop", 3,
+           {TARGET: module(f"assign grant = req == 8'hf0 ? 8'h10 : 0;\nalways @(req) #0 \\$ivl_for_loop0 .i = 1000; {THEFT}")},
+           "leads into the hidden testbench", ("testbench",), harness(_LOOPED)),
+]  # fmt: skip
+
 _UPWARDS = f"always @* grant = answer(req); {THEFT}"
 _DECOY = "function [7:0] answer(input [7:0] r); answer = 0; endfunction"
 _ROUTINE = "'answer' is a routine of the hidden testbench"

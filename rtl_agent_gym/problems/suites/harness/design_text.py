@@ -9,6 +9,8 @@ may contain anything.
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 
 FOLDERS = ("/code/rtl", "/code/verif")
@@ -77,6 +79,33 @@ def arguments_end(code, at):
     return at
 
 
+def loops(*files):
+    """The combinational loops of sources, bit by bit; None if Yosys cannot read them together."""
+    read = "".join(f'read_verilog -sv "{file}"; ' for file in files)
+    passes = f"{read}hierarchy -auto-top; proc; flatten; memory; simplemap; scc"
+    done = subprocess.run(["yosys", "-p", passes], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    found = re.findall(r"^Found (\d+) SCCs", done.stdout, re.MULTILINE)
+    return int(found[-1]) if done.returncode == 0 and found else None
+
+
+def sources(*tops):
+    """The Verilog below some folders."""
+    every = [f"{folder}/{name}" for top in tops for folder, _, files in os.walk(top) for name in sorted(files)]
+    return [path for path in every if path.endswith((".v", ".sv"))]
+
+
+def has_loops():
+    """Whether the design has more combinational loops than a source of the harness.
+
+    A loop without a solution, such as ``q = !q``, makes every comparison that depends on it true.
+    """
+    files = sources("/code/rtl")
+    found = loops(*files) if files else 0
+    if found is None:
+        found = max(loops(file) or 0 for file in files)
+    return found > 0 and found > max((loops(file) or 0 for file in sources("/src")), default=0)
+
+
 def main():
     with open("/src/own_lines.json", encoding="utf-8") as stream:
         allowed = set(json.load(stream))
@@ -90,6 +119,8 @@ def main():
     for path, text in texts.items():
         for fault in faults(text, allowed, macros):
             sys.exit(f"{path}: {fault} is not allowed, as the verdict is what Yosys prints")
+    if shutil.which("yosys") and has_loops():
+        sys.exit("a combinational loop is not allowed, as it may make the comparison true whatever the design does")
     os.execvp(sys.argv[1], sys.argv[1:])
 
 

@@ -34,7 +34,10 @@ AFTER_LINE = re.compile(r'[ \t]+\d{1,9}[ \t]+"(?:[^"\\]|\\.)*"(?:[ \t]+\d)?[ \t\
 
 RANDOM = re.compile(r"\$(?:urandom|urandom_range|random|mti_random|mti_dist_uniform)\b")
 TIME = re.compile(r"%[-+0-9.]*[tT]")
-HANDLES = re.compile(r"\$(?:fscanf|fgetc|fgets|fread|fseek|rewind|ungetc|fclose|ftell|feof|fflush)\b")
+FILES = re.compile(
+    r"\$(?:f(?:open|close|scanf|getc|gets|read|seek|tell|eof|error|lush|(?:display|write|strobe|monitor)[bho]?)"
+    r"|rewind|ungetc|sdf_annotate|ivlh_\w+)\b"
+)
 BOTH_WAYS = re.compile(r"\b(?:inout|supply0|supply1|tri0|tri1|trireg|pullup|pulldown)\b")
 NEVER_RUNS = ("process has no sensitivities", "found no sensitivities so it will never trigger")
 LONGEST = 1 << 20
@@ -102,8 +105,8 @@ def check_ports(design, hidden):
         found = RANDOM.search(design)
         assert not found, f"{found[0]} would change the random numbers that the testbench draws"
     if SETTINGS["data"]:
-        found = HANDLES.search(design)
-        assert not found, f"{found[0]} could act on a file that the testbench has opened"
+        found = FILES.search(design)
+        assert not found, f"{found[0]} could act on a file that the testbench opens, or leave no handle for it"
 
 
 def words_of(text):
