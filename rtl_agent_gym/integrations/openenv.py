@@ -269,6 +269,7 @@ class RTLClient(GenericEnvClient):
 
     def _drop_connection(self) -> None:
         """Close it without waiting: an answer that comes late would be taken for that to the next message."""
-        connection, self._ws = self._ws, None
+        connection: Any = self._ws
+        self._ws: Any = None
         if connection is not None:
             self._closing = asyncio.ensure_future(connection.close())
