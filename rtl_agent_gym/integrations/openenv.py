@@ -261,15 +261,4 @@ class RTLClient(GenericEnvClient):
                 raise UsageError("the message is longer than the server reads") from error
             raise SandboxError(f"the connection was lost, and the episode with it: {error}") from error
         except (OSError, TimeoutError) as error:
-            self._drop_connection()
             raise SandboxError(f"the server does not answer: {str(error) or 'time-out'}") from error
-        except asyncio.CancelledError:
-            self._drop_connection()
-            raise
-
-    def _drop_connection(self) -> None:
-        """Close it without waiting: an answer that comes late would be taken for that to the next message."""
-        connection: Any = self._ws
-        self._ws: Any = None
-        if connection is not None:
-            self._closing = asyncio.ensure_future(connection.close())
