@@ -13,7 +13,8 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems, suites, validate_problem
 from rtl_agent_gym.problems.reading import Place
 from rtl_agent_gym.problems.rows import problem_from_row
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.problems.suites.common import harness_file
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.scorable import why_unscorable
 
@@ -150,3 +151,13 @@ async def test_a_forgery_earns_nothing(name: str, tmp_path: Path, provider: Dock
     assert not score.passed
     assert score.tests_passed == 0
     assert score.reward <= 0.4, "only format and syntax may have been earned"
+
+
+@pytest.mark.docker
+async def test_a_files_name_is_no_command(sandbox: DockerSandbox) -> None:
+    files = {'n/x";!touch done;".v': "module z(input a, output b);\nassign b = a;\nendmodule\n"}
+    await sandbox.write_files({"design_text.py": harness_file("design_text.py"), **files}, root="/tmp")
+    program = "import design_text; print(design_text.loops(*design_text.sources('/tmp/n')))"
+    done = await sandbox.run(f'cd /tmp; python3 -c "{program}"; ls', timeout=60)
+    assert done.output.splitlines()[0] == "0", done.output
+    assert "done" not in done.output.split()

@@ -81,9 +81,10 @@ def arguments_end(code, at):
 
 def loops(*files):
     """The combinational loops of sources, bit by bit; None if Yosys cannot read them together."""
-    read = "".join(f'read_verilog -sv "{file}"; ' for file in files)
-    passes = f"{read}hierarchy -auto-top; proc; flatten; memory; simplemap; scc"
-    done = subprocess.run(["yosys", "-p", passes], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    passes = "hierarchy -auto-top; proc; flatten; memory; simplemap; scc"
+    # As arguments, since a file's name within Yosys's script could hold a command.
+    command = ["yosys", "-f", "verilog -sv", "-p", passes, *files]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     found = re.findall(r"^Found (\d+) SCCs", done.stdout, re.MULTILINE)
     return int(found[-1]) if done.returncode == 0 and found else None
 
