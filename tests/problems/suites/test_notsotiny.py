@@ -155,7 +155,7 @@ async def test_a_forgery_earns_nothing(name: str, tmp_path: Path, provider: Dock
 
 @pytest.mark.docker
 async def test_a_files_name_is_no_command(sandbox: DockerSandbox) -> None:
-    files = {'n/x";!touch done;".v': "module z(input a, output b);\nassign b = a;\nendmodule\n"}
+    files = {'n/x"; exec -- touch done; ".v': "module z(input a, output b);\nassign b = a;\nendmodule\n"}
     await sandbox.write_files({"design_text.py": harness_file("design_text.py"), **files}, root="/tmp")
     program = "import design_text; print(design_text.loops(*design_text.sources('/tmp/n')))"
     done = await sandbox.run(f'cd /tmp; python3 -c "{program}"; ls', timeout=60)
