@@ -1,4 +1,4 @@
-"""The hidden tests' compose file: its services and its templates."""
+"""The hidden tests' compose file and Dockerfiles: services, templates and images."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ COMPOSE_FILE = "docker-compose.yml"
 
 TEMPLATES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "__VERIF_EDA_IMAGE__", "__LICENSE_NETWORK__")
 """The words that the benchmark replaces in compose files and Dockerfiles before running them."""
+
+SIM_IMAGES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "hdlc/sim:osvb")
+"""Image names that the package's own simulation image replaces. Older rows use the last one instead of a template."""
 
 _TEMPLATE = re.compile(r"__[A-Z][A-Z0-9_]*?__(?![A-Za-z0-9_])")
 
@@ -131,3 +134,17 @@ def _load(text: str) -> Any:
 def _kind(value: object) -> str:
     names = {dict: "a mapping", list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
     return "nothing" if value is None else names.get(type(value), type(value).__name__)
+
+
+def instructions(dockerfile: str) -> list[tuple[str, str]]:
+    """The instructions of a Dockerfile as (KEYWORD, rest), comments and continuations resolved."""
+    lines = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\[ \t]*\n", " ", "\n".join(lines))
+    found = [line.split(None, 1) for line in joined.splitlines() if line.strip()]
+    return [(words[0].upper(), words[1].strip() if len(words) > 1 else "") for words in found]
+
+
+def base_images(dockerfile: str) -> list[str]:
+    """The image of each ``FROM`` of a Dockerfile, without its options and its stage's name."""
+    words = [rest.split() for keyword, rest in instructions(dockerfile) if keyword == "FROM"]
+    return [next((word for word in line if not word.startswith("--")), "") for line in words]

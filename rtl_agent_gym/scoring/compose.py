@@ -17,7 +17,15 @@ from typing import Any
 from dotenv.parser import parse_stream
 
 from ..errors import ProblemError
-from ..problems.compose import COMPOSE_FILE, dockerfile, env_files, own_environment, parse_services
+from ..problems.compose import (
+    COMPOSE_FILE,
+    SIM_IMAGES,
+    base_images,
+    dockerfile,
+    env_files,
+    own_environment,
+    parse_services,
+)  # fmt: skip
 from ..problems.model import Problem
 from ..problems.needs import commercial_need
 from .options import HarnessOptions
@@ -25,8 +33,6 @@ from .options import HarnessOptions
 RUN_DIR = "/code/rundir"
 CHECKOUT_RUN_DIR = "/rundir"
 """Where the tests of a heavy row run, whatever their harness says, as in the official runner."""
-SIM_IMAGES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "hdlc/sim:osvb")
-"""Image names that the package's own simulation image replaces. Older rows use the last one instead of a template."""
 
 _KNOWN_KEYS = {
     "image", "build", "volumes", "env_file", "environment", "command", "working_dir", "entrypoint",
@@ -91,8 +97,8 @@ def _service(name: str, service: Mapping[str, Any], problem: Problem, options: H
         raise ProblemError(f"service {name!r}: expected a command")
     _check_volumes(name, service.get("volumes"))
     built_from, image = dockerfile(service), _interpolate(str(service.get("image") or ""), {})
-    text = harness.get(built_from, "") if built_from is not None else image
-    own = next((image for name, image in options.images if name in text), None)
+    needed = [image] if built_from is None else base_images(harness.get(built_from) or "")
+    own = next((found for name in reversed(needed) if (found := options.image(name))), None)
     if built_from is None and image not in SIM_IMAGES and own is None:
         raise ProblemError(
             f"service {name!r}: expected the simulation image ({SIM_IMAGES[0]}), got {image!r}, in which nothing "

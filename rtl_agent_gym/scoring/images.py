@@ -10,21 +10,14 @@ import re
 from collections.abc import Mapping
 
 from ..errors import ImageError
+from ..problems.compose import SIM_IMAGES, base_images, instructions
 from ..problems.model import Problem
 from ..sandboxes import SandboxProvider
 from ..sandboxes.image import pinned_versions
-from .compose import SIM_IMAGES, Service
+from .compose import Service
 from .options import HarnessOptions
 
 _PIP = re.compile(r"(?:python3?\s+-m\s+)?pip3?\s+install\s+(.*)", re.DOTALL)
-
-
-def instructions(dockerfile: str) -> list[tuple[str, str]]:
-    """The instructions of a Dockerfile as (KEYWORD, rest), comments and continuations resolved."""
-    lines = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
-    joined = re.sub(r"\\[ \t]*\n", " ", "\n".join(lines))
-    found = [line.split(None, 1) for line in joined.splitlines() if line.strip()]
-    return [(words[0].upper(), words[1].strip() if len(words) > 1 else "") for words in found]
 
 
 def needs_build(dockerfile: str) -> bool:
@@ -96,10 +89,11 @@ class HarnessImages:
 def _resolve(problem: Problem, dockerfile: str, base: str, options: HarnessOptions) -> str:
     """The Dockerfile with the templates replaced by the simulation image, or by the caller's own images."""
     text = problem.harness[dockerfile]
-    stages = [rest.split()[0] for keyword, rest in instructions(text) if keyword == "FROM" and rest]
-    if not stages or (stages[-1] not in SIM_IMAGES and options.image(stages[-1]) is None):
+    stages = base_images(text)
+    last = stages[-1] if stages else ""
+    if last not in SIM_IMAGES and options.image(last) is None:
         raise ImageError(
-            f"{problem.id}: {dockerfile} builds on {stages[-1] if stages else 'nothing'}; its last stage must build on "
+            f"{problem.id}: {dockerfile} builds on {last or 'nothing'}; its last stage must build on "
             f"{SIM_IMAGES[0]}, or nothing guards its tests"
         )
     for name in SIM_IMAGES:

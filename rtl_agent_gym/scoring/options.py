@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from dotenv.parser import parse_stream
 
 from ..errors import UsageError
-from ..problems.compose import TEMPLATES
+from ..problems.compose import SIM_IMAGES, TEMPLATES
 from ..problems.sources import expand_home
 from .judging import Judge
 
-_OWN = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__")
 _NETWORK = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SHORTEST_SECRET = 4
@@ -62,9 +61,10 @@ class HarnessOptions:
         return dict(self.images).get(name)
 
     def resolve(self, text: str) -> str:
-        """A text with the names of images replaced by your images."""
+        """A Dockerfile that builds on your images, and copies from them, where it has their names."""
         for name, image in self.images:
-            text = text.replace(name, image)
+            place = rf"(?im)^(\s*FROM\s+(?:--\S+\s+)*|.*--from=){re.escape(name)}(?!\S)"
+            text = re.sub(place, lambda found, image=image: found[1] + image, text)  # type: ignore[misc]
         return text
 
     def hide(self, text: str) -> str:
@@ -91,7 +91,7 @@ def _image(text: str) -> tuple[str, str]:
         raise UsageError(f"--harness-image {text!r}: expected NAME=IMAGE, such as VERIF_EDA_IMAGE=my/simulator:24.03")
     whole = f"__{name}__"
     name = whole if whole in TEMPLATES else name
-    if name in _OWN:
+    if name in SIM_IMAGES:
         raise UsageError(f"--harness-image {text!r}: this name stands for the package's own simulation image")
     return name, image
 

@@ -17,6 +17,7 @@ from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.problems.compose import SIM_IMAGES, base_images
 from rtl_agent_gym.renderers import ToolCall, get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
@@ -90,6 +91,7 @@ def _error(problem: Problem) -> ProblemError:
         (["x"], None, "", "expected NAME=IMAGE"),
         (["=x"], None, "", "expected NAME=IMAGE"),
         (["OSS_SIM_IMAGE=x"], None, "", "the package's own simulation image"),
+        (["hdlc/sim:osvb=x"], None, "", "the package's own simulation image"),
         (["a=b"], "KEY", "", "line 1 is not NAME=value"),
         (["a=b"], "A-B=secret", "", "line 1 is not NAME=value"),
         ([], "A=b", "", "are for the images of --harness-image"),
@@ -116,6 +118,30 @@ def test_the_options_do_not_show_the_licence(tmp_path: Path) -> None:
     found = options("image", tmp_path)
     assert LICENCE not in repr(found)
     assert found.hide(f"at {LICENCE}!") == f"at {HIDDEN}!"
+
+
+@pytest.mark.parametrize("name", ["IMAGE", "sim", "hdlc/sim", "python", "__OSS", "SIM_IMAGE__"])
+@pytest.mark.parametrize("build", [False, True])
+def test_a_part_of_a_name_is_not_the_name(name: str, build: bool) -> None:
+    """Otherwise an ordinary row would be graded without its walls, beside the licence."""
+    options = HarnessOptions(images=((name, "mine"),), env=(("EDA_LICENCE", LICENCE),))
+    for sim_image in SIM_IMAGES:
+        image = "build: ." if build else f"image: {sim_image}"
+        files = {"docker-compose.yml": COMPOSE.replace("image: __OSS_SIM_IMAGE__", image)}
+        if build:
+            files["Dockerfile"] = f"FROM {sim_image}\nRUN python --version\n"
+        (service,) = read_services(make_problem(harness={**make_problem().harness, **files}), options)
+        assert (service.image, service.env.get("EDA_LICENCE")) == (None, None)
+
+
+def test_only_the_images_of_a_dockerfile_are_replaced() -> None:
+    options = HarnessOptions.read(["VERIF_EDA_IMAGE=mine:1", "tools=mine:2"])
+    before = (
+        "FROM --platform=linux/amd64 tools AS a\nFROM __VERIF_EDA_IMAGE__\nCOPY --from=tools /x /tools\nRUN tools\n"
+    )
+    after = "FROM --platform=linux/arm mine:2 AS a\nFROM mine:1\nCOPY --from=mine:2 /x /tools\nRUN tools\n"
+    assert base_images(before) == ["tools", "__VERIF_EDA_IMAGE__"]
+    assert options.resolve(before) == after
 
 
 @pytest.mark.docker

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.scoring.images import instructions, needs_build
+from rtl_agent_gym.problems.compose import instructions
+from rtl_agent_gym.scoring.images import needs_build
 
 
 @pytest.mark.parametrize(

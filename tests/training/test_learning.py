@@ -33,7 +33,7 @@ def command(folder: Path, *options: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_student_learns_from_its_teacher(tmp_path: Path, environment: dict[str, str]) -> None:
-    options = ("num_steps=12", "warmup_steps=0", "lr_schedule=constant", "eval_every=0")
+    options = ("num_steps=12", "group_size=8", "warmup_steps=0", "lr_schedule=constant", "eval_every=0")
     done = subprocess.run(command(tmp_path / "run", *options), env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     rows = RunFolder(tmp_path / "run").metrics()
@@ -45,7 +45,7 @@ def test_a_student_learns_from_its_teacher(tmp_path: Path, environment: dict[str
     assert mean(rows[-4:], "pass_rate") > mean(rows[:3], "pass_rate") + 0.4, done.stderr
     assert mean(rows[-4:], "teacher_kl") < 0.4 * mean(rows[:3], "teacher_kl"), done.stderr
     assert "<svg" in (tmp_path / "run" / "report.html").read_text()
-    assert len(list((tmp_path / "run" / "transcripts").glob("*.jsonl"))) == 12 * 16
+    assert len(list((tmp_path / "run" / "transcripts").glob("*.jsonl"))) == 12 * 8
 
 
 @pytest.mark.timeout(900)

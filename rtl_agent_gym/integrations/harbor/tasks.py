@@ -10,10 +10,11 @@ from ...episodes.rules import EpisodeConfig
 from ...episodes.tools import tool_opening
 from ...errors import UsageError, cannot_write
 from ...problems import Problem
+from ...problems.compose import SIM_IMAGES, instructions
 from ...scoring import TIME_LIMIT
-from ...scoring.compose import SIM_IMAGES, read_services
+from ...scoring.compose import read_services
 from ...scoring.harness import Defences, default_seed, service_request
-from ...scoring.images import instructions, needs_build
+from ...scoring.images import needs_build
 from .task_program import program_files
 from .task_toml import task_toml
 
