@@ -15,9 +15,9 @@ from ..errors import SandboxError, SandboxLost, UsageError
 from ..metrics import FAULTS, serving
 from ..problems import Problem
 from ..sandboxes import CommandResult, DockerSandboxes, FoundFiles, Reading, Sandbox, SandboxSpec
-from ..sandboxes.budget import set_limits, usage
+from ..sandboxes.budget import queueing_as, set_limits, usage
 from ..sandboxes.daemon import daemon_host
-from ..scoring import RewardWeights, Scorer
+from ..scoring import RewardWeights, Scorer, rules_digest
 from ..scoring.cache import HeldCache
 from ..scoring.score import Score
 
@@ -40,6 +40,8 @@ class Facts:
     """Submissions that it grades at the same time."""
     digest: str = ""
     """The digest of the content of its simulation image."""
+    rules: str = ""
+    """`scoring.rules_digest` there: the version of the grader and its rules."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +96,13 @@ class Machine:
         """Connect, and describe the node. Raises `DaemonError` or `ImageError`."""
         image, budget = await self._provider.image(), await self._provider.budget()
         digest = await self._provider.image_digest()
-        return Facts(socket.gethostname(), daemon_host(), image, budget.limits.cpus, digest)
+        return Facts(socket.gethostname(), daemon_host(), image, budget.limits.cpus, digest, rules_digest())
 
-    async def create(self, name: str, spec: SandboxSpec) -> tuple[str, str]:
-        """Make a sandbox; returns its id and that of its image."""
+    async def create(self, name: str, spec: SandboxSpec, group: str = "") -> tuple[str, str]:
+        """Make a sandbox, which queues as this group; returns its id and that of its image."""
         if name not in self._sandboxes:  # asked twice, it is still one sandbox
-            self._sandboxes[name] = asyncio.ensure_future(self._provider.create(spec))
+            with queueing_as(group):
+                self._sandboxes[name] = asyncio.ensure_future(self._provider.create(spec))
         with self._counting("sandbox"):
             sandbox = await asyncio.shield(self._sandboxes[name])
         return sandbox.id, str(getattr(sandbox, "image_id", ""))
@@ -150,13 +153,14 @@ class Machine:
         seed: int | None,
         weights: RewardWeights | None,
         cached: bool,
+        group: str = "",
     ) -> Score:
-        """See `Scorer.score`. `cached` uses the node's cache of gradings."""
+        """See `Scorer.score`. `cached` uses the node's cache of gradings; the grading queues as the group."""
         key = (weights, cached)
         if key not in self._scorers:
             cache = self._cache if cached else None
             self._scorers[key] = Scorer(self._provider, weights=weights, cache=cache, waiting=self._waiting)
-        with self._counting("grading"):
+        with self._counting("grading"), queueing_as(group):
             score = await self._scorers[key].score(problem, files, timeout, seed=seed)
         self._gradings += 1
         return score

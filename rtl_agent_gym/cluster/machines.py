@@ -112,8 +112,8 @@ class Cluster:
         """Also those that are lost: what is under way on a machine in quarantine goes on."""
         self._refused: dict[str, Refusal] = {}
         """Nodes that are not used now."""
-        self._digest: str | None = None
-        """What the image of the first admitted machine holds: no other machine is admitted."""
+        self._first: Facts | None = None
+        """Those of the first admitted machine: one with another image or grader is not admitted."""
         self._vouchers: dict[RemoteMachine, Voucher] = {}
         self._slots = Tokens(0)
         self._refreshing = asyncio.Lock()
@@ -231,12 +231,12 @@ class Cluster:
         machine = RemoteMachine(node, name, int(found["Resources"][SLOTS]), actor, unknown)
         try:
             machine.facts = await machine.call("facts")
-            self._compare(machine.facts.digest)
+            self._compare(machine.facts)
             if wrong := await canary(machine.call):
                 machine.wrong = True
                 raise SandboxError(wrong)
-            self._compare(machine.facts.digest)  # another machine may have been the first meanwhile
-            self._digest = machine.facts.digest
+            self._compare(machine.facts)  # another machine may have been the first meanwhile
+            self._first = self._first or machine.facts
         except (RTLGymError, RayError) as error:  # also another version of this package, or wrong limits there
             self._refuse(node, str(error), forever=machine.wrong)
             again = "" if machine.wrong else "; it is tried again later"
@@ -252,9 +252,12 @@ class Cluster:
             self._refused[node].until = 0.0
         self._on_event(f"machine {name} is used, with {machine.slots} slots")
 
-    def _compare(self, digest: str) -> None:
-        if self._digest not in (None, digest):
-            raise SandboxError(f"its image holds {digest[:19]}, that of the machines in use {str(self._digest)[:19]}")
+    def _compare(self, facts: Facts) -> None:
+        for what in ("digest", "rules") if self._first is not None else ():
+            there, first = getattr(facts, what), getattr(self._first, what)
+            if there != first:
+                of = "its image holds" if what == "digest" else "its version of this package grades by the rules"
+                raise SandboxError(f"{of} {there[:19]}, that of the machines in use {first[:19]}")
 
     async def _watch(self) -> None:
         from ray.exceptions import RayError

@@ -27,6 +27,7 @@ from ..sandboxes import (
     SandboxProvider,
     SandboxSpec,
 )
+from ..sandboxes.budget import queue_group
 from ..scoring import RewardWeights, Scorer
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions
@@ -34,6 +35,9 @@ from ..scoring.retrying import retrying
 from ..scoring.score import Score
 from .connecting import connect
 from .machines import Cluster, RemoteMachine
+
+REMEMBERED = 1_000
+"""Problems that stay in Ray's object store for a grader."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +53,7 @@ class RemoteSandbox(Sandbox):
 
     async def open(self, spec: SandboxSpec) -> None:
         """Make it on its machine."""
-        self._id, self.image_id = await self._machine.call("create", self._name, spec)
+        self._id, self.image_id = await self._machine.call("create", self._name, spec, queue_group())
 
     @property
     def id(self) -> str:
@@ -184,7 +188,7 @@ class RemoteGrader:
         self.weights, self._texts = weights or RewardWeights(), texts
         self._cluster, self._cached, self._opened = cluster, cached, opened
         self._problems: dict[str, Any] = {}
-        """What has been sent to Ray's object store, by digest: each node fetches it once."""
+        """The last problems that were sent to Ray's object store, by digest: each node fetches them once."""
 
     async def score(
         self,
@@ -204,7 +208,8 @@ class RemoteGrader:
         async def once() -> Score:
             async with self._cluster.grading() as machine:
                 sent = self._sent(problem)
-                score: Score = await machine.call("score", sent, dict(files), timeout, seed, self.weights, self._cached)
+                options = (timeout, seed, self.weights, self._cached, queue_group())
+                score: Score = await machine.call("score", sent, dict(files), *options)
             unused.append((machine.name, score))
             await self._cluster.vouch(machine)
             unused.pop()
@@ -222,9 +227,11 @@ class RemoteGrader:
     def _sent(self, problem: Problem) -> Any:
         import ray
 
-        if problem.digest not in self._problems:
-            self._problems[problem.digest] = ray.put(problem)
-        return self._problems[problem.digest]
+        sent = self._problems.pop(problem.digest, None) or ray.put(problem)
+        while len(self._problems) >= REMEMBERED:
+            del self._problems[next(iter(self._problems))]
+        self._problems[problem.digest] = sent  # the newest is the last
+        return sent
 
     async def prepare(self, problem: Problem) -> None:
         """Machines keep scoring sandboxes ready from their first grading on."""

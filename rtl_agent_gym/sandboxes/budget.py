@@ -52,6 +52,11 @@ def queueing_as(group: str) -> Iterator[None]:
         _group.reset(token)
 
 
+def queue_group() -> str:
+    """The group as which requests queue here."""
+    return _group.get()
+
+
 @dataclass
 class Usage:
     """How a kind of tokens is used."""

@@ -108,6 +108,7 @@ class WaitingSandboxes(SandboxProvider):
                     shelf.waiting.appendleft(task)
                     raise
                 else:
+                    self._provider.handed_out(sandbox)
                     loop = asyncio.get_running_loop()
                     refill = functools.partial(loop.call_later, REFILL_PAUSE, refill)
                     return self._lend(sandbox, shelf.spec)

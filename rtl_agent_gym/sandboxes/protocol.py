@@ -218,6 +218,9 @@ class SandboxProvider(Protocol):
         """Like `create` for a sandbox that is not needed yet. Raises `SandboxError` if there is no room for it now."""
         return await self.create(spec)
 
+    def handed_out(self, sandbox: Sandbox) -> None:
+        """Count a sandbox of `create_ahead` as one in use from now on, if there is room among these."""
+
     def grading(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Wait until a submission may be graded, and count it as being graded within the context.
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
@@ -21,7 +21,7 @@ from .container import DockerSandbox
 from .image import build_from, find_image
 from .image_digest import checked_content, content_of
 from .limits import require_enforced
-from .protocol import SandboxProvider, SandboxSpec
+from .protocol import Sandbox, SandboxProvider, SandboxSpec
 
 BUILDS = 3
 """Failed builds of an image after which it is not built again for `BUILD_PAUSE` seconds."""
@@ -29,6 +29,26 @@ BUILD_PAUSE = 600.0
 TIDY = 600.0
 """Seconds between two searches for containers without an owner."""
 CLOSED = "this provider is closed; make another DockerSandboxes"
+
+
+@dataclass
+class _Share:
+    """The memory that a sandbox holds of the budget."""
+
+    budget: Budget
+    spec: SandboxSpec
+    tokens: Tokens
+
+    @property
+    def memory(self) -> int:
+        return self.budget.memory(self.spec)
+
+    def move(self) -> None:
+        """Hold it as a sandbox in use, if there is room among these."""
+        tokens = self.budget.tokens[self.spec.role]
+        if self.tokens is not tokens and tokens.try_take(self.memory):
+            self.tokens.give_back(self.memory)
+            self.tokens = tokens
 
 
 class DockerSandboxes(SandboxProvider):
@@ -46,8 +66,7 @@ class DockerSandboxes(SandboxProvider):
     def __init__(self, image: str | None = None) -> None:
         self._image = image
         self._client = DockerClient()
-        self._sandboxes: dict[DockerSandbox, Callable[[], None]] = {}
-        """With what returns its part of the budget."""
+        self._sandboxes: dict[DockerSandbox, _Share] = {}
         self._building = asyncio.Lock()
         self._unbuildable: dict[str, tuple[int, float, str]] = {}
         """By content: how often a build failed, when, and why."""
@@ -60,13 +79,14 @@ class DockerSandboxes(SandboxProvider):
         await self._tidy()
         tokens, memory = budget.tokens[spec.role], budget.memory(spec)
         await tokens.take(memory)
-        if spec.role == "agent":
-            try:
-                await self._client.room.wait(memory)
-            except BaseException:
-                tokens.give_back(memory)
-                raise
-        return await self._open(spec, budget, tokens)
+        async with contextlib.AsyncExitStack() as stack:
+            if spec.role == "agent":
+                try:
+                    await stack.enter_async_context(self._client.room.promised(memory))
+                except BaseException:
+                    tokens.give_back(memory)
+                    raise
+            return await self._open(spec, budget, tokens)
 
     async def create_ahead(self, spec: SandboxSpec) -> DockerSandbox:
         budget = await self._ready_for(spec)
@@ -74,6 +94,10 @@ class DockerSandboxes(SandboxProvider):
         if not fits or not budget.tokens["waiting"].try_take(budget.memory(spec)):
             raise SandboxError("there is no room for another sandbox that is started in advance")
         return await self._open(spec, budget, budget.tokens["waiting"])
+
+    def handed_out(self, sandbox: Sandbox) -> None:
+        if isinstance(sandbox, DockerSandbox) and (share := self._sandboxes.get(sandbox)) is not None:
+            share.move()
 
     async def _tidy(self) -> None:
         """Remove containers without an owner, now and then."""
@@ -97,7 +121,7 @@ class DockerSandboxes(SandboxProvider):
     async def _open(self, spec: SandboxSpec, budget: Budget, tokens: Tokens) -> DockerSandbox:
         """Start a sandbox whose memory has been taken from `tokens`; it is returned when the sandbox has ended."""
         sandbox = DockerSandbox(self._client, spec, spec.image or self._image, self._ended)
-        self._sandboxes[sandbox] = functools.partial(tokens.give_back, budget.memory(spec))
+        self._sandboxes[sandbox] = _Share(budget, spec, tokens)
         try:
             async with budget.tokens["start"].held(1):
                 if self._closed:
@@ -114,8 +138,8 @@ class DockerSandboxes(SandboxProvider):
         return sandbox
 
     def _ended(self, sandbox: DockerSandbox) -> None:
-        if (give_back := self._sandboxes.pop(sandbox, None)) is not None:
-            give_back()
+        if (share := self._sandboxes.pop(sandbox, None)) is not None:
+            share.tokens.give_back(share.memory)
 
     @contextlib.asynccontextmanager
     async def grading(self) -> AsyncIterator[None]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections.abc import AsyncIterator
 
 from ..errors import SandboxError
 from .groups import Groups, free_memory
@@ -31,6 +33,8 @@ class Room:
     def __init__(self, limits: Limits, groups: Groups | None, *, local: bool) -> None:
         self.limits, self.groups, self._local = limits, groups, local
         self._told = False
+        self._promised = 0
+        """Bytes for sandboxes that are still starting, which use none yet."""
 
     def free(self) -> int | None:
         """Bytes that agents may still take; None if unknown."""
@@ -42,7 +46,21 @@ class Room:
     def fits(self, memory: int) -> bool:
         """Whether there is room for so many bytes."""
         free = self.free()
-        return free is None or memory <= free
+        return free is None or self._promised + memory <= free
+
+    @contextlib.asynccontextmanager
+    async def promised(self, memory: int) -> AsyncIterator[None]:
+        """Wait for room for so many bytes; within the context, others leave it free.
+
+        Raises:
+            SandboxError: There was none for `PATIENCE` seconds.
+        """
+        await self.wait(memory)
+        self._promised += memory
+        try:
+            yield
+        finally:
+            self._promised -= memory
 
     async def wait(self, memory: int) -> None:
         """Return when there is room for so many bytes.

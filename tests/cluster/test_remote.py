@@ -21,7 +21,7 @@ from rtl_agent_gym.cluster.remote import ClusterRuntime, RemoteGrader, RemoteSan
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.sandboxes import Reading, SandboxSpec
-from rtl_agent_gym.sandboxes.budget import usage
+from rtl_agent_gym.sandboxes.budget import Tokens, queue_group, queueing_as, usage
 
 exceptions = pytest.importorskip("ray.exceptions")
 
@@ -101,9 +101,19 @@ async def test_a_cluster_that_is_closed_while_it_admits_a_node_leaves_no_actor(m
     assert killed == [actor]
 
 
-async def test_machines_whose_images_differ_are_not_used_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("digest", "its image holds y, that of the machines in use x"),
+        ("rules", "its version of this package grades by the rules y, that of the machines in use x"),
+    ],
+)
+async def test_machines_that_would_grade_differently_are_not_used_together(
+    field: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also if none is in use yet: all of them are looked at together when the cluster is opened."""
-    actors = iter([Actor(SimpleNamespace(facts=AsyncMock(return_value=replace(FACTS, digest=one)))) for one in "xyx"])
+    facts: list[Any] = [replace(FACTS, **{field: one}) for one in "xyx"]  # type: ignore[arg-type]
+    actors = iter([Actor(SimpleNamespace(facts=AsyncMock(return_value=one))) for one in facts])
     made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: next(actors)))
     events: list[str] = []
 
@@ -116,10 +126,10 @@ async def test_machines_whose_images_differ_are_not_used_together(monkeypatch: p
     node = {"NodeManagerHostname": "b", "NodeManagerAddress": "127.0.0.1", "Resources": {SLOTS: 2}}
     cluster = Cluster(on_event=events.append)
     await asyncio.gather(*(cluster._admit(digit * 56, node) for digit in "123"))
-    assert {one.facts.digest for one in cluster.machines.values()} == {"x"}
+    assert {getattr(one.facts, field) for one in cluster.machines.values()} == {"x"}
     assert len(cluster.machines) == 2
     [refused] = [line for line in events if "is not used" in line]
-    assert "its image holds y, that of the machines in use x" in refused
+    assert said in refused
 
 
 @pytest.mark.docker
@@ -217,6 +227,46 @@ async def test_a_verdict_is_used_only_after_a_right_canary(
     assert "gave a wrong verdict" in caplog.text
     assert liar.said == ["seal", "drop"]
     assert set(good.said) == {"seal", "keep"}
+
+
+async def test_work_queues_on_its_machine_as_its_group_and_canaries_as_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a canary would wait behind every submission of its machine, and verdicts with it."""
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    seen: list[str] = []
+
+    class Noting(Machine):
+        async def score(self, *arguments: Any) -> Any:
+            seen.append(arguments[-1])
+            return SimpleNamespace(passed="~" not in str(arguments[1]), reason="")
+
+        async def create(self, name: str, spec: SandboxSpec, group: str = "") -> tuple[str, str]:
+            seen.append(group)
+            return name, ""
+
+    cluster = cluster_of(Actor(Noting(waiting=0)))
+    problem, right, _ = known()
+    with queueing_as("step 3 group 1"):
+        await (await RemoteSandboxes(cluster).create()).close()
+        await RemoteGrader(cluster).score(problem, right)
+    assert seen == ["step 3 group 1", "step 3 group 1", "canaries", "canaries"]
+
+
+@pytest.mark.docker
+async def test_a_machines_work_waits_in_the_queue_of_its_group(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[str] = []
+
+    async def noted(self: Tokens, amount: float) -> None:
+        groups.append(queue_group())
+        raise SandboxLost("enough")
+
+    monkeypatch.setattr(Tokens, "take", noted)
+    problem, right, _ = known()
+    for call in (("create", "a", SandboxSpec(), "mine"), ("score", problem, right, 60.0, None, None, False, "mine")):
+        with pytest.raises(SandboxLost, match="enough"):
+            await getattr(actor.machine, call[0])(*call[1:])
+    assert set(groups) == {"mine"}
 
 
 async def test_one_canary_vouches_for_all_verdicts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

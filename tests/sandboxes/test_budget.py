@@ -303,6 +303,22 @@ async def test_sandboxes_in_advance_are_only_started_where_there_is_room(small: 
 
 
 @pytest.mark.docker
+async def test_one_started_in_advance_counts_as_in_use_once_it_is_handed_out(small: Budget) -> None:
+    """Otherwise episodes would take the place of those that could be started for the next ones."""
+    small.tokens["waiting"] = Tokens(RESERVED["agent"])
+    spec = SandboxSpec()
+    async with DockerSandboxes() as provider, WaitingSandboxes(provider, size=1) as pool:
+        await pool.prepare(spec)
+        assert (small.usage()["agent/used"], small.usage()["waiting/used"]) == (0, RESERVED["agent"])
+        sandbox = await pool.create(spec)
+        await pool.prepare(spec)
+        assert (small.usage()["agent/used"], small.usage()["waiting/used"]) == (RESERVED["agent"], RESERVED["agent"])
+        await sandbox.close()
+        await pool.close()
+        assert [small.usage()[f"{kind}/used"] for kind in small.tokens] == [0] * 5
+
+
+@pytest.mark.docker
 async def test_gradings_wait_for_a_processor(small: Budget) -> None:
     [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
     async with DockerSandboxes() as provider, Scorer(provider, waiting=2) as scorer:

@@ -166,3 +166,19 @@ def test_without_groups_the_memory_of_the_machine_counts(tmp_path: Path, monkeyp
     less = Limits(memory=2 << 30, cpus=2, starts=4)
     assert Room(less, None, local=True).fits(1 << 30)  # although other programs use far more than the limit leaves
     assert Room(LIMITS, None, local=False).fits(1 << 40)
+
+
+async def test_memory_that_sandboxes_will_use_once_they_have_started_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise all that wait for the same free memory would be let in together."""
+    monkeypatch.setattr(groups, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(room, "PATIENCE", 0.0)
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
+    here = Room(LIMITS, None, local=True)
+    async with here.promised(3 << 30), here.promised(1 << 30):
+        with pytest.raises(SandboxError, match="no memory for another sandbox"):
+            async with here.promised(1):
+                pass
+    async with here.promised(4 << 30):
+        pass
