@@ -29,6 +29,8 @@ class Retries:
 async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = None) -> T:
     """Do work, and repeat it with growing pauses while it raises `SandboxError`, at most `ATTEMPTS` times in all.
 
+    Each of these errors is counted in the metrics, also if a later attempt works.
+
     Args:
         work: What to do.
         retries: Counts the repetitions.
@@ -43,9 +45,12 @@ async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = N
         ):
             with attempt:
                 retries.count += attempt.retry_state.attempt_number > 1
-                return await work()
+                try:
+                    return await work()
+                except SandboxError as error:
+                    FAULTS.labels("grading", type(error).__name__).inc()
+                    raise
     except SandboxError as error:
-        FAULTS.labels("grading", type(error).__name__).inc()
         error.retries = max(error.retries, retries.count)
         raise
     raise AssertionError("unreachable")

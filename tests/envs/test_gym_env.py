@@ -22,6 +22,7 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.scoring import RewardWeights
 from rtl_agent_gym.transcripts import read_transcript
+from tests.counters import counted
 
 pytestmark = pytest.mark.docker
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -114,7 +115,9 @@ def test_several_calls_in_one_turn_run_in_order(env: gym.Env[str, str]) -> None:
 
 def test_a_timed_out_command_is_said(env: gym.Env[str, str]) -> None:
     env.reset(seed=1)
+    before = counted("command_timeouts")
     observation, *_, info = env.step(call("echo begun; sleep 60"))
+    assert counted("command_timeouts") == before + 1
     assert info["timed_out"]
     assert info["exit_code"] == -1
     assert "begun" in observation

@@ -16,6 +16,7 @@ from rtl_agent_gym.scoring.grader import tasks as tables
 from rtl_agent_gym.scoring.grader.compiled import check_vvp
 from rtl_agent_gym.scoring.grader.guard import compiled_design
 from rtl_agent_gym.scoring.harness import Defences
+from tests.counters import counted
 
 from .conftest import EMPTY, ENV, GOLDEN, HEADER, TARGET, make_problem
 
@@ -328,7 +329,9 @@ async def test_where_the_harness_compiles_hidden_files_the_design_may_not_includ
     problem = make_problem(harness=hidden)
     assert (await scorer.score(problem, {TARGET: GOLDEN})).passed
     theft = EMPTY.replace("endmodule", '`include "/src/ref.svh"\nendmodule')
+    before = counted("violations")
     score = await scorer.score(problem, {TARGET: theft})
+    assert counted("violations") == before + 1
     assert not score.passed
     assert score.violations == ["rtl/adder.sv:2: `include reads '/src/ref.svh', which is none of the problem's files"]
 

@@ -6,11 +6,13 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rtl_agent_gym.scoring.grader import measures
 from rtl_agent_gym.scoring.grader.measures import ProcessorShare
 from rtl_agent_gym.scoring.grader.supervisor import Supervisor
 
@@ -77,3 +79,32 @@ def test_time_for_which_services_waited_is_added_up_to_as_much_again(waited: flo
     here: Any = SimpleNamespace(deadline=time.monotonic() + 10.0, waited=99.0, most_added=10.0)
     service: Any = SimpleNamespace(waited=waited)
     assert Supervisor.left(here, service) == pytest.approx(left, abs=0.1)
+
+
+@pytest.mark.parametrize(("running", "stolen", "waited"), [(10.0, 10.0, 10.0), (10.0, 0.0, 0.0), (0.0, 10.0, 0.0)])
+def test_what_the_host_of_a_virtual_machine_took_was_waited_for(
+    running: float, stolen: float, waited: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two processors one works for others, and the host takes half of both: 20 s of work, in 20 s of real time."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    now = SimpleNamespace(time=0.0, used=0.0)
+    monkeypatch.setattr(measures, "STAT", str(tmp_path / "stat"))
+    monkeypatch.setattr(measures, "processes", lambda: [(7, "S", 1, 7, now.used)])
+    monkeypatch.setattr(measures, "time", SimpleNamespace(monotonic=lambda: now.time))
+
+    def write(worked: float, taken: float) -> None:
+        user, steal = int(worked * ticks), int(taken * ticks)
+        (tmp_path / "stat").write_text(f"cpu  {user} 0 0 5 6 0 0 {steal} 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n")
+
+    write(100.0, 30.0)
+    share = ProcessorShare(7)
+    for second in range(1, 21):
+        now.time, now.used = float(second), running * second / 20
+        write(100.0 + second, 30.0 + 2 * stolen * second / 20)
+        share.measure()
+    assert share.waited == pytest.approx(waited, abs=0.5)
+
+
+def test_without_the_machines_times_nothing_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "STAT", "/nowhere")
+    assert measures.machine_time() == (0.0, 0.0)

@@ -14,6 +14,7 @@ from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxError, Sandbo
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, retrying, score_files
+from tests.counters import counted
 from tests.sandboxes.providers import ProviderAround, act_beside
 
 from .conftest import COMPOSE, EMPTY, GOLDEN, HEADER, TARGET, make_problem
@@ -83,7 +84,9 @@ async def test_wrong_designs_get_a_score_with_a_reason(
     ],
 )
 async def test_an_endless_simulation_ends_with_its_time(scorer: Scorer, adder: Problem, body: str) -> None:
+    before = counted("grading_timeouts")
     score = await asyncio.wait_for(scorer.score(adder, {TARGET: f"{HEADER}{body}\nendmodule\n"}, timeout=5.0), 60)
+    assert counted("grading_timeouts") == before + 1
     assert not score.passed
     assert "did not end in time" in score.reason
     assert score.retries == 0
@@ -100,8 +103,10 @@ async def test_a_design_that_eats_memory_fails_by_its_own_fault(provider: Docker
             return await provider.create(replace(spec, memory=256 << 20, standby=()))
 
     hungry = GOLDEN.replace("endmodule", "reg [31:0] m [0:(1 << 28)]; initial m[1] = 2;\nendmodule")
+    before = counted("grading_ooms")
     async with Scorer(Small(provider)) as scorer:
         score = await scorer.score(adder, {TARGET: hungry}, timeout=60)
+        assert counted("grading_ooms") == before + 1
         assert "needed more memory" in score.reason
         assert score.retries == 0
         assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
@@ -310,9 +315,11 @@ async def test_a_container_killed_from_outside_is_graded_again(
 ) -> None:
     monkeypatch.setattr(retrying, "_LONGEST_WAIT", 0.1)
     flaky = Failing(provider, 2, kill_container)
+    before = counted("machine_faults", where="grading", error="SandboxLost")
     async with Scorer(flaky) as scorer:
         assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
     assert flaky.made == 3
+    assert counted("machine_faults", where="grading", error="SandboxLost") == before + 2
 
 
 async def test_a_machine_that_stays_broken_is_an_error_and_no_score(

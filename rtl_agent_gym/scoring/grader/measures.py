@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from .messages import Memory
 
 CGROUPS = "/sys/fs/cgroup"
+STAT = "/proc/stat"
 NEAR = 1 << 20
 """Bytes below its limit at which a group counts as full: the kernel charges in batches."""
 MOST_ADDED = 1.0
@@ -90,12 +91,22 @@ def processes() -> Iterator[tuple[int, str, int, int, float]]:
             yield int(name), words[0], int(words[1]), int(words[3]), sum(map(int, words[11:15])) / _TICKS
 
 
+def machine_time() -> tuple[float, float]:
+    """Seconds that all processors worked, and that a virtual machine's host took from them ("steal" in proc(5))."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(STAT) as stream:
+        user, nice, system, _, _, irq, softirq, stolen = map(int, stream.readline().split()[1:9])
+        return (user + nice + system + irq + softirq) / _TICKS, stolen / _TICKS
+    return 0.0, 0.0
+
+
 class ProcessorShare:
     """The processor time of a session's processes, and the time for which they had to wait for it.
 
     A machine promises a grading one processor. So the session waited in an interval for as long as the one of its
-    processes that waited longest, by ``/proc/PID/schedstat``: not for the sum, since a harness may start many. In all
-    it waited at most for as long as it lacked one processor. A process that sleeps waits for nothing.
+    processes that waited longest, by ``/proc/PID/schedstat``: not for the sum, since a harness may start many. Where
+    the machine is virtual, its host took from the session as much as from all programs, in proportion to their
+    processor time. In all it waited at most for as long as it lacked one processor. A process that sleeps waits for
+    nothing.
 
     Args:
         leader: The session's id.
@@ -107,6 +118,7 @@ class ProcessorShare:
         """Whether a signal or a tracer stopped one of the processes at the last look."""
         self._looked, self._delayed, self._used = self.begun, 0.0, 0.0
         self._delays: dict[int, float] = {}
+        self._worked, self._stolen = machine_time()
 
     def look(self) -> None:
         """Measure, if the last look was long enough ago."""
@@ -124,7 +136,10 @@ class ProcessorShare:
             with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/schedstat") as stream:
                 delays[pid] = int(stream.read().split()[1]) / 1e9
                 longest = max(longest, delays[pid] - self._delays.get(pid, 0.0))
-        self._delayed += min(longest, now - self._looked)
+        worked, stolen = machine_time()
+        taken = (stolen - self._stolen) / max(worked - self._worked, 1 / _TICKS)
+        self._worked, self._stolen = worked, stolen
+        self._delayed += min(longest + max(0.0, used - self._used) * max(0.0, taken), now - self._looked)
         self._used = max(self._used, used)
         self.stopped, self._delays, self._looked = stopped, delays, now
 
