@@ -1,4 +1,4 @@
-"""The episode that a line of a log belongs to."""
+"""The file of a log, and the episode that each of its lines belongs to."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from contextvars import ContextVar
+from pathlib import Path
+
+from .errors import cannot_write
+
+LOGS = "logs.log"
+"""The name of a run's log in its folder."""
+PACKAGE = logging.getLogger("rtl_agent_gym")
 
 _episode: ContextVar[str] = ContextVar("rtl_gym_episode", default="-")
 
@@ -30,3 +37,39 @@ class EpisodeFilter(logging.Filter):
         """Let the record pass."""
         record.episode = _episode.get()
         return True
+
+
+@contextlib.contextmanager
+def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
+    """Within the context, the package's lines from INFO on are added to a file.
+
+    Args:
+        path: The file; its folder exists.
+        others: Loggers of other packages whose lines belong there, too.
+        quiet: Whether warnings are no longer shown on the screen, where nothing else has been set up.
+
+    Raises:
+        SandboxError: The disk is full or fails; UsageError if the file cannot be opened for another reason.
+    """
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise cannot_write("the log", path, error) from error
+    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(EpisodeFilter())
+    added = [(PACKAGE, handler), *((logging.getLogger(name), handler) for name in others)]
+    if (
+        not quiet and not PACKAGE.hasHandlers() and logging.lastResort is not None
+    ):  # it served loggers without a handler
+        added.append((PACKAGE, logging.lastResort))
+    for logger, one in added:
+        logger.addHandler(one)
+    level = PACKAGE.level
+    PACKAGE.setLevel(min(level or logging.INFO, logging.INFO))
+    try:
+        yield
+    finally:
+        PACKAGE.setLevel(level)
+        for logger, one in added:
+            logger.removeHandler(one)
+        handler.close()

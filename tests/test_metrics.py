@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 import urllib.request
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from rtl_agent_gym import logs
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.envs import Episode
 from rtl_agent_gym.episodes.rules import EpisodeConfig
@@ -49,6 +51,9 @@ def test_an_evaluation_is_counted_and_its_queues_are_shown(tmp_path: Path) -> No
     assert grew("rtl_gym_grading_seconds_count") + grew("rtl_gym_cached_gradings_total") == 2
     assert after['rtl_gym_budget_used{kind="agent"}'] == 0
     assert after['rtl_gym_budget_capacity{kind="agent"}'] > 0
+    log = (tmp_path / "out" / "logs.log").read_text()
+    for sample in range(2):
+        assert f"INFO rtl_agent_gym.evaluation.evaluate episode={ARBITER}/{sample}: ended, passed\n" in log
 
 
 async def test_an_episode_that_does_not_begin_is_counted() -> None:
@@ -97,3 +102,27 @@ def test_the_dashboard_shows_what_there_is() -> None:
     there = set(kinds) | {f"{name}_{part}" for name, kind in kinds.items() if kind == "histogram" for part in PARTS}
     assert len(asked) >= 14
     assert asked <= there
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_log_in_a_file_hides_warnings_only_where_that_is_asked_for(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logs.PACKAGE, "propagate", False)  # as in a process that has set up no logging
+    monkeypatch.setattr(logs.PACKAGE, "handlers", [])
+    logger, others = logging.getLogger("rtl_agent_gym.somewhere"), logging.getLogger("another.package")
+    with logs.logging_to(tmp_path / "log", "another.package", quiet=quiet), logs.logging_as("step 3"):
+        logger.warning("no room")
+        logger.info("room again")
+        others.warning("a retry")
+    logger.info("afterwards")
+    text = (tmp_path / "log").read_text()
+    assert re.findall(r"(\w+) ([\w.]+) episode=(.*): (.*)", text) == [
+        ("WARNING", "rtl_agent_gym.somewhere", "step 3", "no room"),
+        ("INFO", "rtl_agent_gym.somewhere", "step 3", "room again"),
+        ("WARNING", "another.package", "step 3", "a retry"),
+    ]
+    assert ("no room" in capsys.readouterr().err) != quiet
+    assert logs.PACKAGE.handlers == others.handlers == []
+    with pytest.raises(UsageError, match="cannot be written"), logs.logging_to(tmp_path / "no" / "log"):
+        pass

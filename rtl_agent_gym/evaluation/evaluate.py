@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -36,7 +37,7 @@ from ..errors import (
     UsageError,
     cannot_write,
 )
-from ..logs import logging_as
+from ..logs import LOGS, logging_as, logging_to
 from ..policies import Closable, Policy, make_policy
 from ..policies.judge import judge_of
 from ..problems import Problem, load_problems
@@ -57,6 +58,8 @@ from .spending import STOPPED, Ledger, Spent, Tally
 
 FAULTS_IN_A_ROW = 8
 """Consecutive episodes with a machine fault after which an evaluation gives up."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,7 @@ async def evaluate(
             file = owned.enter_context(
                 ResultsFile(config.folder or default_folder(record), record, resume=config.resume)
             )
+            owned.enter_context(logging_to(file.folder / LOGS))
             rules = replace(rules, transcript_dir=file.folder / "transcripts")
         for problem in problems:  # raises if it cannot play one of them
             player.player(problem, episode_renderer(config.episode, renderer), 0)
@@ -264,8 +268,10 @@ class _Run:
         for problem, sample in todo:
             with logging_as(f"{problem.id}/{sample}"):
                 result = await self._unless_stopped(problem, sample)
-            if result is None:
-                return
+                if result is None:
+                    return
+                verdict = "passed" if result.score and result.score.passed else "not passed"
+                logger.info("ended, %s", f"a machine fault: {result.fault}" if result.fault else verdict)
             if self.file is not None:
                 result = await self.file.append_when_there_is_room(result)
             self.done[result.problem_id, result.sample] = result
@@ -312,6 +318,7 @@ class _Run:
                 raise  # no other episode would get an answer either
             except SandboxError as error:
                 fault = error
+                logger.info("machine fault: %s: %s", type(error).__name__, error)
                 self.observer.faulted(problem, sample, error)
                 faults += 1
                 counted += not self._is_outage(error, begun)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -29,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..logs import FORMAT, EpisodeFilter
+from ..logs import LOGS, logging_to
 from ..problems.sources import expand_home
 from .options import LogDirBehavior, TrainOptions
 
-CONFIG, METRICS, CHECKPOINTS, LOGS, DIFF = "config.json", "metrics.jsonl", "checkpoints.jsonl", "logs.log", "code.diff"
+CONFIG, METRICS, CHECKPOINTS, DIFF = "config.json", "metrics.jsonl", "checkpoints.jsonl", "code.diff"
 
 CHANGEABLE = {
     "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
@@ -41,8 +40,6 @@ CHANGEABLE = {
     "rollout_retries", "base_url", "service_wait_seconds", "prices",
 }  # fmt: skip
 """Options that may differ when a run is resumed, because they do not affect its steps."""
-
-logger = logging.getLogger("rtl_agent_gym")
 
 
 class RunFolder:
@@ -81,14 +78,7 @@ class RunFolder:
         write_atomically(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
         if not (self.path / DIFF).exists():
             write_atomically(self.path / DIFF, code_state())
-        handler = logging.FileHandler(self.path / LOGS, encoding="utf-8")
-        handler.setFormatter(logging.Formatter(FORMAT))
-        handler.addFilter(EpisodeFilter())
-        self._owned.callback(handler.close)
-        for one in (logger, logging.getLogger("tinker")):  # the SDK's messages belong in the file, not on the screen
-            one.addHandler(handler)
-            self._owned.callback(one.removeHandler, handler)
-        logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
+        self._owned.enter_context(logging_to(self.path / LOGS, "tinker", quiet=True))
 
     def close(self) -> None:
         """Release the folder. Idempotent."""
