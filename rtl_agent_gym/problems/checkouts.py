@@ -8,10 +8,13 @@ with limits on time, memory and disk.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import posixpath
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -129,9 +132,15 @@ def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _
         given.write(stdin)
         given.seek(0)
         with subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=given, stdout=subprocess.PIPE, stderr=said
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,
         ) as process:
-            late = threading.Timer(2 * MAX_SECONDS, process.kill)
+            late = threading.Timer(2 * MAX_SECONDS, _end, [process])
             late.daemon = True
             late.start()
             try:
@@ -142,12 +151,18 @@ def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _
                 code = process.wait()
             finally:
                 late.cancel()
-                process.kill()
+                _end(process)
         said.seek(0)
         lines = said.read(4096).decode(errors="replace").strip().splitlines()
     if code < 0 or code in (152, 153):
         lines = [f"git was ended by signal {-code if code < 0 else code - 128}: a limit on time or size was reached"]
     return _Run(code, output, lines[-1] if lines else f"git {words[0]} ended with {code}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a session, and its helpers, such as ``git index-pack``."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _check_bundle(bundle: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
-from rtl_agent_gym.evaluation.mutation import Count, compare, measure_strength, mutant_grader
+from rtl_agent_gym.evaluation.mutation import Count, compare, grading, measure_strength, mutant_grader
+from rtl_agent_gym.evaluation.mutation.equivalence import Finding
 from rtl_agent_gym.evaluation.mutation.grading import NO_REFERENCE
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.mutants import Candidate, Verdict, VerdictStore, design_key, problem_mutants
@@ -131,6 +133,34 @@ async def test_a_reference_that_failed_once_is_graded_again(tmp_path: Path, shar
     async with mutant_grader(store=store, waiting=False) as grader:
         assert (await grader.grade(candidate)).verdict.outcome == "killed"
     assert store.of(candidate.design)[candidate.mutant.digest].outcome == "killed"
+
+
+async def test_a_verdict_from_another_image_is_graded_again(tmp_path: Path, shared_gradings: None) -> None:
+    """And one without an image, from before they were noted, is not."""
+    [problem] = load_problems("bundled", ids=ARBITER)
+    candidates = mutants_like(problem, "negedge clk", "if (!reset)")
+    store = VerdictStore(tmp_path, shipped=False)
+    for (_, design, mutant), image in zip(candidates, ("sha256:other", ""), strict=True):
+        fields = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line, "image": image}
+        store.add(Verdict(design=design, mutant=mutant.digest, outcome="survived", **fields))
+    async with mutant_grader(store=store, waiting=False) as grader:
+        found = [graded.verdict.outcome for graded in await grader.grade_all(candidates)]
+    assert found == ["killed", "survived"]
+
+
+async def test_what_was_proved_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [problem] = load_problems("bundled", ids=ARBITER)
+    [candidate] = mutants_like(problem, "negedge clk")
+    store = VerdictStore(tmp_path, shipped=False)
+    fields = {"operator": "edge", "path": candidate.mutant.path, "line": 1, "outcome": "survived"}
+    store.add(Verdict.model_validate({**fields, "design": candidate.design, "mutant": candidate.mutant.digest}))
+    seen = []
+    for said in ("unknown", "bounded", "proved", "unknown", "differs", "proved"):
+        monkeypatch.setattr(grading, "compare", AsyncMock(return_value=Finding(said, 0, "")))
+        async with mutant_grader(store=store, waiting=False) as grader:
+            seen.append((await grader.grade(candidate, prove=True)).verdict.equivalence)
+    assert seen == ["unknown", "bounded", "proved", "proved", "differs", "differs"]
+    assert store.of(candidate.design)[candidate.mutant.digest].equivalence == "differs"
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ...errors import UsageError
 from ...problems import Problem
-from ...problems.mutants import Candidate, Mutant, Outcome, Verdict, VerdictStore, design_key
+from ...problems.mutants import Candidate, Equivalence, Mutant, Outcome, Verdict, VerdictStore, design_key
 from ...sandboxes import DockerSandboxes
 from ...scoring import TIME_LIMIT, ScoreCache, Scorer
 from ...scoring.score import Score
@@ -21,6 +21,9 @@ SLOWEST, QUICKEST = 5.0, 30.0
 
 NO_REFERENCE = "the reference solution does not pass, so nothing is known of its mutants"
 """The symptom of such a verdict, which is not final."""
+
+_CERTAINTY: tuple[Equivalence, ...] = ("", "unknown", "bounded", "proved", "differs")
+"""What Yosys found, the weakest first."""
 
 _FIRST = re.compile(r", first [^;]*")
 """The name of the first failing check in a reason, which a verdict has apart."""
@@ -54,6 +57,7 @@ class MutantGrader:
         self._references: dict[str, asyncio.Task[Score]] = {}
         self._seconds: dict[str, asyncio.Task[float]] = {}
         self._known: dict[str, dict[str, Verdict]] = {}
+        self._image = ""
 
     async def require_reference(self, problem: Problem) -> Score:
         """The score of the reference solution, graded once.
@@ -98,6 +102,8 @@ class MutantGrader:
         if key not in self._known:
             self._known[key] = self.store.of(key)
         verdict = self._known[key].get(mutant.digest)
+        if verdict is not None and verdict.image not in ("", await self._image_digest()):
+            verdict = None  # other tools may say otherwise
         if verdict is None or verdict.symptom == NO_REFERENCE:  # which may pass by now
             try:
                 await self.require_reference(problem)
@@ -113,7 +119,9 @@ class MutantGrader:
             async with self._turn:
                 right = {**problem.context, **(problem.golden or {})}
                 finding = await compare(problem, right, mutant.files(right), self._provider)
-            if finding.equivalence != verdict.equivalence:
+            if _CERTAINTY.index(finding.equivalence) < _CERTAINTY.index(verdict.equivalence):
+                finding = None  # this time the proof ran out of time, as on a busy machine: what was found before holds
+            elif finding.equivalence != verdict.equivalence:
                 verdict = verdict.model_copy(update={"equivalence": finding.equivalence})
                 self._remember(verdict)
         return GradedMutant(mutant, verdict, finding)
@@ -123,6 +131,11 @@ class MutantGrader:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.grade(candidate, prove=prove)) for candidate in candidates]
         return [task.result() for task in tasks]
+
+    async def _image_digest(self) -> str:
+        if not self._image:
+            self._image = await self._provider.image_digest()
+        return self._image
 
     def _remember(self, verdict: Verdict) -> None:
         self.store.add(verdict)
@@ -140,7 +153,7 @@ class MutantGrader:
     async def _verdict(self, candidate: Candidate, outcome: Outcome, **fields: Any) -> Verdict:
         _, key, mutant = candidate
         place: dict[str, Any] = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
-        image = await self._provider.image_digest()
+        image = await self._image_digest()
         return Verdict(design=key, mutant=mutant.digest, outcome=outcome, image=image, **place, **fields)
 
     async def _time_reference(self, problem: Problem) -> float:

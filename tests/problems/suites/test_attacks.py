@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from .designs import ATTACKS, DESIGNS, Design, plain_verdict
 
 pytestmark = pytest.mark.docker
 
+ROOT = Path(__file__).parents[3]
 QUICK = {"the verdict printed at the end", "an early $fatal", "the testbench's random numbers, chosen"}
 """Attacks of the default suite; each of the others has a defence of the same kind."""
 
@@ -24,9 +27,13 @@ def _rows(designs: list[Design], quick: set[str]) -> list[object]:
 
 def test_the_designs_are_different_and_most_attacks_work_the_plain_way() -> None:
     assert len({design.name for design in ATTACKS + DESIGNS}) == len(ATTACKS + DESIGNS)
-    assert len(ATTACKS) >= 24
-    assert sum(attack.plain for attack in ATTACKS) >= 21
-    assert len(DESIGNS) >= 16
+    numbers = (len(ATTACKS), sum(attack.plain for attack in ATTACKS), len(DESIGNS))
+    pattern = (
+        r"`tests/problems/suites/designs.py` has (\d+) attacks .*?\. (\d+) of them pass .*? Of (\d+) honest designs"
+    )
+    found = re.search(pattern, (ROOT / "docs" / "scoring.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    assert tuple(map(int, found.groups())) == numbers
 
 
 @pytest.mark.asyncio(loop_scope="module")
