@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parent.parent
 BUNDLED = ROOT / "rtl_agent_gym/problems/bundled/problems.jsonl"
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
-pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.timeout(1800)]
 
 
 def benchmark(name: str, *options: str) -> str:
     argv = [sys.executable, f"benchmarks/{name}.py", *options]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=580)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=1700)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -57,7 +57,7 @@ def test_the_scoring_of_submissions() -> None:
 
 def test_the_compatibility_of_a_row() -> None:
     [line] = [line for line in benchmark("compatibility", str(BUNDLED), "--row", PROBLEM).splitlines() if "|" in line]
-    assert "passes" in line
+    assert line.endswith("| sound |")
 
 
 def test_the_strength_of_tests_is_measured_once(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ def serve_command(
             help="What callers must send as a bearer token; safer in the environment variable.",
         ),
     ] = None,
+    idle_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds without a message after which a connection is closed; 0: never.")
+    ] = 3600.0,
     max_turns: Annotated[int, typer.Option(min=1, help="Turns after which an episode ends.")] = 50,
     command_timeout: Annotated[
         float, typer.Option(min=0.1, max=LONGEST_TIMEOUT, help="Seconds that one shell command may run.")
@@ -84,6 +87,7 @@ def serve_command(
         port=port,
         max_sessions=max_sessions,
         token=token,
+        idle=idle_seconds,
     )
 
     def ready(url: str) -> None:

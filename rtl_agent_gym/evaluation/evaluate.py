@@ -25,8 +25,7 @@ from typing import Any
 
 from ..episodes.episode import Episode, EpisodeConfig, Grader
 from ..episodes.prompt import episode_renderer
-from ..episodes.rewards import FunctionGrader, read_reward
-from ..episodes.runtime import WAITING, Runtime, acquire
+from ..episodes.runtime import Runtime, acquire
 from ..errors import (
     DaemonError,
     LimitReached,
@@ -39,20 +38,17 @@ from ..errors import (
 )
 from ..logs import LOGS, logging_as, logging_to
 from ..policies import Closable, Policy, make_policy
-from ..policies.judge import judge_of
-from ..problems import Problem, load_problems
+from ..problems import Problem
 from ..problems.cvdp_notes import Note
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import SandboxProvider
 from ..sandboxes.budget import queueing_as, set_limits
-from ..scoring import Scorer
-from ..scoring.cache import default_cache_dir
-from ..scoring.scorable import scorable
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
 from .fairness import Unstated, find_unstated, notes_for
 from .official import write_official
 from .outcome import EpisodeResult, Summary, episode_seed, summarise
 from .play import Observer, play, rules_for
+from .preparation import make_grader, scorable_problems
 from .results import ResultsFile, read_spending
 from .spending import STOPPED, Ledger, Spent, Tally
 
@@ -124,7 +120,7 @@ async def evaluate(
     observer = observer or Observer()
     if config.sandbox_limits:
         set_limits(config.sandbox_limits)
-    problems = _scorable_problems(config, observer)
+    problems = scorable_problems(config, observer)
     async with AsyncExitStack() as owned:
         player = policy
         if player is None:
@@ -159,49 +155,13 @@ async def evaluate(
             runtime = lease.runtime
             provider = runtime.agents
         if grader is None:
-            grader = await _make_grader(config, provider, runtime, len(problems), owned)
+            grader = await make_grader(config, provider, runtime, len(problems), owned)
         run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
         spent = read_spending(file.folder, prices) if file else Spent()
         run.ledger = Ledger(config.max_cost, config.max_tokens_total, spent)
         with queueing_as(f"evaluation {id(run)}"):
             await run.play()
         return _conclude(run, record)
-
-
-def _scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Problem]:
-    found, source = config.problems, "the given list"
-    if isinstance(found, (str, Path)):
-        source = str(found)
-        filters = {"ids": config.ids, "categories": config.categories, "difficulties": config.difficulties}
-        found = load_problems(found, rows=config.rows, **filters)
-    problems, left_out = scorable(found, config.episode.grading)
-    for problem, reason in left_out:
-        observer.left_out(problem, reason)
-    if not problems:
-        reasons = "; ".join(sorted({reason for _, reason in left_out})[:3])
-        raise UsageError(f"no selected problem of {source} can be scored here{f': {reasons}' if reasons else ''}")
-    return problems
-
-
-async def _make_grader(
-    config: EvaluationConfig, provider: SandboxProvider, runtime: Runtime | None, problems: int, owned: AsyncExitStack
-) -> Grader:
-    """The runtime's grader; one of its own for a provider that was given."""
-    weights, function = read_reward(config.reward)
-    gradings = config.samples * problems * (1 + config.episode.harness_feedback)
-    waiting = min(WAITING, config.concurrency, gradings - 1)  # the first one finds none waiting
-    cache = default_cache_dir() if config.cache else None
-    scorer: Grader
-    if runtime is not None:
-        scorer = runtime.scorer(weights, cache, waiting=waiting, options=config.episode.grading)
-    else:
-        options = config.episode.grading
-        judge = judge_of(options)
-        if isinstance(options.judge, str) and isinstance(judge, Closable):
-            owned.push_async_callback(judge.close)
-        made = Scorer(provider, weights=weights, cache=cache, waiting=waiting, judge=judge, harness=options.harness)
-        scorer = await owned.enter_async_context(made)
-    return scorer if function is None else FunctionGrader(scorer, function)
 
 
 def _conclude(run: _Run, record: EvaluationRecord) -> Evaluation:

@@ -9,6 +9,7 @@ A `SandboxError` passes through unchanged: the sample has an error and no score;
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -40,6 +41,7 @@ from inspect_ai.util import (
 from ..episodes.rules import EpisodeConfig
 from ..episodes.tools import tool_opening
 from ..errors import SandboxBroken
+from ..policies.chat_answers import WITHHELD
 from ..problems import Problem
 from ..problems.cvdp_notes import Rows
 from ..renderers import ToolCall
@@ -108,7 +110,7 @@ class EpisodeSandbox(SandboxEnvironment):
 
     @classmethod
     async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, Any]) -> dict[str, SandboxEnvironment]:
-        problem = find_problem(metadata["problems"], metadata["__sample_id__"])
+        problem = await asyncio.to_thread(find_problem, metadata["problems"], metadata["__sample_id__"])
         session = ToolSession(problem, EpisodeConfig().with_options(**metadata["rules"]))
         await session.start()
         return {"default": cls(session)}
@@ -200,10 +202,12 @@ def shell_agent() -> Solver:
 
 
 async def _play_turn(session: ToolSession, output: ModelOutput) -> list[ChatMessage]:
-    """Play a turn, and return the messages that reply to it."""
-    calls = output.message.tool_calls or []
+    """Play a turn, and return the messages that reply to it. A refusal is a final answer."""
+    refused = output.stop_reason == "content_filter"
+    calls = [] if refused else output.message.tool_calls or []
     read = [ToolCall(call.function, json.dumps(call.arguments) if call.parse_error is None else "{") for call in calls]
-    turn = await session.act(read or output.message.text, cut_off=output.stop_reason == "max_tokens")
+    text = output.message.text or (WITHHELD if refused else "")
+    turn = await session.act(read or text, cut_off=output.stop_reason == "max_tokens")
     texts = turn.replies(len(calls))
     if calls:
         return [

@@ -67,6 +67,9 @@ class ServerConfig:
     """Connections at the same time; further ones are refused."""
     token: str | None = None
     """What callers must send as ``Authorization: Bearer TOKEN``; None lets every process of this machine call."""
+    idle: float = 3600.0
+    """Seconds without a message after which a connection is closed and its episode ends; 0 for no limit. A trainer that
+    was stopped without closing its connections would keep its containers otherwise."""
 
     def __post_init__(self) -> None:
         if self.token is None and not _is_loopback(self.host):
@@ -99,7 +102,7 @@ def make_app(config: ServerConfig) -> App:
     app = FastAPI(openapi_url=None)
     server.register_routes(app, mode=ServerMode.PRODUCTION)
     app.router.routes[:] = [route for route in app.router.routes if _is_served(getattr(route, "path", ""))]
-    return Guard(app, config.token)
+    return Guard(app, config.token, config.idle)
 
 
 def _is_served(path: str) -> bool:
@@ -107,20 +110,23 @@ def _is_served(path: str) -> bool:
 
 
 class Guard:
-    """Refuses requests without the token, requests from web pages, and long bodies.
+    """Refuses requests without the token, requests from web pages, and long bodies; ends connections that are idle.
 
     A browser lets any page open a WebSocket to this machine, but names the page in the header ``Origin``, which no
     trainer sends.
     """
 
-    def __init__(self, app: App, token: str | None) -> None:
-        self._app, self._token = app, None if token is None else f"Bearer {token}".encode()
+    def __init__(self, app: App, token: str | None, idle: float) -> None:
+        self._app, self._token, self._idle = app, None if token is None else f"Bearer {token}".encode(), idle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See the ASGI specification."""
         status = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
-        if status is None:
-            await self._app(scope, receive, _until_gone(send) if scope["type"] == "websocket" else send)
+        if status is None and scope["type"] == "websocket":
+            send = _until_gone(send)
+            await self._app(scope, _unless_idle(receive, send, self._idle) if self._idle else receive, send)
+        elif status is None:
+            await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the caller reads 403
         else:
@@ -152,6 +158,23 @@ def _until_gone(send: Send) -> Send:
             gone = True
 
     return send_or_drop
+
+
+def _unless_idle(receive: Receive, send: Send, seconds: float) -> Receive:
+    """Receive a WebSocket's messages; if none comes for so many seconds, close it, as if the caller had left."""
+    closed: Scope = {}
+
+    async def receive_in_time() -> Scope:
+        nonlocal closed
+        if not closed:
+            try:
+                return await asyncio.wait_for(receive(), seconds)
+            except TimeoutError:
+                closed = {"type": "websocket.disconnect", "code": 1001, "reason": f"idle for {seconds:g} s"}
+                await send({"type": "websocket.close", "code": 1001, "reason": closed["reason"]})
+        return closed
+
+    return receive_in_time
 
 
 class _Server(uvicorn.Server):

@@ -13,6 +13,7 @@ limits and retries are those of verifiers. Messages are appended and never chang
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from ..episodes.rules import EpisodeConfig
 from ..episodes.tools import tool_opening
 from ..episodes.turns import StopReason
 from ..errors import SandboxError, UsageError
+from ..policies.chat_answers import WITHHELD
 from ..problems.cvdp_notes import Rows
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
@@ -104,7 +106,7 @@ class CVDPTask(vf.Task[CVDPData, CVDPState, CVDPTaskConfig]):
     async def setup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
         if not isinstance(trace.agent.config.harness, CVDPHarnessConfig):
             raise UsageError("these tasks are played by their own harness; leave out --env.agent.harness.id")
-        problem = find_problem(self.data.problems, self.key)
+        problem = await asyncio.to_thread(find_problem, self.data.problems, self.key)
         trace.state._session = session = ToolSession(problem, self.config.rules())
         with machine_faults():
             await session.start()
@@ -188,7 +190,8 @@ class CVDPHarness(vf.Harness[CVDPHarnessConfig]):
                 choice = answer.choices[0]
                 with machine_faults():
                     replies = await play_turn(session, choice)
-                messages += [choice.message.model_dump(exclude_none=True), *replies]
+                said = {"content": "", **choice.message.model_dump(exclude_none=True)}  # services want it in each turn
+                messages += [said, *replies]
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
     async def cleanup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
@@ -197,13 +200,19 @@ class CVDPHarness(vf.Harness[CVDPHarnessConfig]):
 
 
 async def play_turn(session: ToolSession, choice: Any) -> list[dict[str, str]]:
-    """Play the choice of a chat completion, and return the messages that reply to it."""
-    ids = [call.id for call in choice.message.tool_calls or []]
-    calls = [ToolCall(call.function.name, call.function.arguments) for call in choice.message.tool_calls or []]
-    turn = await session.act(calls or choice.message.content or "", cut_off=choice.finish_reason == "length")
+    """Play the choice of a chat completion, and return the messages that reply to it.
+
+    A refusal, or an answer that a content filter withheld, is a final answer.
+    """
+    message = choice.message
+    refused = message.refusal or (WITHHELD if choice.finish_reason == "content_filter" else "")
+    made = [] if refused else message.tool_calls or []
+    ids = [call.id for call in made]
+    calls = [ToolCall(call.function.name, call.function.arguments) for call in made]
+    turn = await session.act(calls or message.content or refused, cut_off=choice.finish_reason == "length")
     texts = turn.replies(len(calls))
     if not calls:
-        return [{"role": "user", "content": texts[0]}]
+        return [] if session.over else [{"role": "user", "content": texts[0]}]
     return [{"role": "tool", "tool_call_id": id_, "content": text} for id_, text in zip(ids, texts, strict=True)]
 
 

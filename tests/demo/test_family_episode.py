@@ -59,7 +59,7 @@ async def test_the_outputs_of_the_episodes_are_what_the_shell_prints(family: Fam
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("family", [SOME[0], *(pytest.param(one, marks=pytest.mark.slow) for one in SOME[1:])])
+@pytest.mark.parametrize("family", SOME)
 @pytest.mark.parametrize("passes", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_submissions_are_answered_as_in_the_episodes(
     family: Family, passes: bool, provider: DockerSandboxes

@@ -58,6 +58,7 @@ def test_the_same_recipe_makes_the_same_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_shorter_recipe_learns_to_copy_from_the_specification(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -176,6 +176,39 @@ async def test_a_cut_off_episode_is_graded_and_an_abandoned_one_leaves_no_contai
         assert not containers(server.pid, "agent")
 
 
+IDLE = """
+async def main():
+    async with RTLClient(URL) as env:
+        await env.reset(problem_id=MORE[0])
+        for _ in range(3):  # longer in all than it may be idle
+            await env.step({"command": "sleep 2"})
+        print("played", flush=True)
+        await asyncio.sleep(6)
+        await told(env.step({"command": "true"}))
+        await env.reset(problem_id=MORE[0])
+        print((await env.step({"command": "echo again"})).observation["replies"])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+async def test_an_idle_connection_is_closed_and_its_episode_ends() -> None:
+    async with serving("--idle-seconds", "3") as (url, server):
+        running = asyncio.ensure_future(asyncio.to_thread(run, IDLE, url, gray().id))
+        counts = []
+        while not running.done():
+            counts.append(len(containers(server.pid, "agent")))
+            await asyncio.sleep(0.2)
+        lines = await running
+    assert lines[0] == "played"
+    assert lines[1].startswith("SandboxError")
+    assert lines[2] == "['again\\n']"
+    assert 0 in counts[counts.index(1) : len(counts) - counts[::-1].index(1)]  # between the two episodes
+
+
 LATE = """
 async def main():
     async with RTLClient(URL) as env:
