@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -38,6 +39,32 @@ def test_importing_it_brings_no_machine_learning_framework(what: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+FRAMEWORKS = {
+    "verifiers": {"integrations/verifiers.py"},
+    "trl": set(),  # its trainer calls the adapter, which needs nothing of it
+    "datasets": {"integrations/trl.py"},
+    "harbor": {"integrations/harbor/verifier.py"},
+    "openenv": {"integrations/openenv.py", "integrations/openenv_server.py"},
+    "fastapi": {"integrations/openenv_server.py"},
+    "uvicorn": {"integrations/openenv_server.py"},
+    "inspect_ai": {"integrations/inspect.py"},
+    "skyrl_gym": {"integrations/skyrl.py"},
+}
+"""Where a framework may be imported: most of them are in no environment that has another one."""
+
+
+def test_each_framework_is_imported_only_by_its_adapter() -> None:
+    package, found = ROOT / "rtl_agent_gym", {name: set[str]() for name in FRAMEWORKS}
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            for name in {name.partition(".")[0] for name in names} & FRAMEWORKS.keys():
+                found[name].add(path.relative_to(package).as_posix())
+    assert found == FRAMEWORKS
 
 
 def test_every_requirement_is_pinned_without_an_address() -> None:

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
-from ..errors import cannot_write
+from ..errors import UsageError, cannot_write
 from ..evaluation.export import ExportConfig, export_rows
 from ..evaluation.viewer import each_readable, transcript_files
 from ..visible import plural
+from .problems_export import export_command as problems_export
 from .show import print_left_out, refuse_source, stderr_console
 
 
@@ -44,7 +45,14 @@ def export_command(
     ] = False,
     pairs: Annotated[int, typer.Option(min=1, help="With dpo: upper bound on the pairs of one problem.")] = 4,
 ) -> None:
-    """Write episodes as JSON Lines for training. Exits 1 when no episode meets the conditions."""
+    """Write episodes as JSON Lines for training. Exits 1 when no episode meets the conditions.
+
+    `export harbor SOURCE --out FOLDER` is `problems export SOURCE --out FOLDER`.
+    """
+    if sources[0] == Path("harbor") and not sources[0].exists():
+        if out is None or len(sources) != 2:
+            raise UsageError("expected: rtl-agent-gym export harbor SOURCE --out FOLDER")
+        problems_export(str(sources[1]), out)
     config = ExportConfig(
         style=style,
         passed_only=not all_,

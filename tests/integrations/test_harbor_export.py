@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from rtl_agent_gym import problems
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.episodes.rules import FOLDERS
 from rtl_agent_gym.episodes.untrusted import read_untrusted
@@ -38,6 +39,7 @@ from tests.scoring.attacks.test_attacks import ATTACKS, _rows
 from tests.scoring.attacks.thieves import TARGET, Attack, arbiter, module, shell
 
 IMAGE = "example/sim:1"
+ROWS = Path(problems.__file__).parent / "bundled" / "problems.jsonl"
 FIRST_THREAD_ENDS = """
 import ctypes, platform, threading, time
 threading.Thread(target=lambda: (print(flush=True), time.sleep(60))).start()
@@ -128,6 +130,15 @@ class TestCommand:
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(ids)
         image = tomllib.loads((tmp_path / ids[0] / "task.toml").read_text())["environment"]["docker_image"]
         assert image == image_tag()
+
+    def test_it_has_a_short_form(self, tmp_path: Path) -> None:
+        source = tmp_path / "one.jsonl"
+        source.write_text(ROWS.read_text(encoding="utf-8").splitlines()[0] + "\n")
+        done = CliRunner().invoke(app, ["export", "harbor", str(source), "--out", str(tmp_path / "out")])
+        assert done.exit_code == 0, done.output
+        assert [path.name for path in (tmp_path / "out").iterdir()] == [load_problems(source)[0].id]
+        done = CliRunner().invoke(app, ["export", "harbor", "bundled"])
+        assert str(done.exception) == "expected: rtl-agent-gym export harbor SOURCE --out FOLDER"
 
     def test_what_is_there_is_not_overwritten(self, tmp_path: Path) -> None:
         (tmp_path / BUNDLED[3].id).mkdir()
