@@ -29,10 +29,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.compose import SIM_IMAGES
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.image import inspect
 from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.scoring.compose import RUN_DIR, SIM_IMAGES, read_services
+from rtl_agent_gym.scoring.compose import RUN_DIR, read_services
 
 LIGHT_AND_HEAVY = ["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_alu_extension_0001"]
 """One simulation of little, and three of much."""

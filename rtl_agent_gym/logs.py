@@ -57,7 +57,9 @@ def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
         raise cannot_write("the log", path, error) from error
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(EpisodeFilter())
-    added = [(PACKAGE, handler), *((logging.getLogger(name), handler) for name in others)]
+    added: list[tuple[logging.Logger, logging.Handler]] = [
+        (logger, handler) for logger in (PACKAGE, *map(logging.getLogger, others))
+    ]
     if (
         not quiet and not PACKAGE.hasHandlers() and logging.lastResort is not None
     ):  # it served loggers without a handler

@@ -220,6 +220,7 @@ class SandboxProvider(Protocol):
 
     def handed_out(self, sandbox: Sandbox) -> None:
         """Count a sandbox of `create_ahead` as one in use from now on, if there is room among these."""
+        return None
 
     def grading(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Wait until a submission may be graded, and count it as being graded within the context.

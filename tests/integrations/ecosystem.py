@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -44,12 +44,19 @@ def environment(name: str) -> Path:
     change. A line ``# python >= 3.12`` in the list asks for an interpreter that is not older. The versions are
     installed as listed, without a look at what each requires.
 
-    Skips the calling test where no package index or no such interpreter is in reach.
+    Skips the calling test where no package index or no such interpreter is in reach; see `lacking`.
     """
     found = _environment(name)
     if isinstance(found, str):
-        pytest.skip(found)
+        lacking(found)
     return found
+
+
+def lacking(what: str) -> NoReturn:
+    """Skip the calling test, or let it fail if the variable ``RTL_GYM_TESTS_MAY_NOT_SKIP`` is set, as every night."""
+    if os.environ.get("RTL_GYM_TESTS_MAY_NOT_SKIP"):
+        pytest.fail(what)
+    pytest.skip(what)
 
 
 def clean(variables: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rtl_agent_gym.integrations.harbor.tasks import write_task
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes.daemon import connect
 from rtl_agent_gym.sandboxes.image import image_tag
 from tests.integrations.conformance import Played, Script, gray
-from tests.integrations.ecosystem import ROOT, clean, environment
+from tests.integrations.ecosystem import ROOT, clean, environment, lacking
 
 VERIFIER = "rtl_agent_gym.integrations.harbor.verifier:RTLVerifier"
 
@@ -44,7 +42,7 @@ def run_trial(folder: Path, problem: Problem, *options: str, exact: bool = True)
         exact: Whether our class verifies; otherwise the task's ``test.sh``.
     """
     if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
-        pytest.skip("Harbor needs docker compose")
+        lacking("Harbor needs docker compose")
     task = write_task(problem, folder / "tasks", image_tag())
     command = [str(environment("harbor")), "-m", "harbor.cli.main", "run", "--path", str(task), "--yes", "--quiet"]
     command += ["--jobs-dir", str(folder / "jobs"), "--job-name", "job", *options]

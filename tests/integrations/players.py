@@ -21,6 +21,8 @@ from tests.envs.scripted_tinker import END, LOGPROB, encode
 from tests.integrations.conformance import Played, Script, gray, in_short, kill
 
 QWEN = get_renderer("qwen3")
+USER, ASSISTANT = "\n<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
+"""What stands before and after an observation among the tokens: how its message begins and ends."""
 
 
 def written(turn: tuple[ToolCall, ...] | str) -> str:
@@ -87,10 +89,8 @@ class CookbookPlayer:
     async def play(self, script: Script, folder: Path) -> Played:
         config = TinkerEnvConfig(episode=script.config.with_options(transcript_dir=folder))
         lease = acquire()
-        runtime = lease.runtime
-        env = CVDPEnv(
-            gray(), config, renderer=load_renderer(config), provider=runtime.agents, grader=runtime.scorer(None)
-        )
+        runtime, renderer = lease.runtime, load_renderer(config)
+        env = CVDPEnv(gray(), config, renderer=renderer, provider=runtime.agents, grader=runtime.scorer(None))
         turns, sampled, prompts = iter(enumerate(script.turns, 1)), list[list[int]](), list[list[int]]()
 
         async def policy(prompt: Any, stop: Any, *, max_tokens: int | None = None) -> Any:
@@ -103,16 +103,25 @@ class CookbookPlayer:
             sampled.append(encode(written(said) + END))
             return TokensWithLogprobs(sampled[-1], [LOGPROB] * len(sampled[-1]), stop_reason="stop")
 
+        def observations() -> tuple[str, ...]:
+            """What was appended to each turn of calls, read from the tokens; nothing is appended to the last one."""
+            found = []
+            for said, before, ids, after in zip(script.turns, prompts, sampled, prompts[1:], strict=False):
+                assert after[: len(before) + len(ids)] == before + ids
+                if not isinstance(said, str):
+                    appended = renderer.decode(after[len(before) + len(ids) :])
+                    text = appended.removeprefix(USER).removesuffix(ASSISTANT)
+                    found.append(in_short("\n".join(QWEN.read_observation(text, len(said)))))
+            return tuple(found)
+
         try:
             trajectory = await do_single_rollout(policy, env)  # type: ignore[arg-type]
         except SandboxError:
-            return Played(None, None)
+            return Played(None, None, observations())
         finally:
             await env.close()
             await lease.release()
-        for before, ids, after in zip(prompts, sampled, prompts[1:], strict=False):
-            assert after[: len(before) + len(ids)] == before + ids
         last = trajectory.transitions[-1].metrics
         reward = sum(transition.reward for transition in trajectory.transitions)
         assert last["reward"] == reward
-        return Played(reward, bool(last["tests_passed"]))
+        return Played(reward, bool(last["tests_passed"]), observations())

@@ -47,7 +47,10 @@ def containers() -> set[str | None]:
 @pytest.mark.parametrize(
     "names", [QUICK, pytest.param(EXPECTED.keys() - QUICK, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
 )
-async def test_all_players_agree(tmp_path: Path, names: Collection[str]) -> None:
+async def test_all_players_agree(tmp_path: Path, names: Collection[str], request: pytest.FixtureRequest) -> None:
+    if names is QUICK:  # equal files get one grading
+        request.getfixturevalue("shared_gradings")
+    request.getfixturevalue("no_waiting_sandboxes")
     before = containers()
     direct, *others = [await play_all(player, tmp_path, names) for player in PLAYERS]
     assert {name: played.passed for name, played in direct.items()} == {name: EXPECTED[name] for name in names}
@@ -61,8 +64,9 @@ async def test_all_players_agree(tmp_path: Path, names: Collection[str]) -> None
         for name, expected in direct.items():
             played = played_there[name]
             assert (name, played.reward, played.passed) == (name, expected.reward, expected.passed), player.name
-            if played.observations is not None:
-                assert (name, played.observations) == (name, expected.observations), player.name
+            shown, read = played.observations or (), expected.observations or ()
+            assert len(shown) >= len(read) - (player.name == CookbookPlayer.name)
+            assert (name, shown) == (name, read[: len(shown)]), player.name
     for player in PLAYERS:
         for name in names:
             (path,) = (tmp_path / player.name / name).iterdir()
