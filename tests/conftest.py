@@ -130,6 +130,25 @@ def shared_gradings(monkeypatch: pytest.MonkeyPatch, gradings: Path) -> None:
     monkeypatch.setattr(Scorer, "__init__", with_cache)
 
 
+GRADERS = ("scoring", "cluster", "faults", "sandboxes")
+"""Rooms whose tests are about gradings and sandboxes themselves."""
+
+
+@pytest.fixture(autouse=True)
+def _few_containers(request: pytest.FixtureRequest) -> None:
+    """Spare containers, which take most of the suite's time: two in three would be of no use to the test.
+
+    Outside `GRADERS`, equal files are graded once in a run of the suite, and no scoring sandbox waits for the next
+    submission. Tests with the marker ``own_gradings`` have both as users do.
+    """
+    inside = request.path.is_relative_to(ROOT / "tests")
+    if inside and request.path.relative_to(ROOT / "tests").parts[0] in GRADERS:
+        return
+    if not request.node.get_closest_marker("own_gradings"):
+        request.getfixturevalue("no_waiting_sandboxes")
+        request.getfixturevalue("shared_gradings")
+
+
 @pytest.fixture
 async def provider() -> AsyncIterator[DockerSandboxes]:
     """A maker of real containers. Without a daemon and an image this fails: ./scripts/test sets both up."""

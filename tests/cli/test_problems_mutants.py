@@ -30,7 +30,7 @@ def test_mutate_writes_rows_with_their_proof(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_mutate_grades_what_is_not_known(tmp_path: Path, shared_gradings: None) -> None:
+def test_mutate_grades_what_is_not_known(tmp_path: Path) -> None:
     out = tmp_path / "mutants.jsonl"
     source = "family:registers?count=1&seed=3"
     argv = ("problems", "mutate", source, "--count", "1", "--workers", "1", "--hint", "check", "--out", str(out))
@@ -52,7 +52,7 @@ def test_mutate_of_too_few(tmp_path: Path) -> None:
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_strength_shows_rates_and_survivors(tmp_path: Path, shared_gradings: None) -> None:
+def test_strength_shows_rates_and_survivors(tmp_path: Path) -> None:
     argv = ("problems", "strength", "--problem", ARBITER, "--limit", "12")
     done = call(*argv, "--json", XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -73,7 +73,7 @@ def test_strength_without_a_design(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_strength_goes_on_behind_a_row_without_a_design(tmp_path: Path, shared_gradings: None) -> None:
+def test_strength_goes_on_behind_a_row_without_a_design(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     bundled = [
         json.loads(line) for line in Path("rtl_agent_gym/problems/bundled/problems.jsonl").read_text().splitlines()

@@ -32,7 +32,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("shared_gradings")
 def test_identical_ends_with_0(recorded: Path) -> None:
     done = run("replay", str(recorded), "--json")
     assert done.returncode == 0, done.stderr
@@ -42,7 +41,6 @@ def test_identical_ends_with_0(recorded: Path) -> None:
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("shared_gradings")
 def test_a_divergence_ends_with_1_and_a_diff(recorded: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in recorded.read_text().splitlines()]
     lines[2]["observation"] = lines[2]["observation"].replace("2.5", "2.75")

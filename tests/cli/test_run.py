@@ -13,7 +13,7 @@ from rtl_agent_gym.transcripts import read_transcript
 from tests.cli.in_process import call as run
 from tests.policies.stub_server import ChatServer, call
 
-pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")]
+pytestmark = pytest.mark.docker
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 ROOT = Path(__file__).resolve().parents[2]
 

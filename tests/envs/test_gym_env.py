@@ -49,7 +49,6 @@ def env() -> Iterator[gym.Env[str, str]]:
     made.close()
 
 
-@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
 def test_check_env_passes_without_warnings(tmp_path: Path) -> None:
     made = gym.make("CVDPAgentic-v0", render_mode="ansi", transcript_dir=tmp_path)
     with warnings.catch_warnings():
@@ -58,6 +57,7 @@ def test_check_env_passes_without_warnings(tmp_path: Path) -> None:
     made.close()
 
 
+@pytest.mark.own_gradings
 def test_the_contract_of_reset_and_step(env: gym.Env[str, str], arbiter: Problem) -> None:
     observation, info = env.reset(seed=0, options={"problem_id": ARBITER})
     assert arbiter.prompt.strip() in observation
@@ -124,7 +124,6 @@ def test_a_timed_out_command_is_said(env: gym.Env[str, str]) -> None:
     assert "timed out after 5 s" in observation
 
 
-@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
 def test_three_malformed_turns_end_the_episode(env: gym.Env[str, str]) -> None:
     env.reset(seed=1)
     env.step("")
@@ -136,7 +135,6 @@ def test_three_malformed_turns_end_the_episode(env: gym.Env[str, str]) -> None:
     assert "score" in info
 
 
-@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
 def test_max_turns_truncates_and_scores(arbiter: Problem) -> None:
     env = gym.make("CVDPAgentic-v0", problems=[arbiter], max_turns=2)
     env.reset(seed=0)
@@ -146,7 +144,6 @@ def test_max_turns_truncates_and_scores(arbiter: Problem) -> None:
     env.close()
 
 
-@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
 def test_an_untouched_folder_scores_nothing(env: gym.Env[str, str]) -> None:
     env.reset(options={"problem_id": ARBITER})
     _, reward, terminated, _, info = env.step("I give up.")
@@ -154,7 +151,6 @@ def test_an_untouched_folder_scores_nothing(env: gym.Env[str, str]) -> None:
     assert info["score"]["reason"]
 
 
-@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
 def test_reward_weights(arbiter: Problem) -> None:
     env = gym.make("CVDPAgentic-v0", problems=[arbiter], reward=RewardWeights(format=1.0, syntax=2.0, tests=4.0))
     env.reset(seed=0)
@@ -184,7 +180,6 @@ def test_ansi_rendering() -> None:
     env.close()
 
 
-@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
 def test_the_transcript_is_written_as_it_happens(tmp_path: Path, arbiter: Problem) -> None:
     env = gym.make("CVDPAgentic-v0", problems=[arbiter], transcript_dir=tmp_path)
     env.reset(seed=3)

@@ -13,7 +13,7 @@ import pytest
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.errors import DaemonError, RequestRefused, SandboxError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, Observer, evaluate, read_config, summarise
-from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW, scorable
+from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW
 from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
 from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, heredoc
@@ -22,6 +22,7 @@ from rtl_agent_gym.policies.sampler import files_digest
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
+from rtl_agent_gym.scoring.scorable import scorable
 from rtl_agent_gym.transcripts import read_transcript
 from tests.policies.stub_server import ChatServer, call
 from tests.sandboxes.providers import ProviderAround
@@ -225,7 +226,6 @@ def test_problems_that_cannot_be_scored_are_told_apart() -> None:
     assert left[0][1] == "needs a commercial simulator"
 
 
-@pytest.mark.usefixtures("shared_gradings")
 async def test_a_chat_model_solves_a_problem(tmp_path: Path, provider: DockerSandboxes) -> None:
     problem = next(p for p in load_problems("bundled") if "fixed_priority_arbiter" in p.id)
     assert problem.golden is not None
@@ -320,7 +320,6 @@ async def test_a_model_service_that_goes_away_is_named_in_the_transcript(
     assert "overloaded" in str(end.error)
 
 
-@pytest.mark.usefixtures("shared_gradings")
 async def test_a_single_turn_evaluation_is_graded_and_kept_in_memory(provider: DockerSandboxes, tmp_path: Path) -> None:
     rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path)
     config = EvaluationConfig(problems=problems(1), policy="golden", episode=rules, keep=False, cache=False)
@@ -333,7 +332,6 @@ async def test_a_single_turn_evaluation_is_graded_and_kept_in_memory(provider: D
     assert found.record.rules == {"single_turn": True}
 
 
-@pytest.mark.usefixtures("shared_gradings")
 async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: DockerSandboxes, tmp_path: Path) -> None:
     def by_syntax(score: Score) -> float:
         return 7 * score.syntax

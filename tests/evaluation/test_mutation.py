@@ -93,7 +93,7 @@ def mutants_like(problem: Problem, *changes: str) -> list[Candidate]:
     return [Candidate(problem, design_key(problem), next(m for m in every if text in m.diff)) for text in changes]
 
 
-async def test_a_verdict_is_graded_once_and_kept(tmp_path: Path, shared_gradings: None) -> None:
+async def test_a_verdict_is_graded_once_and_kept(tmp_path: Path) -> None:
     [problem] = load_problems("bundled", ids=ARBITER)
     [candidate] = mutants_like(problem, "negedge clk")
     store = VerdictStore(tmp_path, shipped=False)
@@ -106,7 +106,7 @@ async def test_a_verdict_is_graded_once_and_kept(tmp_path: Path, shared_gradings
     assert store.of(candidate.design) == {candidate.mutant.digest: verdict}
 
 
-async def test_nothing_is_said_of_mutants_if_the_reference_fails(tmp_path: Path, shared_gradings: None) -> None:
+async def test_nothing_is_said_of_mutants_if_the_reference_fails(tmp_path: Path) -> None:
     [problem] = load_problems("bundled", ids=ARBITER)
     [path] = problem.golden or {}
     wrong = problem.model_copy(update={"golden": {path: (problem.golden or {})[path].replace("posedge", "negedge")}})
@@ -120,7 +120,7 @@ async def test_nothing_is_said_of_mutants_if_the_reference_fails(tmp_path: Path,
     assert graded.verdict.outcome == "invalid"
 
 
-async def test_a_reference_that_failed_once_is_graded_again(tmp_path: Path, shared_gradings: None) -> None:
+async def test_a_reference_that_failed_once_is_graded_again(tmp_path: Path) -> None:
     [problem] = load_problems("bundled", ids=ARBITER)
     [candidate] = mutants_like(problem, "negedge clk")
     store = VerdictStore(tmp_path, shipped=False)
@@ -135,7 +135,7 @@ async def test_a_reference_that_failed_once_is_graded_again(tmp_path: Path, shar
     assert store.of(candidate.design)[candidate.mutant.digest].outcome == "killed"
 
 
-async def test_a_verdict_from_another_image_is_graded_again(tmp_path: Path, shared_gradings: None) -> None:
+async def test_a_verdict_from_another_image_is_graded_again(tmp_path: Path) -> None:
     """And one without an image, from before they were noted, is not."""
     [problem] = load_problems("bundled", ids=ARBITER)
     candidates = mutants_like(problem, "negedge clk", "if (!reset)")

@@ -312,7 +312,6 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("shared_gradings")
 async def test_a_real_episode_records_what_each_turn_changed(provider: DockerSandboxes, tmp_path: Path) -> None:
     [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
     async with Scorer(provider) as scorer:

@@ -75,7 +75,6 @@ def test_the_careful_policy_passes_more_and_leaves_a_run_to_look_at(tmp_path: Pa
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
 @pytest.mark.slow
 def test_each_reward_tells_designs_apart_in_its_own_way(capfd: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "custom_reward.py"), run_name="__main__")  # a process of its own would grade again

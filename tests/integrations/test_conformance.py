@@ -45,12 +45,15 @@ def containers() -> set[str | None]:
 
 @pytest.mark.docker
 @pytest.mark.parametrize(
-    "names", [QUICK, pytest.param(EXPECTED.keys() - QUICK, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
+    "names",
+    [
+        QUICK,
+        pytest.param(
+            EXPECTED.keys() - QUICK, marks=[pytest.mark.slow, pytest.mark.own_gradings, pytest.mark.timeout(1200)]
+        ),
+    ],
 )
-async def test_all_players_agree(tmp_path: Path, names: Collection[str], request: pytest.FixtureRequest) -> None:
-    if names is QUICK:  # equal files get one grading
-        request.getfixturevalue("shared_gradings")
-    request.getfixturevalue("no_waiting_sandboxes")
+async def test_all_players_agree(tmp_path: Path, names: Collection[str]) -> None:
     before = containers()
     direct, *others = [await play_all(player, tmp_path, names) for player in PLAYERS]
     assert {name: played.passed for name, played in direct.items()} == {name: EXPECTED[name] for name in names}

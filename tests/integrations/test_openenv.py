@@ -49,7 +49,6 @@ async def told(work):
 @pytest.mark.ecosystem
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", EXPECTED)
-@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
 async def test_each_script_gets_the_verdict_of_a_session(name: str, tmp_path: Path) -> None:
     folders = [tmp_path / "direct", tmp_path / "there"]
     for folder in folders:

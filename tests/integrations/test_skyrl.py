@@ -19,7 +19,6 @@ BY_NAME = {script.name: script for script in scripts()}
 
 @pytest.mark.docker
 @pytest.mark.parametrize("name", EXPECTED)
-@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
 async def test_each_script_gets_the_verdict_of_a_session(name: str, tmp_path: Path) -> None:
     folders = [tmp_path / "direct", tmp_path / "there"]
     for folder in folders:

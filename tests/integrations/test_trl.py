@@ -52,7 +52,6 @@ def containers(name: str) -> list[str]:
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXPECTED]
 )
-@pytest.mark.usefixtures("no_waiting_sandboxes", "shared_gradings")
 async def test_each_script_gets_the_verdict_of_a_session(name: str, tmp_path: Path) -> None:
     script = next(script for script in scripts() if script.name == name)
     played = []

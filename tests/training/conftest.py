@@ -58,8 +58,3 @@ def home(tmp_path: Path, toy_models: Path) -> Path:
     """A folder with a student and a teacher."""
     shutil.copytree(toy_models, tmp_path, dirs_exist_ok=True)
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def _scorers(no_waiting_sandboxes: None, shared_gradings: None) -> None:
-    """Waiting sandboxes and repeated gradings are tests of the scorer."""

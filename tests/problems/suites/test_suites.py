@@ -120,7 +120,6 @@ def test_a_reference_is_not_needed_in_rtllm(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("shared_gradings", "no_waiting_sandboxes")
 def test_the_references_pass_in_a_shell(tmp_path: Path) -> None:
     options = ["--problems", VERILOG_EVAL, "--problem", COUNTER, "--out", str(tmp_path / "out"), "--json"]
     done = call("eval", "--policy", "golden", *options)
@@ -134,7 +133,6 @@ def _answer(problem: Problem) -> str:
 
 
 @pytest.mark.docker
-@pytest.mark.usefixtures("shared_gradings", "no_waiting_sandboxes")
 @pytest.mark.parametrize(
     "problem_id",
     # The others show the same for other testbenches.
