@@ -83,7 +83,9 @@ class Crowd:
         self.live = asyncio.Barrier(size)
         self.memory: dict[str, float] = {}
         self.before = 0
-        self.began = self.stepping = self.stepped = 0.0
+        self.began = self.started = self.stepping = self.stepped = 0.0
+        self.paused = 0.0
+        """Seconds of the look at their memory, which no measurement counts."""
         self.processor = 0.0
         """CPU seconds of the client while all episodes were stepping and graded."""
 
@@ -107,7 +109,7 @@ class Crowd:
                         seed=number,
                     )
                     tasks.create_task(self._episode(episode, number))
-            seconds = time.monotonic() - self.began
+            seconds = time.monotonic() - self.began - self.paused
             if not self.steps_only:
                 self.processor += time.process_time()
             return self._result(seconds)
@@ -124,7 +126,9 @@ class Crowd:
                 async with asyncio.timeout(ALL_LIVE):
                     first = await self.live.wait() == 0
                 if first:
+                    self.started = time.monotonic()
                     self.memory = await asyncio.to_thread(self._memory, episode.sandbox.id)
+                    self.paused = time.monotonic() - self.started
                 await self.live.wait()
                 if not self.stepping:
                     self.stepping, self.processor = time.monotonic(), -time.process_time()
@@ -183,7 +187,7 @@ class Crowd:
             "steps only": self.steps_only,
             "episodes/min": 0.0 if self.steps_only else 60 * self.size / seconds,
             "steps/s": len(self.steps) / max(1e-9, self.stepped - self.stepping),
-            "starts/s": self.size / max(1e-9, self.stepping - self.began),
+            "starts/s": self.size / max(1e-9, self.started - self.began),
             "step p50": statistics.median(self.steps) if self.steps else math.nan,
             "step p95": quantile(self.steps, 0.95) if self.steps else math.nan,
             "reset p50": statistics.median(self.resets) if self.resets else math.nan,
