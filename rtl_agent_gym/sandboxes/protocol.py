@@ -219,7 +219,7 @@ class SandboxProvider(Protocol):
         return await self.create(spec)
 
     def handed_out(self, sandbox: Sandbox) -> None:
-        """Count a sandbox of `create_ahead` as one in use from now on, if there is room among these."""
+        """Count an agent's sandbox of `create_ahead` as one in use from now on, if there is room among these."""
         return None
 
     def grading(self) -> contextlib.AbstractAsyncContextManager[None]:

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from rtl_agent_gym.cluster.machines import SLOTS
 from rtl_agent_gym.episodes.runtime import using
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.transcripts import read_transcript
@@ -36,8 +38,6 @@ ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster as LocalCluster  # noqa: E402
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
-
-IDS = ["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_gray_counter_0001"]
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +105,24 @@ def someone_elses(owner: str) -> bool:
         return False
 
 
-def verdicts(folder: Path) -> dict[tuple[str, int], bool]:
+def verdicts(folder: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
     rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-    found = {(row["problem_id"], row["sample"]): row["score"]["passed"] for row in rows if "problem_id" in row}
-    assert len(found) == sum("problem_id" in row for row in rows), "an episode was counted twice"
+    rows = [row for row in rows if "problem_id" in row]
+    found = {
+        (row["problem_id"], row["sample"]): (
+            row["score"]["passed"], row["score"]["reward"], row["turns"], row["stop_reason"], row["seed"]
+        )
+        for row in rows
+    }  # fmt: skip
+    assert len(found) == len(rows), "an episode was counted twice"
     return found
+
+
+def right_and_wrong() -> list[Problem]:
+    """Two problems, and one whose reference solution is wrong, so that who plays it fails."""
+    arbiter, _, wrong = known()
+    gray = load_problems("bundled", ids=["cvdp_agentic_rtlgym_gray_counter_0001"])
+    return [arbiter, *gray, arbiter.model_copy(update={"id": "cvdp_agentic_wrong_0001", "golden": wrong})]
 
 
 @pytest.mark.timeout(1800)
@@ -118,9 +131,11 @@ async def test_a_process_of_ray_that_is_killed_costs_nothing(
     nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, moment: Moment
 ) -> None:
     monkeypatch.setattr(machines_module, "REFRESH", 0.5)
-    config = EvaluationConfig(ids=IDS, samples=8, concurrency=8, folder=tmp_path / "here", cache=False)
+    config = EvaluationConfig(
+        problems=right_and_wrong(), samples=6, concurrency=8, folder=tmp_path / "here", cache=False
+    )
     here = await evaluate(config)
-    assert here.summary.passed == 16
+    assert (here.summary.passed, here.summary.finished) == (12, 18)
     after, pause = moment.number(1, 8), moment.within(0, 2)
 
     async def kill_one() -> None:
@@ -133,9 +148,7 @@ async def test_a_process_of_ray_that_is_killed_costs_nothing(
             os.kill(moment.draw.choice(nodes.workers()), signal.SIGKILL)
 
     with using(runtime_at("auto")):
-        config = EvaluationConfig(
-            ids=IDS, samples=8, concurrency=8, folder=tmp_path / "there", cache=False, longest_pause=0.1
-        )
+        config = replace(config, folder=tmp_path / "there", longest_pause=0.1)
         there, _ = await asyncio.gather(evaluate(config), kill_one())
     assert there.summary.faults == 0
     assert there.summary.retries > 0, "what was killed had no episode"

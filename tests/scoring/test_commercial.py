@@ -136,9 +136,7 @@ def test_a_part_of_a_name_is_not_the_name(name: str, build: bool) -> None:
 
 def test_only_the_images_of_a_dockerfile_are_replaced() -> None:
     options = HarnessOptions.read(["VERIF_EDA_IMAGE=mine:1", "tools=mine:2"])
-    before = (
-        "FROM --platform=linux/amd64 tools AS a\nFROM __VERIF_EDA_IMAGE__\nCOPY --from=tools /x /tools\nRUN tools\n"
-    )
+    before = "FROM --platform=linux/arm tools AS a\nFROM __VERIF_EDA_IMAGE__\nCOPY --from=tools /x /tools\nRUN tools\n"
     after = "FROM --platform=linux/arm mine:2 AS a\nFROM mine:1\nCOPY --from=mine:2 /x /tools\nRUN tools\n"
     assert base_images(before) == ["tools", "__VERIF_EDA_IMAGE__"]
     assert options.resolve(before) == after
