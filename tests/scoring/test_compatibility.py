@@ -15,6 +15,7 @@ from rtl_agent_gym.scoring import RewardWeights, Scorer
 pytestmark = pytest.mark.docker
 
 ROWS = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
+EXAMPLES = "cvdp_v1.1.0_example_nonagentic_code_generation_no_commercial.jsonl"
 DESIGNS = Path(__file__).parent / "designs"
 NEEDS = {
     "cvdp_agentic_multiplexer_0001": "cocotb.runner",
@@ -30,12 +31,17 @@ NEEDS = {
 
 IMPOSSIBLE = Path(__file__).parent / "impossible"
 RIGHT = sorted(path.name for path in DESIGNS.iterdir())
-"""Rows that have a right design here, without the prefix that all ids share."""
+"""Rows that have a right design here, without the prefix that most ids share."""
+
+
+def row_id(name: str) -> str:
+    """The id of a row from its short name."""
+    return name if name.startswith("cvdp_") else f"cvdp_agentic_{name}"
 
 
 @pytest.fixture(scope="module")
 def rows(cvdp_data: Path) -> dict[str, Problem]:
-    return {problem.id: problem for problem in load_problems(cvdp_data / ROWS)}
+    return {problem.id: problem for file in (ROWS, EXAMPLES) for problem in load_problems(cvdp_data / file)}
 
 
 def design(name: str, where: Path = DESIGNS) -> dict[str, str]:
@@ -65,9 +71,9 @@ async def test_what_was_written_for_cocotb_1_runs(scorer: Scorer, rows: dict[str
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [name for name in RIGHT if f"cvdp_agentic_{name}" not in NEEDS])
+@pytest.mark.parametrize("name", [name for name in RIGHT if row_id(name) not in NEEDS])
 async def test_a_right_design_passes(scorer: Scorer, rows: dict[str, Problem], name: str) -> None:
-    problem = rows[f"cvdp_agentic_{name}"]
+    problem = rows[row_id(name)]
     files = design(name)
     assert set(files) == set(problem.targets)
     score = await scorer.score(problem, files)
@@ -82,7 +88,7 @@ async def test_a_right_design_passes(scorer: Scorer, rows: dict[str, Problem], n
 async def test_no_design_passes_and_only_the_tests_are_to_blame(
     scorer: Scorer, rows: dict[str, Problem], name: str
 ) -> None:
-    problem = rows[f"cvdp_agentic_{name}"]
+    problem = rows[row_id(name)]
     proof = json.loads((IMPOSSIBLE / name / "proof.json").read_text())
     files = {path: text for path, text in design(name, IMPOSSIBLE).items() if path != "proof.json"}
     for submission in (files, dict(problem.context)):
@@ -99,7 +105,7 @@ async def test_no_design_passes_and_only_the_tests_are_to_blame(
 async def test_a_right_design_has_the_interface_that_was_asked_for(rows: dict[str, Problem]) -> None:
     async with Scorer(weights=RewardWeights.preset("proxy")) as scorer:
         for name in RIGHT:
-            score = await scorer.score(rows[f"cvdp_agentic_{name}"], design(name))
+            score = await scorer.score(rows[row_id(name)], design(name))
             assert (name, score.interface, score.syntax, score.format) == (name, 1.0, 1.0, 1.0), score.reason
             assert score.violations == []
 
@@ -107,7 +113,7 @@ async def test_a_right_design_has_the_interface_that_was_asked_for(rows: dict[st
 def test_the_notes_say_which_rows_a_right_design_passes(rows: dict[str, Problem]) -> None:
     notes = {name: note_of(problem) for name, problem in rows.items()}
     passing = {name for name, note in notes.items() if note is not None and note.right == "passes"}
-    assert passing == {f"cvdp_agentic_{name}" for name in RIGHT}
+    assert passing == {row_id(name) for name in RIGHT}
     hopeless = {name for name, note in notes.items() if note is not None and note.right == "impossible"}
     assert hopeless == {f"cvdp_agentic_{path.name}" for path in IMPOSSIBLE.iterdir()}
     assert len(passing | hopeless) == len(rows)

@@ -14,7 +14,7 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.cvdp_notes import Note, all_notes
 from rtl_agent_gym.scoring import Scorer
 
-from .test_compatibility import DESIGNS, IMPOSSIBLE, ROWS
+from .test_compatibility import DESIGNS, EXAMPLES, IMPOSSIBLE, ROWS, row_id
 
 pytestmark = pytest.mark.docker
 
@@ -31,7 +31,8 @@ FIRST = {"cont_adder_0001: everything", "hdbn_codec_0001: decoder latency"}
 
 @pytest.fixture(scope="module")
 def rows(cvdp_data: Path) -> dict[str, Problem]:
-    return {problem.id.removeprefix("cvdp_agentic_"): problem for problem in load_problems(cvdp_data / ROWS)}
+    found = [problem for file in (ROWS, EXAMPLES) for problem in load_problems(cvdp_data / file)]
+    return {problem.id.removeprefix("cvdp_agentic_"): problem for problem in found}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def compatibility() -> Iterator[ModuleType]:
 
 
 def shipped(row: str) -> Note:
-    return all_notes()[f"cvdp_agentic_{row}"]
+    return all_notes()[row_id(row)]
 
 
 @pytest.mark.timeout(600)
