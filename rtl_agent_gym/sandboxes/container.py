@@ -26,7 +26,7 @@ from .daemon import attach
 from .evidence import Usage, own_doing, usage
 from .image import find_image
 from .observation import cut
-from .podman import make_volumes, remove_volumes
+from .podman import make_volumes, remove_volumes, until_removed
 from .process import WORK_DIR, CommandResult, Process
 from .protocol import FoundFiles, OutputSink, Reading, Sandbox, SandboxSpec
 from .warden import program
@@ -157,9 +157,12 @@ class DockerSandbox(Sandbox):
 
     def _remove(self) -> None:
         api: Any = self._client.docker().api
+        remove: Callable[[], None] = lambda: api.remove_container(self._container, force=True, v=True)  # noqa: E731
         try:
-            if self._container:
-                api.remove_container(self._container, force=True, v=True)
+            if self._container and self._client.podman:
+                until_removed(remove)
+            elif self._container:
+                remove()
         except docker.errors.APIError as error:
             if error.status_code not in (404, 409):  # gone, or its removal is under way
                 raise

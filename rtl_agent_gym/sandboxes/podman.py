@@ -20,6 +20,9 @@ _KEPT = {"uid", "gid", "mode", "nr_inodes"}
 PROCESSES = 16_384
 """Podman's own limit on a user's processes may be above the one that it runs under, which is an error."""
 
+REMOVAL = 30.0
+"""Seconds for which Podman is asked to remove what it says is in use."""
+
 
 def is_podman(api: Any) -> bool:
     """Whether the daemon is Podman."""
@@ -63,9 +66,27 @@ def make_volumes(api: Any, container: str, tmpfs: Mapping[str, str], label: Mapp
     return binds
 
 
+def until_removed(remove: Callable[[], None]) -> None:
+    """Remove a container. Podman answers 500 while one ends by itself ("could not be stopped"), so it is asked again.
+
+    Raises:
+        docker.errors.APIError: It refuses for `REMOVAL` seconds, or for another reason.
+    """
+    deadline = time.monotonic() + REMOVAL
+    while True:
+        try:
+            remove()
+        except docker.errors.APIError as error:
+            if error.status_code != 500 or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
 def remove_volumes(api: Any, container: str) -> None:
     """Remove the volumes of a container that has been removed, or whose removal is under way."""
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + REMOVAL
     for volume in api.volumes(filters={"name": f"{container}-"})["Volumes"] or []:
         while not _removed(api, volume["Name"]) and time.monotonic() < deadline:
             time.sleep(0.1)
