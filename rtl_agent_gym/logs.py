@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -39,9 +40,73 @@ class EpisodeFilter(logging.Filter):
         return True
 
 
+class _LogFile(logging.FileHandler):
+    """A run's log. It has the lines of its run alone, and those of threads that belong to none."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8")
+        self.setLevel(logging.INFO)
+        self.setFormatter(logging.Formatter(FORMAT))
+        self.addFilter(EpisodeFilter())
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let the lines of this run pass."""
+        files = _files.get()
+        return (not files or self in files) and bool(super().filter(record))
+
+
+class _Forward(logging.Handler):
+    """Shows what would be shown if the package's logger had no file and the level that it had before."""
+
+    quiet = False
+    """Whether Python's last resort, which prints warnings where nothing has been set up, is left out."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand the record to the loggers above."""
+        above = PACKAGE.parent
+        if above is not None and (above.hasHandlers() or not self.quiet):
+            above.callHandlers(record)
+
+
+class _Open:
+    """The files that are open now, and how the package's logger was before the first one."""
+
+    def __init__(self) -> None:
+        self._lock, self._forward = threading.Lock(), _Forward()
+        self._quiet: dict[_LogFile, bool] = {}
+        self._before = (logging.NOTSET, True)
+
+    def add(self, file: _LogFile, quiet: bool) -> None:
+        with self._lock:
+            if not self._quiet:
+                self._before = (PACKAGE.level, PACKAGE.propagate)
+                self._forward.setLevel(PACKAGE.getEffectiveLevel() if PACKAGE.propagate else logging.CRITICAL + 1)
+                PACKAGE.setLevel(min(PACKAGE.level or logging.INFO, logging.INFO))
+                PACKAGE.propagate = False
+                PACKAGE.addHandler(self._forward)
+            self._quiet[file] = quiet
+            self._forward.quiet = all(self._quiet.values())
+            PACKAGE.addHandler(file)
+
+    def remove(self, file: _LogFile) -> None:
+        with self._lock:
+            PACKAGE.removeHandler(file)
+            del self._quiet[file]
+            self._forward.quiet = all(self._quiet.values())
+            if not self._quiet:
+                PACKAGE.removeHandler(self._forward)
+                PACKAGE.setLevel(self._before[0])
+                PACKAGE.propagate = self._before[1]
+
+
+_files: ContextVar[tuple[_LogFile, ...]] = ContextVar("rtl_gym_log_files", default=())
+"""The logs of the run that this context belongs to: more than one where a training run evaluates."""
+_open = _Open()
+
+
 @contextlib.contextmanager
 def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
-    """Within the context, the package's lines from INFO on are added to a file.
+    """Within the context, the package's lines from INFO on are added to a file. What is shown elsewhere stays the same.
 
     Args:
         path: The file; its folder exists.
@@ -52,26 +117,18 @@ def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
         SandboxError: The disk is full or fails; UsageError if the file cannot be opened for another reason.
     """
     try:
-        handler = logging.FileHandler(path, encoding="utf-8")
+        file = _LogFile(path)
     except OSError as error:
         raise cannot_write("the log", path, error) from error
-    handler.setFormatter(logging.Formatter(FORMAT))
-    handler.addFilter(EpisodeFilter())
-    added: list[tuple[logging.Logger, logging.Handler]] = [
-        (logger, handler) for logger in (PACKAGE, *map(logging.getLogger, others))
-    ]
-    if (
-        not quiet and not PACKAGE.hasHandlers() and logging.lastResort is not None
-    ):  # it served loggers without a handler
-        added.append((PACKAGE, logging.lastResort))
-    for logger, one in added:
-        logger.addHandler(one)
-    level = PACKAGE.level
-    PACKAGE.setLevel(min(level or logging.INFO, logging.INFO))
+    _open.add(file, quiet)
+    for name in others:
+        logging.getLogger(name).addHandler(file)
+    _files.set((*_files.get(), file))
     try:
         yield
     finally:
-        PACKAGE.setLevel(level)
-        for logger, one in added:
-            logger.removeHandler(one)
-        handler.close()
+        _files.set(tuple(one for one in _files.get() if one is not file))
+        for name in others:
+            logging.getLogger(name).removeHandler(file)
+        _open.remove(file)
+        file.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import logging
 import re
@@ -104,13 +106,19 @@ def test_the_dashboard_shows_what_there_is() -> None:
     assert asked <= there
 
 
+def bare_logger(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
+    """A logger of the package, as in a process that has set up no logging."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    return logging.getLogger("rtl_agent_gym.somewhere")
+
+
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_log_in_a_file_hides_warnings_only_where_that_is_asked_for(
     quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(logs.PACKAGE, "propagate", False)  # as in a process that has set up no logging
-    monkeypatch.setattr(logs.PACKAGE, "handlers", [])
-    logger, others = logging.getLogger("rtl_agent_gym.somewhere"), logging.getLogger("another.package")
+    logger = bare_logger(monkeypatch)
+    others = logging.getLogger("another.package")
+    before = (logs.PACKAGE.level, logs.PACKAGE.propagate)
     with logs.logging_to(tmp_path / "log", "another.package", quiet=quiet), logs.logging_as("step 3"):
         logger.warning("no room")
         logger.info("room again")
@@ -122,7 +130,41 @@ def test_a_log_in_a_file_hides_warnings_only_where_that_is_asked_for(
         ("INFO", "rtl_agent_gym.somewhere", "step 3", "room again"),
         ("WARNING", "another.package", "step 3", "a retry"),
     ]
-    assert ("no room" in capsys.readouterr().err) != quiet
+    shown = capsys.readouterr().err
+    assert ("no room" in shown) != quiet
+    assert "room again" not in shown
     assert logs.PACKAGE.handlers == others.handlers == []
+    assert (logs.PACKAGE.level, logs.PACKAGE.propagate) == before
     with pytest.raises(UsageError, match="cannot be written"), logs.logging_to(tmp_path / "no" / "log"):
         pass
+
+
+def test_what_a_program_shows_is_not_changed_by_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logger, shown = bare_logger(monkeypatch), io.StringIO()
+    logging.getLogger().addHandler(logging.StreamHandler(shown))  # no level of its own: the root's level decides
+    with logs.logging_to(tmp_path / "log", quiet=True):
+        logger.warning("a warning")
+        logger.info("only in the file")
+        logger.debug("nowhere")
+    assert shown.getvalue() == "a warning\n"
+    assert (tmp_path / "log").read_text().count("\n") == 2
+
+
+async def test_runs_in_one_process_have_their_own_lines(tmp_path: Path) -> None:
+    logger, ready = logging.getLogger("rtl_agent_gym.somewhere"), asyncio.Barrier(2)
+
+    async def run(name: str, then: float) -> None:
+        with logs.logging_to(tmp_path / name):
+            await ready.wait()
+            logger.info("of %s", name)
+            await asyncio.sleep(then)
+            logger.info("still of %s", name)
+            with logs.logging_to(tmp_path / f"{name}-inside"):
+                logger.info("inside %s", name)
+
+    await asyncio.gather(run("first", 0.0), run("second", 0.2))
+    for name in ("first", "second"):
+        lines = [line.rpartition(": ")[2] for line in (tmp_path / name).read_text().splitlines()]
+        assert lines == [f"of {name}", f"still of {name}", f"inside {name}"]
+        assert (tmp_path / f"{name}-inside").read_text().count("\n") == 1
+    assert logs.PACKAGE.handlers == []

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import DaemonError, RTLGymError, SandboxError, SandboxLost
 from ..sandboxes.budget import Tokens
+from ..scoring import rules_digest
 from .canary import canary
 from .machine import Facts, Machine, Report
 from .vouching import Voucher
@@ -112,8 +113,8 @@ class Cluster:
         """Also those that are lost: what is under way on a machine in quarantine goes on."""
         self._refused: dict[str, Refusal] = {}
         """Nodes that are not used now."""
-        self._first: Facts | None = None
-        """Those of the first admitted machine: one with another image or grader is not admitted."""
+        self._digest: str | None = None
+        """What the image of the first admitted machine holds: no other machine is admitted."""
         self._vouchers: dict[RemoteMachine, Voucher] = {}
         self._slots = Tokens(0)
         self._refreshing = asyncio.Lock()
@@ -236,7 +237,7 @@ class Cluster:
                 machine.wrong = True
                 raise SandboxError(wrong)
             self._compare(machine.facts)  # another machine may have been the first meanwhile
-            self._first = self._first or machine.facts
+            self._digest = machine.facts.digest
         except (RTLGymError, RayError) as error:  # also another version of this package, or wrong limits there
             self._refuse(node, str(error), forever=machine.wrong)
             again = "" if machine.wrong else "; it is tried again later"
@@ -253,11 +254,14 @@ class Cluster:
         self._on_event(f"machine {name} is used, with {machine.slots} slots")
 
     def _compare(self, facts: Facts) -> None:
-        for what in ("digest", "rules") if self._first is not None else ():
-            there, first = getattr(facts, what), getattr(self._first, what)
-            if there != first:
-                of = "its image holds" if what == "digest" else "its version of this package grades by the rules"
-                raise SandboxError(f"{of} {there[:19]}, that of the machines in use {first[:19]}")
+        here, first = rules_digest(), self._digest
+        if facts.rules != here:
+            raise SandboxError(
+                f"its version of this package grades by the rules {facts.rules[:12]}, this one by {here[:12]}; "
+                "install the same version there"
+            )
+        if first not in (None, facts.digest):
+            raise SandboxError(f"its image holds {facts.digest[:19]}, that of the machines in use {str(first)[:19]}")
 
     async def _watch(self) -> None:
         from ray.exceptions import RayError

@@ -206,7 +206,7 @@ async def _play_turn(session: ToolSession, output: ModelOutput) -> list[ChatMess
     refused = output.stop_reason == "content_filter"
     calls = [] if refused else output.message.tool_calls or []
     read = [ToolCall(call.function, json.dumps(call.arguments) if call.parse_error is None else "{") for call in calls]
-    text = output.message.text or (WITHHELD if refused else "")
+    text = WITHHELD if refused else output.message.text
     turn = await session.act(read or text, cut_off=output.stop_reason == "max_tokens")
     texts = turn.replies(len(calls))
     if calls:

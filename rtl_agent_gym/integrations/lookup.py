@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -51,10 +52,14 @@ def absolute(source: str) -> str:
 
 def find_problem(source: str, id: str) -> Problem:
     """A problem of a source. Raises `UsageError` if it has none of this id."""
-    known = _read(source)
+    with _reading:  # many episodes begin together: the first one reads
+        known = _read(source)
     if id not in known:
         raise UsageError(f"{source} has no problem {id!r}")
     return known[id]
+
+
+_reading = threading.Lock()
 
 
 @lru_cache(maxsize=4)

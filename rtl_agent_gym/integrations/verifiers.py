@@ -209,7 +209,7 @@ async def play_turn(session: ToolSession, choice: Any) -> list[dict[str, str]]:
     made = [] if refused else message.tool_calls or []
     ids = [call.id for call in made]
     calls = [ToolCall(call.function.name, call.function.arguments) for call in made]
-    turn = await session.act(calls or message.content or refused, cut_off=choice.finish_reason == "length")
+    turn = await session.act(refused or calls or message.content or "", cut_off=choice.finish_reason == "length")
     texts = turn.replies(len(calls))
     if not calls:
         return [] if session.over else [{"role": "user", "content": texts[0]}]

@@ -148,3 +148,9 @@ def base_images(dockerfile: str) -> list[str]:
     """The image of each ``FROM`` of a Dockerfile, without its options and its stage's name."""
     words = [rest.split() for keyword, rest in instructions(dockerfile) if keyword == "FROM"]
     return [next((word for word in line if not word.startswith("--")), "") for line in words]
+
+
+def named_images(dockerfile: str) -> list[str]:
+    """The images and stages that a Dockerfile copies or mounts from, then those that it builds on."""
+    words = " ".join(rest for keyword, rest in instructions(dockerfile) if keyword in ("COPY", "ADD", "RUN"))
+    return [*re.findall(r"(?:--|,)from=([^\s,]+)", words), *base_images(dockerfile)]

@@ -20,9 +20,9 @@ from ..errors import ProblemError
 from ..problems.compose import (
     COMPOSE_FILE,
     SIM_IMAGES,
-    base_images,
     dockerfile,
     env_files,
+    named_images,
     own_environment,
     parse_services,
 )  # fmt: skip
@@ -97,7 +97,7 @@ def _service(name: str, service: Mapping[str, Any], problem: Problem, options: H
         raise ProblemError(f"service {name!r}: expected a command")
     _check_volumes(name, service.get("volumes"))
     built_from, image = dockerfile(service), _interpolate(str(service.get("image") or ""), {})
-    needed = [image] if built_from is None else base_images(harness.get(built_from) or "")
+    needed = [image] if built_from is None else named_images(harness.get(built_from) or "")
     own = next((found for name in reversed(needed) if (found := options.image(name))), None)
     if built_from is None and image not in SIM_IMAGES and own is None:
         raise ProblemError(

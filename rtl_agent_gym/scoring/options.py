@@ -63,7 +63,7 @@ class HarnessOptions:
     def resolve(self, text: str) -> str:
         """A Dockerfile that builds on your images, and copies from them, where it has their names."""
         for name, image in self.images:
-            place = rf"(?im)^(\s*FROM\s+(?:--\S+\s+)*|.*--from=){re.escape(name)}(?!\S)"
+            place = rf"(?im)(^\s*FROM(?:\s|\\\n)+(?:--\S+(?:\s|\\\n)+)*|(?:--|,)from=){re.escape(name)}(?![^\s,])"
             text = re.sub(place, lambda found, image=image: found[1] + image, text)  # type: ignore[misc]
         return text
 

@@ -22,10 +22,11 @@ from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, Sandb
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.sandboxes import Reading, SandboxSpec
 from rtl_agent_gym.sandboxes.budget import Tokens, queue_group, queueing_as, usage
+from rtl_agent_gym.scoring import rules_digest
 
 exceptions = pytest.importorskip("ray.exceptions")
 
-FACTS = Facts("here", "", "sha256:0", 2.0)
+FACTS = Facts("here", "", "sha256:0", 2.0, rules=rules_digest())
 
 
 class Actor:
@@ -102,17 +103,18 @@ async def test_a_cluster_that_is_closed_while_it_admits_a_node_leaves_no_actor(m
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("others", "said"),
     [
-        ("digest", "its image holds y, that of the machines in use x"),
-        ("rules", "its version of this package grades by the rules y, that of the machines in use x"),
+        ({"digest": "y"}, "its image holds y, that of the machines in use x"),
+        ({"rules": "y"}, "its version of this package grades by the rules y, this one by "),
     ],
 )
-async def test_machines_that_would_grade_differently_are_not_used_together(
-    field: str, said: str, monkeypatch: pytest.MonkeyPatch
+async def test_machines_that_would_grade_differently_are_not_used(
+    others: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if none is in use yet: all of them are looked at together when the cluster is opened."""
-    facts: list[Any] = [replace(FACTS, **{field: one}) for one in "xyx"]  # type: ignore[arg-type]
+    good = replace(FACTS, digest="x")
+    facts: list[Any] = [good, replace(good, **others), good]  # type: ignore[arg-type]
     actors = iter([Actor(SimpleNamespace(facts=AsyncMock(return_value=one))) for one in facts])
     made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: next(actors)))
     events: list[str] = []
@@ -126,7 +128,7 @@ async def test_machines_that_would_grade_differently_are_not_used_together(
     node = {"NodeManagerHostname": "b", "NodeManagerAddress": "127.0.0.1", "Resources": {SLOTS: 2}}
     cluster = Cluster(on_event=events.append)
     await asyncio.gather(*(cluster._admit(digit * 56, node) for digit in "123"))
-    assert {getattr(one.facts, field) for one in cluster.machines.values()} == {"x"}
+    assert {one.facts for one in cluster.machines.values()} == {good}
     assert len(cluster.machines) == 2
     [refused] = [line for line in events if "is not used" in line]
     assert said in refused

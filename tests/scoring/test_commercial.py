@@ -17,7 +17,7 @@ from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.problems.compose import SIM_IMAGES, base_images
+from rtl_agent_gym.problems.compose import SIM_IMAGES, base_images, named_images
 from rtl_agent_gym.renderers import ToolCall, get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
@@ -138,8 +138,23 @@ def test_only_the_images_of_a_dockerfile_are_replaced() -> None:
     options = HarnessOptions.read(["VERIF_EDA_IMAGE=mine:1", "tools=mine:2"])
     before = "FROM --platform=linux/arm tools AS a\nFROM __VERIF_EDA_IMAGE__\nCOPY --from=tools /x /tools\nRUN tools\n"
     after = "FROM --platform=linux/arm mine:2 AS a\nFROM mine:1\nCOPY --from=mine:2 /x /tools\nRUN tools\n"
+    for text, changed in (
+        ("RUN --mount=type=bind,from=tools,target=/x ls\n", "RUN --mount=type=bind,from=mine:2,target=/x ls\n"),
+        ("FROM \\\n  tools\n", "FROM \\\n  mine:2\n"),
+        ("from tools\n", "from mine:2\n"),
+    ):
+        assert options.resolve(text) == changed
+    assert named_images(before) == ["tools", "tools", "__VERIF_EDA_IMAGE__"]
     assert base_images(before) == ["tools", "__VERIF_EDA_IMAGE__"]
     assert options.resolve(before) == after
+
+
+def test_a_dockerfile_that_copies_from_the_callers_image_is_not_graded_from_the_cache() -> None:
+    options = HarnessOptions(images=(("__VERIF_EDA_IMAGE__", "mine"),), env=(("EDA_LICENCE", LICENCE),))
+    dockerfile = "FROM __OSS_SIM_IMAGE__\nCOPY --from=__VERIF_EDA_IMAGE__ /opt /opt\n"
+    files = {"docker-compose.yml": COMPOSE.replace("image: __OSS_SIM_IMAGE__", "build: ."), "Dockerfile": dockerfile}
+    (service,) = read_services(make_problem(harness={**make_problem().harness, **files}), options)
+    assert (service.image, service.env["EDA_LICENCE"]) == ("mine", LICENCE)
 
 
 @pytest.mark.docker
