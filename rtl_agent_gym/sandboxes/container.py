@@ -157,7 +157,10 @@ class DockerSandbox(Sandbox):
 
     def _remove(self) -> None:
         api: Any = self._client.docker().api
-        remove: Callable[[], None] = lambda: api.remove_container(self._container, force=True, v=True)  # noqa: E731
+
+        def remove() -> None:
+            api.remove_container(self._container, force=True, v=True)
+
         try:
             if self._container and self._client.podman:
                 until_removed(remove)

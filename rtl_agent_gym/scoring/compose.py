@@ -25,7 +25,7 @@ from ..problems.compose import (
     named_images,
     own_environment,
     parse_services,
-)  # fmt: skip
+)
 from ..problems.model import Problem
 from ..problems.needs import commercial_need
 from .options import HarnessOptions
