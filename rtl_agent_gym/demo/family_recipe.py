@@ -92,6 +92,14 @@ RECIPE = FamilyRecipe(
         Part(3, Mix(reference=0.14, feedback=0.07, reworded=0.12), Phase(560, 0.01, 0.0002), _LAST),
         Part(4, Mix(reference=0.1, feedback=0.06, reworded=0.06), Phase(300, 0.006, 0.0002), _LAST),
         Part(5, Mix(reference=0.12, feedback=0.07, reworded=0.1), Phase(950, 0.008, 0.0001), _LAST),
+        Part(
+            6,
+            Mix(reference=0.1, feedback=0.06, reworded=0.08),
+            Phase(1200, 0.006, 0.0001, batch=32),
+            _LAST,
+            keep_optimizer=False,
+            rounded=True,
+        ),
     ),
     student=(
         Part(
@@ -100,6 +108,7 @@ RECIPE = FamilyRecipe(
             Phase(420, 0.005, 0.0001),
             _LAST,
             keep_optimizer=False,
+            rounded=True,
         ),
         Part(
             21,
@@ -109,7 +118,7 @@ RECIPE = FamilyRecipe(
         ),
         Part(
             22,
-            Mix(follow=0.56, reference=0.12, feedback=0.1, mend=0.3, mend_named=0.9, reworded=0.08),
+            Mix(follow=0.53, reference=0.12, feedback=0.1, mend=0.3, mend_named=0.9, reworded=0.08),
             Phase(300, 0.003, 0.0001, batch=48),
             _FEWER,
             keep_optimizer=False,
