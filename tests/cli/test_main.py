@@ -151,6 +151,7 @@ def test_an_output_never_takes_the_place_of_a_transcript(
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_closed_standard_streams() -> None:
     words = " ".join(COMMAND)
     for end, code in (("problems list <&- >&- 2>&-", 0), ("view none >&- 2>&-", 2)):

@@ -52,6 +52,7 @@ def test_mutate_of_too_few(tmp_path: Path) -> None:
     assert not (tmp_path / "out.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_strength_shows_rates_and_survivors(tmp_path: Path) -> None:
     argv = ("problems", "strength", "--problem", ARBITER, "--limit", "12")
     done = call(*argv, "--json", XDG_CACHE_HOME=str(tmp_path))

@@ -291,6 +291,7 @@ async def opened(problem: Problem, config: TinkerEnvConfig) -> tuple[Any, Any]:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_a_prompt_over_its_budget_is_shortened_and_says_so(arbiter: Problem, quick: TinkerEnvConfig) -> None:
     filler = "\n\n".join(f"Remark {n}: nothing that matters." for n in range(400))
     task = f"Design it.\n\n## Background\n\n{filler}\n\n## Interface\n\n- `clk`: the clock\n\n- `grant`: 8 bits\n"

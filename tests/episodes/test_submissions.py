@@ -244,6 +244,7 @@ def test_each_call_of_a_turn_is_looked_at_on_its_own(env: Any, arbiter: Problem)
 
 @pytest.mark.docker
 @pytest.mark.parametrize("command", ["cd /code && submit", "submit rtl/x.sv", "echo a; submit; echo b", "(submit)"])
+@pytest.mark.slow
 def test_within_a_longer_command_it_is_told_how(env: Any, command: str) -> None:
     env.reset(seed=0)
     observation, _, _, _, info = env.step(call(command))
@@ -453,6 +454,7 @@ async def test_an_episode_draws_them_from_its_seed(provider: DockerSandboxes, ar
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_the_shells_random_numbers_come_from_the_seed(provider: DockerSandboxes, arbiter: Problem) -> None:
     heard = []
     for seed in (5, 5, 2**40 + 6, None):

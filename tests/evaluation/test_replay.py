@@ -196,6 +196,7 @@ async def test_the_first_divergence_is_shown_as_a_diff(
     assert '- "syntax": 0.25' in report.divergence.diff
 
 
+@pytest.mark.slow
 async def test_a_cut_off_file_is_compared_as_far_as_it_goes(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer
 ) -> None:
@@ -321,6 +322,7 @@ async def test_submissions_are_graded_again_and_compared(tmp_path: Path, provide
         assert '-   "tests_passed": 6,\n+   "tests_passed": 7,' in report.divergence.diff
 
 
+@pytest.mark.slow
 async def test_rewards_of_submissions_are_compared_under_the_same_weights_only(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer
 ) -> None:

@@ -369,6 +369,7 @@ def test_a_hostile_agent_does_not_stop_the_collection(images: VerifierImages) ->
 
 
 @pytest.mark.docker
+@pytest.mark.slow  # each problem's image has to be built first
 class TestScript:
     @pytest.mark.parametrize(
         "problem",

@@ -72,6 +72,7 @@ class TestSession:
         finally:
             await session.close()
 
+    @pytest.mark.slow
     async def test_markup_in_an_answer_is_not_run(self, gray: Problem) -> None:
         session = ToolSession(gray)
         try:

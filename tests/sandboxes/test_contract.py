@@ -25,7 +25,17 @@ for number in range(200):
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["docker", "pool"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each maker and each role once. The other pairs are slow: what differs between makers seldom differs between roles."""
+    pairs = [("docker", "agent"), ("pool", "scoring")]
+    others = [pytest.param(*pair, marks=pytest.mark.slow) for pair in (("docker", "scoring"), ("pool", "agent"))]
+    if "spec" in metafunc.fixturenames:
+        metafunc.parametrize(("maker", "spec"), [*pairs, *others], indirect=True, scope="module")
+    elif "maker" in metafunc.fixturenames:
+        metafunc.parametrize("maker", ["docker", "pool"], indirect=True, scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def maker(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
     async with DockerSandboxes() as docker:
         if request.param == "docker":
@@ -35,7 +45,7 @@ async def maker(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider
                 yield pool
 
 
-@pytest.fixture(params=["agent", "scoring"])
+@pytest.fixture(scope="module")
 def spec(request: pytest.FixtureRequest) -> SandboxSpec:
     return SandboxSpec(role=request.param)
 

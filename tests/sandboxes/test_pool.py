@@ -40,6 +40,7 @@ async def test_each_is_handed_out_once_and_replaced(provider: DockerSandboxes) -
     assert not names() & before
 
 
+@pytest.mark.slow
 async def test_specs_are_kept_apart(provider: DockerSandboxes) -> None:
     async with WaitingSandboxes(provider, size=1) as pool:
         agent = await pool.create(SandboxSpec())
@@ -179,6 +180,7 @@ async def test_who_is_cancelled_leaves_nothing(provider: DockerSandboxes) -> Non
     assert not names() - before
 
 
+@pytest.mark.slow
 async def test_one_whose_standby_died_is_not_handed_out(provider: DockerSandboxes) -> None:
     spec = SandboxSpec(role="scoring", standby=("sh", "-c", "sleep 0.5; exit 1"))
     async with WaitingSandboxes(provider, size=1) as pool:
@@ -198,6 +200,7 @@ async def test_preparing_a_pool_that_closes_meanwhile_leaves_nothing(provider: D
     assert not names() - before
 
 
+@pytest.mark.slow
 async def test_specs_that_nobody_asks_for_any_more_do_not_wait_for_ever(provider: DockerSandboxes) -> None:
     before = names()
     specs = [SandboxSpec(role="scoring", pids=300 + n) for n in range(4)]

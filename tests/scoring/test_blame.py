@@ -192,6 +192,7 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_a_parent_group_that_runs_out_of_memory_is_the_machines_fault(
     provider: DockerSandboxes, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

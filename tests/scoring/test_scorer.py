@@ -40,6 +40,7 @@ async def test_a_right_design_passes_and_its_tests_are_named(scorer: Scorer, add
     assert score.violations == []
 
 
+@pytest.mark.slow
 async def test_two_runs_say_the_same(scorer: Scorer, adder: Problem) -> None:
     wrong = GOLDEN.replace("a + b", "(a == 8'd77) ? 9'd0 : a + b")  # only some random draws find it
     for text in (GOLDEN, wrong):
@@ -172,6 +173,7 @@ async def test_all_services_must_exit_0_and_share_the_work_folder(scorer: Scorer
     assert (score.tests_passed, score.tests_total) == (1, 2)
 
 
+@pytest.mark.slow
 async def test_each_service_has_the_whole_time(scorer: Scorer) -> None:
     """As in the official runner, which starts them one by one, each with its own limit."""
     services = shell_service("sleep 2", "first") + shell_service("sleep 2", "second") + shell_service("true", "third")
@@ -219,6 +221,7 @@ endmodule
 )
 
 
+@pytest.mark.slow
 async def test_partial_credit_is_not_earned_by_hiding_a_configuration(provider: DockerSandboxes) -> None:
     """A runner that loops stops at the first configuration that fails: neither the last nor the first may pay."""
     problem = make_problem(harness={"src/test_runner.py": LOOP})
@@ -244,6 +247,7 @@ async def test_a_command_that_does_not_exist_is_the_problems_fault(provider: Doc
     assert (score.passed, score.retries, score.tests_total) == (False, 0, 1)
 
 
+@pytest.mark.slow
 async def test_a_dockerfile_is_built_once(scorer: Scorer) -> None:
     text = COMPOSE.replace("image: __OSS_SIM_IMAGE__", "build: .")
     plain = {"docker-compose.yml": text, "Dockerfile": "FROM __OSS_SIM_IMAGE__\nRUN pip3 install cocotb_bus\n"}

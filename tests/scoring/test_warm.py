@@ -196,6 +196,7 @@ def test_what_a_fork_cannot_promise_gets_an_interpreter(
     assert ("\nFORKED" in service["log"]) == ("PYTEST_ADDOPTS" in env)
 
 
+@pytest.mark.slow
 async def test_files_that_nobody_closed_are_written(provider: DockerSandboxes) -> None:
     source = "def test():\n    global kept\n    kept = open('/code/rundir/note', 'w')\n    kept.write('all of it')\n"
     both = f"{source}import atexit, os\natexit.register(os.system, 'cat /code/rundir/note')\n"

@@ -64,12 +64,14 @@ async def test_tokens_and_the_teachers_opinion_are_in_every_transcript(tmp_path:
         assert transcript.score is not None  # what was there stays
 
 
+@pytest.mark.slow
 async def test_without_a_teacher_the_students_own_are_there(tmp_path: Path) -> None:
     for transcript in await episodes(tmp_path, None):
         assert [turn.teacher_logprobs for turn in transcript.turns] == [None, None]
         assert all(set(turn.logprobs or ()) == {LOGPROB} for turn in transcript.turns)
 
 
+@pytest.mark.slow
 async def test_it_can_be_left_out(tmp_path: Path) -> None:
     made = await episodes(tmp_path, SameTokens(Certain()), "annotate_transcripts=false")  # type: ignore[arg-type]
     assert [turn.teacher_logprobs for transcript in made for turn in transcript.turns] == [None] * 4 * STEPS

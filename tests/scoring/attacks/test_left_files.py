@@ -40,6 +40,7 @@ def test_a_file_that_an_honest_agent_may_leave_is_put_nowhere(path: str) -> None
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_all_of_them_at_once_earn_nothing(provider: DockerSandboxes) -> None:
     files = dict.fromkeys([*LEFT_FILES, *HARMLESS_FILES], "import os; os._exit(0)")
     async with Scorer(provider) as scorer:
