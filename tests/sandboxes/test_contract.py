@@ -26,7 +26,7 @@ for number in range(200):
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each maker and each role once. The other pairs are slow: what differs between makers seldom differs between roles."""
+    """Each maker and each role once. The other pairs are slow."""
     pairs = [("docker", "agent"), ("pool", "scoring")]
     others = [pytest.param(*pair, marks=pytest.mark.slow) for pair in (("docker", "scoring"), ("pool", "agent"))]
     if "spec" in metafunc.fixturenames:
