@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -132,3 +132,32 @@ def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
             logging.getLogger(name).removeHandler(file)
         _open.remove(file)
         file.close()
+
+
+class _Shown(logging.Handler):
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show the record."""
+        self._show(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+@contextlib.contextmanager
+def showing(show: Callable[[str], None], *names: str) -> Iterator[None]:
+    """Within the context, warnings and errors of some loggers of the package are shown.
+
+    Args:
+        show: Shows a line; called in the thread that the line comes from.
+        names: The loggers below the package's, such as ``sandboxes``.
+    """
+    handler = _Shown(show)
+    chosen = [PACKAGE.getChild(name) for name in names]
+    for one in chosen:
+        one.addHandler(handler)
+    try:
+        yield
+    finally:
+        for one in chosen:
+            one.removeHandler(handler)

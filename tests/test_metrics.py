@@ -168,3 +168,16 @@ async def test_runs_in_one_process_have_their_own_lines(tmp_path: Path) -> None:
         assert lines == [f"of {name}", f"still of {name}", f"inside {name}"]
         assert (tmp_path / f"{name}-inside").read_text().count("\n") == 1
     assert logs.PACKAGE.handlers == []
+
+
+def test_warnings_of_chosen_loggers_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare_logger(monkeypatch)
+    shown: list[str] = []
+    rooms = {name: logging.getLogger(f"rtl_agent_gym.{name}.inside") for name in ("sandboxes", "policies")}
+    with logs.logging_to(tmp_path / "log", quiet=True), logs.showing(shown.append, "sandboxes"):
+        for name, logger in rooms.items():
+            logger.warning("%s wait", name)
+            logger.info("nothing new")
+    rooms["sandboxes"].warning("afterwards")
+    assert shown == ["warning: sandboxes wait"]
+    assert (tmp_path / "log").read_text().count("\n") == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 
@@ -10,6 +11,8 @@ FAILURES = 5
 """Failures in a row before the first pause."""
 LONGEST = 30.0
 """Seconds of a pause at most; the first one lasts one second, each later one twice as long as the one before."""
+
+logger = logging.getLogger(__name__)
 
 
 class Breaker:
@@ -30,10 +33,13 @@ class Breaker:
         while (left := self._until - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
-    def failed(self) -> None:
-        """Note a failure, which may begin a pause."""
+    def failed(self, why: object) -> None:
+        """Note a failure, which may begin a pause. Logs the first, second, fourth, eighth and so on of a row."""
         with self._lock:
             self._failures += 1
+            if not self._failures & (self._failures - 1):
+                times = "once" if self._failures == 1 else f"{self._failures} times in a row"
+                logger.warning("no sandbox could be started, %s: %s", times, why)
             if self._failures >= FAILURES:
                 pause = min(LONGEST, 2.0 ** min(self._failures - FAILURES, 10))
                 self._until = max(self._until, time.monotonic() + pause)
@@ -41,4 +47,6 @@ class Breaker:
     def worked(self) -> None:
         """Note a success."""
         with self._lock:
+            if self._failures:
+                logger.warning("sandboxes can be started again")
             self._failures, self._until = 0, 0.0

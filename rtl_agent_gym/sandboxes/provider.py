@@ -134,7 +134,7 @@ class DockerSandboxes(SandboxProvider):
         except BaseException as error:
             await asyncio.shield(sandbox.close())
             if isinstance(error, DaemonError):
-                budget.breaker.failed()
+                budget.breaker.failed(error)
             raise
         budget.breaker.worked()
         return sandbox

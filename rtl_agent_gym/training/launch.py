@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
+from ..logs import showing
 from ..metrics import serving
 from .arguments import describe_options, split_arguments
 from .cost import describe_cost
@@ -34,6 +35,9 @@ Clusters = Callable[[str, str], Callable[[], "Runtime"]]
 """From an address and limits of each node to what makes the runtime of a loop."""
 
 logger = logging.getLogger(__name__)
+
+MACHINES = ("sandboxes", "episodes", "cluster")
+"""Loggers whose warnings a run shows: they say why it waits."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ def launch(plan: Plan, progress: Progress | None = None, clusters: Clusters | No
     try:
         with contextlib.ExitStack() as stack:
             shown = stack.enter_context(progress or Progress(plan.options.num_steps))
+            stack.enter_context(showing(shown.print, *MACHINES))
             stack.enter_context(_machines(plan.options, clusters))
             if port := stack.enter_context(serving(plan.options.metrics_port)):
                 shown.print(f"metrics: http://127.0.0.1:{port}/metrics")

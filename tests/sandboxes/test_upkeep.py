@@ -37,19 +37,28 @@ async def test_a_daemon_that_keeps_failing_gets_longer_and_longer_pauses(monkeyp
     tried = Breaker()
     for _ in range(8):
         await tried.ready()
-        tried.failed()
+        tried.failed("it does not answer")
     await tried.ready()
     assert slept == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     tried.worked()
-    tried.failed()
+    tried.failed("it does not answer")
     await tried.ready()
     assert len(slept) == 7
 
 
-def test_a_daemon_may_stay_away_for_long() -> None:
+def test_a_daemon_may_stay_away_for_long_without_many_words(caplog: pytest.LogCaptureFixture) -> None:
     tried = Breaker()
     for _ in range(3000):
-        tried.failed()
+        tried.failed("it does not answer")
+    assert [record.getMessage() for record in caplog.records][:3] == [
+        "no sandbox could be started, once: it does not answer",
+        "no sandbox could be started, 2 times in a row: it does not answer",
+        "no sandbox could be started, 4 times in a row: it does not answer",
+    ]
+    tried.worked()
+    tried.worked()
+    assert [record.getMessage() for record in caplog.records][-1:] == ["sandboxes can be started again"]
+    assert len(caplog.records) == 13
 
 
 @pytest.mark.docker

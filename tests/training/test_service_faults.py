@@ -19,6 +19,7 @@ from rtl_agent_gym.engines.watch import Notices, Watch
 from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
+from rtl_agent_gym.sandboxes.breaker import Breaker
 from rtl_agent_gym.training import checkpointer, launch
 from rtl_agent_gym.training.launch import cause_of, clean_up
 from rtl_agent_gym.training.options import TrainOptions
@@ -299,7 +300,9 @@ async def test_every_step_of_cleaning_up_is_done_and_the_first_error_told() -> N
     assert done == ["service", "lease", "report"] * 2
 
 
-def test_a_runs_own_error_is_told_before_those_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runs_own_error_is_told_before_those_of_its_end_and_why_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Engine:
         closed: ClassVar[list[str]] = []
 
@@ -314,6 +317,7 @@ def test_a_runs_own_error_is_told_before_those_of_its_end(tmp_path: Path, monkey
         """None are made."""
 
     async def steps(*_: Any) -> None:
+        Breaker().failed("the daemon does not answer")
         raise ExceptionGroup("tasks", [ServiceError("one"), ExceptionGroup("more", [UsageError("the reason")])])
 
     reports: list[Any] = []
@@ -325,6 +329,7 @@ def test_a_runs_own_error_is_told_before_those_of_its_end(tmp_path: Path, monkey
         launch.train({"engine": "local", "log_path": str(tmp_path / "run")}, recipes=[SMALL])
     assert Engine.closed == ["errored"]
     assert len(reports) == 1
+    assert "warning: no sandbox could be started, once: the daemon does not answer" in capsys.readouterr().err
 
 
 async def test_a_translation_longer_than_the_teachers_context_is_judged_as_far_as_it_goes() -> None:
