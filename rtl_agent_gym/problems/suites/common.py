@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
@@ -23,6 +25,8 @@ Verdict = Literal["mismatches", "passed"]
 
 SIMULATION_SECONDS = 30
 """Processor time of one simulation."""
+LARGEST_FILE = 4 << 20
+"""Bytes of a benchmark's file; the published ones have a few thousand."""
 
 _PLAIN = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|\(\*(?!\s*\)).*?\*\)', re.DOTALL)
 _MODULE = re.compile(r"\b(?:macromodule|module)\s+(?:automatic\s+|static\s+)?([A-Za-z_][\w$]*)")
@@ -37,20 +41,37 @@ _PRINTS = re.compile(r"\$(?:display|write|strobe)[bho]?\s*\(")
 
 
 def read_text(path: Path, problem_id: str | None = None) -> str:
-    """The text of a file; what is not UTF-8 is read as Latin-1.
+    """The text of a file; what is not UTF-8 is read as Latin-1. Line ends stay as they are.
 
     Raises:
-        ProblemError: The file cannot be read.
+        ProblemError: The file cannot be read, is no regular file, is larger than `LARGEST_FILE`, or is not text.
     """
     try:
-        data = path.read_bytes()
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait
+            raise ProblemError("expected a regular file", source=str(path), problem_id=problem_id)
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_FILE + 1)
     except OSError as error:
         message = f"the file cannot be read: {error.strerror or error}; check the copy of the benchmark"
         raise ProblemError(message, source=str(path), problem_id=problem_id) from error
+    if len(data) > LARGEST_FILE:
+        message = f"the file has more than {LARGEST_FILE >> 20} MiB; check the copy of the benchmark"
+        raise ProblemError(message, source=str(path), problem_id=problem_id)
+    if b"\0" in data:
+        message = "the file is not text: it contains a zero byte, as binary data and UTF-16 do; save it as UTF-8"
+        raise ProblemError(message, source=str(path), problem_id=problem_id)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return data.decode("latin-1")
+
+
+def read_task(path: Path, problem_id: str) -> str:
+    """The task's text. Raises `ProblemError` like `read_text`, and if it is empty."""
+    text = read_text(path, problem_id)
+    if not text.strip():
+        raise ProblemError("the file is empty; expected the task's text", source=str(path), problem_id=problem_id)
+    return text
 
 
 def open_folder(source: str, prefix: str, holds: str) -> Path:
@@ -61,7 +82,7 @@ def open_folder(source: str, prefix: str, holds: str) -> Path:
     """
     name = source.removeprefix(prefix)
     path = expand_home(name)
-    if not name or not path.is_dir():
+    if not name or not os.path.isdir(path):  # unlike `Path.is_dir`, False for names that are too long, too
         raise UsageError(f"{source!r}: there is no folder {name!r}; give {prefix}FOLDER, {holds}")
     return path
 

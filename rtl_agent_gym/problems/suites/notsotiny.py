@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ def read_suite(source: str) -> Iterator[Located]:
     """
     name = source.removeprefix(PREFIX)
     path = expand_home(name)
-    if not name or not path.is_file():
+    if not name or not os.path.isfile(path):  # unlike `Path.is_file`, False for names that are too long, too
         raise UsageError(f"{source!r}: there is no file {name!r}; give {PREFIX}FILE, a JSON Lines file of CVDP's rows")
     empty = True
     for place, row in read_rows(path, str(path)):
@@ -65,7 +66,10 @@ def _read(row: dict[str, Any], place: Place) -> Problem | ProblemError:
     texts = "\n".join(text for path, text in problem.harness.items() if not path.endswith((".v", ".sv", ".vh", ".svh")))
     if reason := _missing(texts):
         return problem.model_copy(update={"unscorable": reason})
-    return _guarded(problem) if re.search(r"\byosys\b", texts) else problem
+    try:
+        return _guarded(problem) if re.search(r"\byosys\b", texts) else problem
+    except ProblemError as error:
+        return place.error(error.message, field=error.field, problem_id=problem.id)
 
 
 def _missing(texts: str) -> str | None:
@@ -77,10 +81,18 @@ def _missing(texts: str) -> str | None:
 
 
 def _guarded(problem: Problem) -> Problem:
-    """The problem with a check of the design's text before each of its services; see ``harness/design_text.py``."""
+    """The problem with a check of the design's text before each of its services; see ``harness/design_text.py``.
+
+    Raises:
+        ProblemError: A service's command is not one that a shell could read.
+    """
     document = yaml.safe_load(problem.harness[COMPOSE_FILE])
-    for service in document["services"].values():
-        words = [*_words(service.pop("entrypoint", None)), *_words(service.get("command"))]
+    for name, service in document["services"].items():
+        try:
+            words = [*_words(service.pop("entrypoint", None)), *_words(service.get("command"))]
+        except ValueError as error:
+            message = f"the command of service {name!r} cannot be read: {error}"
+            raise ProblemError(message, field=f"harness.{COMPOSE_FILE}") from error
         if words and words[0].rpartition("/")[2] not in _PROGRAMS:
             reason = f"its harness starts {words[0]!r}, and only these are known here: {', '.join(sorted(_PROGRAMS))}"
             return problem.model_copy(update={"unscorable": reason})

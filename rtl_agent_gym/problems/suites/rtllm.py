@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rtl_agent_gym.errors import ProblemError
+from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.suites.common import (
     Located,
@@ -15,6 +15,7 @@ from rtl_agent_gym.problems.suites.common import (
     module_names,
     open_folder,
     read_each,
+    read_task,
     read_text,
     rename,
     root_modules,
@@ -26,30 +27,40 @@ PREFIX = "rtllm:"
 _DESCRIPTION, _TESTBENCH = "design_description.txt", "testbench.v"
 _HOLDS = f"RTLLM v2 or a part of it: folders with {_DESCRIPTION} and {_TESTBENCH}"
 _LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+_DUMP = re.compile(r'\$dumpfile\s*\(\s*"[^"\n]*"')
 
 
 def read_suite(source: str) -> Iterator[Located]:
-    """The problems of ``rtllm:FOLDER``, sorted by their folders.
+    """The problems of ``rtllm:FOLDER``, sorted by their folders. Links to folders are followed, each folder once.
 
     Folders whose names begin with ``_`` or ``.`` are left out: the benchmark keeps designs of models there.
 
     Raises:
-        UsageError: There is no such folder, or it holds no problem.
+        UsageError: There is no such folder, it holds no problem, or a folder in it cannot be read.
     """
     path = open_folder(source, PREFIX, _HOLDS)
     yield from read_each(_folders(path), _read, source, path, _HOLDS)
 
 
 def _folders(path: Path) -> Iterator[Path]:
-    for folder, below, files in os.walk(path):
+    seen: set[str] = set()
+    for folder, below, files in os.walk(path, onerror=_unreadable, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:  # a second link, or one to a folder above
+            below.clear()
+            continue
+        seen.add(real)
         below[:] = sorted(name for name in below if not name.startswith(("_", ".")))
         if _DESCRIPTION in files:
             yield Path(folder)
 
 
+def _unreadable(error: OSError) -> None:
+    raise UsageError(f"{error.filename}: the folder cannot be read: {error.strerror}") from error
+
+
 def _read(folder: Path) -> Problem:
     name = folder.resolve().name
-    task = read_text(folder / _DESCRIPTION, name)
+    task = read_task(folder / _DESCRIPTION, name)
     testbench = read_text(folder / _TESTBENCH, name)
     where = str(folder / _TESTBENCH)
     tops, declared = root_modules(testbench), module_names(testbench)
@@ -95,9 +106,11 @@ def _golden(folder: Path, name: str, top: str) -> str | None:
 
 
 def _data(folder: Path, testbench: str, name: str) -> dict[str, str]:
-    """The files of the folder whose names the testbench has in quotation marks."""
+    """The files of the folder whose names the testbench has in quotation marks, without the waveforms that it writes,
+    which an earlier simulation may have left there.
+    """
     found = {}
-    for literal in _LITERAL.findall(testbench):
+    for literal in _LITERAL.findall(_DUMP.sub("", testbench)):
         word = literal.removeprefix("./")
         if word and "/" not in word and os.path.isfile(folder / word):
             found[word] = read_text(folder / word, name)

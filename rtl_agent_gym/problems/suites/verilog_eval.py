@@ -12,6 +12,7 @@ from rtl_agent_gym.problems.suites.common import (
     module_names,
     open_folder,
     read_each,
+    read_task,
     read_text,
     rename,
     testbench_problem,
@@ -47,7 +48,7 @@ def _read(prompt: Path) -> Problem:
                 problem_id=name,
             )
     interface = prompt.with_name(f"{name}_ifc.txt")
-    task = read_text(prompt, name)
+    task = read_task(prompt, name)
     if interface.is_file() and f"module {TOP}" not in task:
         task = f"{task.strip()}\n\n{read_text(interface, name).strip()}"
     return testbench_problem(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems, suites, validate_problem
 from rtl_agent_gym.problems.reading import Place
 from rtl_agent_gym.problems.rows import problem_from_row
@@ -88,14 +88,33 @@ def test_a_program_that_may_be_missing_is_refused(tmp_path: Path) -> None:
     assert "its harness starts 'nosuch'" in (why_unscorable(problem) or "")
 
 
+def test_a_command_with_an_open_quotation_mark_is_an_error(tmp_path: Path) -> None:
+    changed, path = row(), tmp_path / "rows.jsonl"
+    compose = changed["harness"]["files"]["docker-compose.yml"]
+    changed["harness"]["files"]["docker-compose.yml"] = compose.replace("command: pytest", "command: pytest -k 'a")
+    path.write_text(json.dumps(changed) + "\n")
+    with pytest.raises(
+        ProblemError, match=r"rows.jsonl:1: \S+: harness.docker-compose.yml: the command of service .*No"
+    ):
+        load_problems(f"notsotiny:{path}")
+
+
+def test_a_byte_order_mark_and_line_ends_of_windows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(row()).encode() + b"\r\n\r\n")
+    assert load_problems(f"notsotiny:{path}") == [load(tmp_path)]
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        ("x" * 5000, "there is no file"),
+        (".", "there is no file"),
         ("", "there is no file ''"),
         ("nowhere.jsonl", "there is no file 'nowhere.jsonl'"),
         ("empty.jsonl", "holds no row"),
     ],
-    ids=["no name", "no file", "no row"],
+    ids=["a long name", "a folder", "no name", "no file", "no row"],
 )
 def test_a_file_without_rows_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
     monkeypatch.chdir(tmp_path)

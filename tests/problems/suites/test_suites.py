@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import rtl_agent_gym  # noqa: F401
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems, scan_problems, validate_problem
+from rtl_agent_gym.problems.suites.common import LARGEST_FILE
 from rtl_agent_gym.problems.writing import problem_row
 from rtl_agent_gym.scoring.scorable import why_unscorable
 from tests.cli.in_process import call
@@ -67,6 +69,21 @@ def _swap(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+def _link(path: Path, to: Path) -> None:
+    path.unlink()
+    path.symlink_to(to)
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 FAULTS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no testbench": ("verilog_eval", lambda at: (at / f"{COUNTER}_test.sv").unlink(), "_test.sv.*cannot be read"),
     "no reference": ("verilog_eval", lambda at: (at / f"{COUNTER}_ref.sv").unlink(), "_ref.sv.*cannot be read"),
@@ -74,6 +91,16 @@ FAULTS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a silent testbench": ("verilog_eval", lambda at: _swap(at / f"{COUNTER}_test.sv", "$display", "// $display"), "prints nothing"),
     "an odd name": ("verilog_eval", lambda at: (at / f"{COUNTER}_prompt.txt").rename(at / "a b_prompt.txt"), "cannot be read"),
     "no testbench in a folder": ("rtllm", lambda at: (at / "Control/Counter/step_counter/testbench.v").unlink(), "testbench.v.*cannot be read"),
+    "an empty task": ("verilog_eval", lambda at: (at / f"{COUNTER}_prompt.txt").write_text(" \n"), "_prompt.txt.*is empty; expected the task's text"),
+    "a testbench in UTF-16": ("verilog_eval", lambda at: (at / f"{COUNTER}_test.sv").write_text("module tb; endmodule\n", encoding="utf-16"), "_test.sv.*contains a zero byte, as binary data and UTF-16 do"),
+    "a huge reference": ("verilog_eval", lambda at: os.truncate(at / f"{COUNTER}_ref.sv", LARGEST_FILE + 1), "_ref.sv.*more than 4 MiB"),
+    "a link to nothing": ("verilog_eval", lambda at: _link(at / f"{COUNTER}_ref.sv", at / "nowhere"), "_ref.sv.*cannot be read: No such file"),
+    "a link to itself": ("verilog_eval", lambda at: _link(at / f"{COUNTER}_ref.sv", at / f"{COUNTER}_ref.sv"), "_ref.sv.*cannot be read"),
+    "a pipe": ("rtllm", lambda at: _pipe(at / "Control/Counter/step_counter/testbench.v"), "testbench.v.*expected a regular file"),
+    "a folder for a file": ("rtllm", lambda at: _folder(at / "Control/Counter/step_counter/testbench.v"), "testbench.v.*expected a regular file"),
+    "an empty description": ("rtllm", lambda at: os.truncate(at / "Control/Counter/step_counter/design_description.txt", 0), "design_description.txt.*is empty"),
+    "an empty testbench": ("rtllm", lambda at: os.truncate(at / "Control/Counter/step_counter/testbench.v", 0), "expected one module that no other uses, got none"),
+    "a folder's name that is no text": ("rtllm", lambda at: (at / "Control/Counter/step_counter").rename(at / os.fsdecode(b"Control/Counter/\xff")), "is not an id"),
     "two designs": ("rtllm", lambda at: _swap(at / "Control/Counter/step_counter/testbench.v", "initial begin", "other more(clk);\n\tinitial begin"), "expected one module from outside, the design, got step_counter, other"),
     "two testbenches": ("rtllm", lambda at: _swap(at / "Control/Counter/step_counter/testbench.v", "endmodule", "endmodule\nmodule tb2;\nendmodule\n"), "got testbench, tb2"),
     "two references": ("rtllm", lambda at: _swap(at / "Control/Counter/step_counter/verified_step_counter.v", "endmodule", "endmodule\nmodule b;\nendmodule\n"), "expected the module step_counter, or one that no other uses, got verified_counter, b"),
@@ -96,8 +123,72 @@ def test_a_broken_problem_is_one_clear_error(name: str, tmp_path: Path) -> None:
     assert str(path) in str(errors[0])
 
 
+def test_a_name_that_is_no_text_can_be_printed(tmp_path: Path) -> None:
+    path = copy_of("rtllm", tmp_path)
+    (path / "Control/Counter/step_counter").rename(path / os.fsdecode(b"Control/Counter/\xff"))
+    done = call("problems", "validate", f"--problems=rtllm:{path}")
+    assert done.returncode == 1, done.stderr
+    assert "is not an id" in done.stdout
+
+
+def test_line_ends_and_byte_order_marks_of_windows_change_nothing(tmp_path: Path) -> None:
+    for folder, prefix, source in (("verilog_eval", "verilog-eval", VERILOG_EVAL), ("rtllm", "rtllm", RTLLM)):
+        path = Path(shutil.copytree(SAMPLES / folder, tmp_path / folder))
+        for file in path.rglob("*.*"):
+            if file.is_file():
+                file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+        found, plain = load_problems(f"{prefix}:{path}"), load_problems(source)
+        assert [(one.id, one.targets, sorted(one.harness)) for one in found] == [
+            (one.id, one.targets, sorted(one.harness)) for one in plain
+        ]
+        for one, other in zip(found, plain, strict=True):
+            assert one.harness["src/judge.json"] == other.harness["src/judge.json"]
+            assert one.golden is not None
+            assert {name: text.replace("\r\n", "\n") for name, text in one.golden.items()} == other.golden
+
+
+def test_other_encodings_are_read(tmp_path: Path) -> None:
+    path = copy_of("verilog_eval", tmp_path)
+    prompt = path / f"{COUNTER}_prompt.txt"
+    prompt.write_bytes("Der Zähler zählt.\n".encode("latin-1"))
+    assert "Der Zähler zählt." in load_problems(f"verilog-eval:{path}", ids=COUNTER)[0].prompt
+
+
+def test_linked_folders_are_read_once(tmp_path: Path) -> None:
+    """A subset of the benchmark may be a folder of links; one may lead to a folder above it."""
+    subset = tmp_path / "subset"
+    subset.mkdir()
+    counter = SAMPLES / "rtllm/Control/Counter/step_counter"
+    (subset / "counter").symlink_to(counter)
+    (subset / "again").symlink_to(counter)
+    (subset / "above").symlink_to(tmp_path)
+    assert [problem.id for problem in load_problems(f"rtllm:{subset}")] == [STEPS]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read any folder")
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    path = copy_of("rtllm", tmp_path)
+    (path / "Control").chmod(0)
+    try:
+        with pytest.raises(UsageError, match="Control: the folder cannot be read: Permission denied"):
+            load_problems(f"rtllm:{path}")
+    finally:
+        (path / "Control").chmod(0o755)
+
+
+def test_waveforms_of_an_earlier_simulation_are_left_out(tmp_path: Path) -> None:
+    path = copy_of("rtllm", tmp_path)
+    folder = path / "Memory/Table/square_table"
+    _swap(folder / "testbench.v", "initial begin", 'initial $dumpfile("wave.fst");\n\tinitial begin')
+    (folder / "wave.fst").write_bytes(bytes(LARGEST_FILE + 1))
+    [problem] = load_problems(f"rtllm:{path}", ids=TABLE)
+    assert json.loads(problem.harness["src/judge.json"])["data"] == ["order.txt", "squares.dat"]
+
+
 @pytest.mark.parametrize("prefix", ["verilog-eval", "rtllm"])
 def test_a_folder_without_problems_is_an_error(prefix: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        load_problems(f"{prefix}:{'x' * 5000}")
     with pytest.raises(UsageError, match=r"there is no folder '/nowhere'; give .*FOLDER"):
         load_problems(f"{prefix}:/nowhere")
     with pytest.raises(UsageError, match="holds none of the benchmark's problems; expected"):
