@@ -159,6 +159,19 @@ async def test_texts_of_6_and_8_are_compared_without_a_judge() -> None:
     assert wrong.reason == "ROUGE 0.000, BLEU 0.000; both must be above 0.4"
 
 
+async def test_a_share_that_is_exactly_the_threshold_is_not_above_it() -> None:
+    """Five pairs in the reference, of which the answers have two and three; both answers' BLEU is above 0.4."""
+    problem = asked(6, reference_response="the cat sat on the cat")
+    async with Scorer() as scorer:
+        tie = await scorer.score(problem, {"subjective.txt": "the cat sat near a cat"})
+        above = await scorer.score(problem, {"subjective.txt": "the cat sat on a cat"})
+        blank = await scorer.score(problem, {"subjective.txt": "```\n```"})
+    assert (tie.rouge, tie.passed, tie.tests_passed) == (0.4, False, 1)
+    assert tie.bleu == pytest.approx((4 / 6 * 2 / 5) ** 0.5)
+    assert (above.rouge, above.passed, above.tests_passed) == (0.6, True, 2)
+    assert (blank.bleu, blank.rouge, blank.passed) == (0.0, 0.0, False)
+
+
 CODE = "0f1e"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from pathlib import Path
@@ -29,6 +30,46 @@ VALUES = [
 def test_values(answer: str, expected_bleu: float, expected_rouge: float) -> None:
     assert bleu(answer, REFERENCE) == pytest.approx(expected_bleu, rel=1e-12)
     assert rouge(answer, REFERENCE) == pytest.approx(expected_rouge, rel=1e-12)
+
+
+def test_bleu_by_hand() -> None:
+    """Clipped counts, the geometric mean and the penalty for a short answer, as in the definition of BLEU-2."""
+    # Words of the answer x, x, y: x counts once, as in the reference, y once: 2 of 3. Pairs xx, xy: xy of 2, so 1 of 2.
+    # The answer has 3 words and the reference 4: exp(1 - 4/3). sqrt(2/3 * 1/2) * exp(-1/3) = 0.57735 * 0.71653.
+    assert bleu("x x y", "x y z z") == pytest.approx(math.sqrt(2 / 3 * 1 / 2) * math.exp(-1 / 3), rel=1e-12)
+    assert bleu("x x y", "x y z z") == pytest.approx(0.41369, abs=5e-6)
+    # Words a, a, b: all 3 of 3. Pairs aa, ab against ab, ba: 1 of 2. As long as the reference: no penalty. sqrt(1/2).
+    assert bleu("a a b", "a b a") == pytest.approx(math.sqrt(1 / 2), rel=1e-12)
+
+
+def test_rouge_by_hand() -> None:
+    """The recall of pairs of words: those of the reference are counted below the line."""
+    # Reference: the-cat, cat-sat, sat-on, on-the, the-cat: 5. The answer has the-cat and cat-sat, each counted once.
+    assert rouge("The cat, sat.", "the cat sat on the cat") == 2 / 5
+    # Reference: ab, bc, cd: 3. The answer's pairs: ba, ab, bc. Two are common, and their order does not matter.
+    assert rouge("b a b c", "a b c d") == 2 / 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "expected_bleu", "expected_rouge"),
+    [
+        (" \n\t", "it wraps to zero", 0.0, 0.0),
+        ("wraps", "it wraps to zero", 0.0, 0.0),  # no pair: BLEU is the root of the smallest number, times exp(-3)
+        ("wraps", "wraps around", 0.0, 0.0),
+        ("it wraps", "wraps it", 0.0, 0.0),  # the words without their order
+        # ROUGE ignores case and commas; BLEU has one of three words in common, and no pair.
+        ("Zähler läuft über", "zähler, läuft Über", 0.0, 1.0),
+        ("信号 清零 后", "信号 清零 后", 1.0, 1.0),
+        ("信号清零后", "信号清零后 为 一", 0.0, 0.0),  # nothing but spaces separates words
+        ("a\u00a0b\u3000c", "a b c", 1.0, 1.0),  # and any of Unicode's spaces does
+        ("nai\u0308ve reset", "na\u00efve reset", 0.0, 0.0),  # composed and decomposed letters are different words
+    ],
+)
+def test_texts_of_one_word_and_of_other_scripts(
+    answer: str, reference: str, expected_bleu: float, expected_rouge: float
+) -> None:
+    assert bleu(answer, reference) == pytest.approx(expected_bleu, abs=1e-100)
+    assert rouge(answer, reference) == expected_rouge
 
 
 def test_the_official_example_row(cvdp_data: Path) -> None:
