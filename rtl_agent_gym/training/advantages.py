@@ -2,18 +2,21 @@
 
 ::
 
-    A_t = (R − baseline) · reward_coef − λ · KL_t        for each token t that the student sampled, 0 elsewhere
+    A_t = w · (R − baseline) · reward_coef − λ · KL_t    for each token t that the student sampled, 0 elsewhere
 
 R is the episode's reward, the same for all its tokens; ``KL_t = log p_student − log p_teacher`` of the sampled token,
-times the weight of its kind if there are such weights; λ is `TrainOptions.kl_penalty_coef`. The baseline need not come
-from the group, so the reward can have an effect at group size 1 too.
+times the weight of its kind if there are such weights; λ is `TrainOptions.kl_penalty_coef`; w is
+`TrainOptions.weak_coef` for problems whose tests are known to pass wrong designs (`weights_of_rewards`), 1 for others.
+The baseline need not come from the group, so the reward can have an effect at group size 1 too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..problems import Problem
+from ..problems.cvdp_notes import note_of
 from .options import BaselineName, TrainOptions
 
 
@@ -79,6 +82,19 @@ def centred_rewards(
         for problem, rewards in groups:
             running.update(problem, rewards)
     return centred_P
+
+
+def has_blind_spot(problem: Problem) -> bool:
+    """Whether the problem is a row of CVDP whose tests are known to pass wrong designs, so that its reward errs."""
+    note = note_of(problem)
+    return note is not None and bool(note.unseen)
+
+
+def weights_of_rewards(problems: Iterable[Problem], options: TrainOptions) -> dict[str, float]:
+    """The factor of the centred rewards by problem, of those where it is not 1."""
+    if options.weak_coef == 1:
+        return {}
+    return {problem.id: options.weak_coef for problem in problems if has_blind_spot(problem)}
 
 
 def permuted(rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str]) -> list[list[float]]:

@@ -39,7 +39,7 @@ class Example:
     """All tokens, for the teacher."""
     datum: tinker.Datum
     centred: float
-    """The episode's reward minus its baseline."""
+    """The episode's reward minus its baseline, times the problem's weight."""
     episode: Trajectory | None
     """None if this is only a part of an episode."""
     judgement: Judgement | None = None
@@ -106,6 +106,7 @@ async def make_examples(
     options: TrainOptions,
     running: RunningMeans,
     renderer: Renderer | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> list[Example]:
     """The training examples of a step, with their advantages.
 
@@ -115,6 +116,7 @@ async def make_examples(
         options: How reward and KL become advantages.
         running: The running means; updated.
         renderer: The student's, for `kl_weights`.
+        weights: Factors of the centred rewards by problem; 1 for others.
 
     Raises:
         ServiceError: The teacher judged no episode, and not because the service refused them all. Such a step is not
@@ -125,6 +127,9 @@ async def make_examples(
         rewards_P = permuted(rewards_P, [group.problem for group in groups])
     centred_P = centred_rewards(rewards_P, [group.problem for group in groups], options.baseline, running)
     feedback_P = await asyncio.to_thread(teacher_feedback, groups, options)
+    if weights:
+        factors = [weights.get(group.problem, 1.0) for group in groups]
+        centred_P = [[factor * one for one in centred_G] for factor, centred_G in zip(factors, centred_P, strict=True)]
     examples: list[Example] = []
     for group, centred_G, feedback_G in zip(groups, centred_P, feedback_P, strict=True):
         for episode, centred, feedback in zip(group.trajectories.trajectories_G, centred_G, feedback_G, strict=True):

@@ -23,7 +23,7 @@ from ..engines.protocol import Sampler
 from ..envs.tinker_data import CVDPDataset
 from ..renderers import Renderer
 from ..sandboxes.budget import QueueMetrics
-from .advantages import RunningMeans
+from .advantages import RunningMeans, weights_of_rewards
 from .checkpointer import Checkpointer
 from .datums import Example, annotate, example_metrics, make_examples
 from .evaluator import Evaluator
@@ -63,6 +63,7 @@ class TrainingLoop:
         self._self_teacher = next((one for one in self.teachers.values() if isinstance(one, SelfTeacher)), None)
         self._queues = QueueMetrics()
         self._running = RunningMeans()
+        self._weights = weights_of_rewards(self.dataset.problems, self.options)
         self._running.load(self.checkpointer.state.get("running", {}))
         self.dataset.problem_sampler.restore(self.checkpointer.state.get("problem_sampler", {}))
 
@@ -96,7 +97,9 @@ class TrainingLoop:
         collected = time.monotonic()
 
         self.progress.begin(step, "training")
-        examples = await make_examples(batch.groups, self.teachers, self.options, self._running, self.renderer)
+        examples = await make_examples(
+            batch.groups, self.teachers, self.options, self._running, self.renderer, self._weights
+        )
         judged = time.monotonic()
         stepped = await self._optimize(step, examples)
         trained = time.monotonic()

@@ -83,8 +83,7 @@ class TrainOptions(BaseModel):
     local_batch_tokens: int = Field(16_384, ge=1)
     """Local engine: maximum number of tokens, with padding, in one forward pass of training. Less needs less memory."""
     local_gradient_checkpointing: bool = False
-    """Local engine: compute activations twice instead of keeping them: the same gradients with less memory and more
-    time."""
+    """Local engine: compute activations twice instead of keeping them: more time, less memory, the same gradients."""
     prices: Annotated[dict[str, tuple[float, float, float]], BeforeValidator(_json)] = Field(default_factory=dict)
     """Dollars for a million tokens of a service's models, for the estimate before a run, as JSON:
     ``{"model": [prefill, sample, train]}``."""
@@ -160,6 +159,8 @@ class TrainOptions(BaseModel):
     """Weight of the KL of tokens in calls. Control tokens and headers always have weight 1."""
     reward_coef: float = Field(1.0, ge=0)
     """Weight of the episode's reward in the advantages."""
+    weak_coef: float = Field(1.0, ge=0, le=1)
+    """Factor on that weight in rows of CVDP whose tests are known to pass wrong designs; 0 leaves only the teacher."""
     baseline: BaselineName = "group"
     """What is subtracted from the reward: the mean of the problem's episodes in this step (group), of all its episodes
     (batch), of the problem's earlier episodes (running), or nothing (none)."""

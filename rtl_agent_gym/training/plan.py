@@ -17,6 +17,7 @@ from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.cvdp_notes import Rows
 from ..scoring.options import GradingOptions
 from ..scoring.scorable import scorable
+from .advantages import has_blind_spot
 from .options import TrainOptions
 from .published import check_hub, renderer_for
 from .sft.data import SupervisedData
@@ -281,6 +282,8 @@ def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:
         warnings.append(
             f"{cancelled} and has no effect, only the teacher does; {_REMEDY}, or reward_coef=0 if this is intended"
         )
+    if o.weak_coef != 1:
+        warnings += _check_weak(plan)
     if o.control == "negated_kl" and not o.distils:
         raise UsageError("control: negated_kl needs a teacher; name one with teacher_model")
     if o.control == "permuted_rewards" and (o.reward_coef == 0 or len(plan.problems) < 2):
@@ -302,6 +305,22 @@ def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:
             "model; choose temperature=1 unless this is intended"
         )
     return tuple(warnings)
+
+
+def _check_weak(plan: Plan) -> list[str]:
+    """What ``weak_coef`` will not do. Raises `UsageError` if nothing would be learned."""
+    o, weak = plan.options, sum(map(has_blind_spot, plan.problems))
+    if weak == 0 or o.reward_coef == 0:
+        why = "reward_coef is 0" if weak else "no training problem is a row of CVDP with a known blind spot"
+        return [f"weak_coef: has no effect, since {why}"]
+    if o.weak_coef > 0 or o.distils:
+        return []
+    if weak == len(plan.problems):
+        raise UsageError("weak_coef: it is 0, all problems are weak, and there is no teacher; nothing would be learned")
+    return [
+        f"weak_coef: with 0 and no teacher, nothing is learned from {weak} of {len(plan.problems)} problems, which are "
+        "played all the same; rows=sound leaves them out"
+    ]
 
 
 def _reward_cancels_itself(o: TrainOptions) -> str | None:

@@ -48,6 +48,18 @@ async def test_batch_baseline_reaches_the_gradient_at_group_size_1(toy: Any, hom
     assert differs(ran.weights, original(home)) > 1e-4
 
 
+@pytest.mark.parametrize(("coefficient", "learns"), [(1.0, True), (0.0, False)])
+async def test_the_reward_of_a_row_with_a_blind_spot_may_be_left_out_of_the_gradient(
+    toy: Any, home: Path, cvdp_data: Path, monkeypatch: pytest.MonkeyPatch, coefficient: float, learns: bool
+) -> None:
+    source = cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
+    rows = load_problems(source, ids="cvdp_agentic_cont_adder_0001")
+    monkeypatch.setattr(toy, "load_problems", lambda _: rows)
+    ran = await toy.run(home, *REWARD_ONLY, "baseline=none", f"weak_coef={coefficient}", "num_steps=2")
+    assert any(row["env/all/reward/total"] for row in ran.folder.metrics())
+    assert (differs(ran.weights, original(home)) > 1e-4) == learns
+
+
 @pytest.mark.slow  # benchmarks/learning.py shows it on a larger model
 async def test_reward_alone_improves_and_permuted_rewards_do_not(toy: Any, home: Path) -> None:
     arguments = (*REWARD_ONLY, "group_size=8", "batch_size=2", "num_steps=15")

@@ -20,13 +20,13 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
-from rtl_agent_gym.training.advantages import RunningMeans
+from rtl_agent_gym.training.advantages import RunningMeans, weights_of_rewards
 from rtl_agent_gym.training.dataset import env_config
 from rtl_agent_gym.training.datums import kl_weights, make_examples
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.rollouts import PlayedGroup
 from rtl_agent_gym.training.run_folder import RunFolder
-from rtl_agent_gym.training.teachers import Sampled
+from rtl_agent_gym.training.teachers import SameTokens, Sampled
 from rtl_agent_gym.training.teachers.setup import make_teachers
 from tests.training.scripted_run import make_plan
 
@@ -114,6 +114,33 @@ async def test_the_options_weigh_any_teacher_and_by_default_none(tmp_path: Path,
     factors = [0.1 if kind == "thinking" else 1.0 for kind in qwen().kinds(turn)]
     assert any(value and factor == 0.1 for value, factor in zip(plain, factors, strict=True))
     assert weighted == pytest.approx([value * factor for value, factor in zip(plain, factors, strict=True)])
+
+
+async def test_the_reward_counts_less_in_rows_with_blind_spots_and_the_kl_as_much(cvdp_data: Path) -> None:
+    """One row of each kind, with an episode of reward 1 and one of 0. Each token's KL is -0.5 + 1."""
+    weak, unfair, sound = "cont_adder_0001", "cic_decimator_0001", "door_lock_0001"  # the second has both faults
+    rows = {name: f"cvdp_agentic_{name}" for name in (weak, unfair, sound)}
+    source = cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
+    problems = load_problems(source, ids=rows.values())
+    groups = []
+    for problem in problems:
+        [first], [second] = (played(problem, [1, 2], [3]).trajectories.trajectories_G for _ in range(2))
+        groups.append(PlayedGroup(problem.id, [], TrajectoryGroup([first, second], [1.0, 0.0], [{}, {}])))
+    options = TrainOptions(kl_penalty_coef=1.0, weak_coef=0.25)
+    teacher = SameTokens(Certain())
+    examples = await make_examples(
+        groups,
+        dict.fromkeys(rows.values(), teacher),
+        options,
+        RunningMeans(),
+        weights=weights_of_rewards(problems, options),
+    )
+    found: dict[str, list[float]] = {}
+    for example in examples:
+        found.setdefault(example.sampled.problem, []).append(example.datum.loss_fn_inputs["advantages"].data[-1])
+    assert found[rows[sound]] == [0.5 - 0.5, -0.5 - 0.5]
+    assert found[rows[weak]] == found[rows[unfair]] == [0.125 - 0.5, -0.125 - 0.5]
+    assert weights_of_rewards(problems, TrainOptions()) == {}
 
 
 def test_a_run_that_began_before_an_option_was_there_goes_on_with_its_default(tmp_path: Path) -> None:
