@@ -15,12 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UsageError, cannot_write
-from ..problems import Problem, load_problems
+from ..problems import Problem
 from ..problems.mutants import Derived, Hint, MutantOptions, VerdictStore, candidates, derive, too_few, with_design
 from ..problems.writing import problem_row
 from ..visible import plural, visible
 from .episode_options import CacheOption
-from .options import CategoriesOption, DifficultiesOption, JsonOption, ProblemIdsOption, ProblemsOption
+from .options import (
+    CategoriesOption,
+    DifficultiesOption,
+    FairOnlyOption,
+    JsonOption,
+    ProblemIdsOption,
+    ProblemsOption,
+    chosen_problems,
+)
 from .show import stderr_console
 
 if TYPE_CHECKING:
@@ -47,6 +55,7 @@ WorkersOption = Annotated[int, typer.Option(min=1, help="Mutants to grade at the
 def strength_command(
     source: ProblemsOption = "bundled",
     ids: ProblemIdsOption = None,
+    fair_only: FairOnlyOption = False,
     limit: Annotated[int, typer.Option(min=0, help="Mutants of a problem to grade; 0: all of them.")] = 24,
     seed: SeedOption = 0,
     designs: DesignsOption = None,
@@ -59,7 +68,7 @@ def strength_command(
     Each mutant is the reference solution with one small change. The strength is the share that the tests reject, of
     those that compile and that Yosys does not prove equivalent to the reference. The others are shown as diffs.
     """
-    problems = _problems(source, ids, designs)
+    problems = _with_designs(chosen_problems(source, ids, None, None, fair_only=fair_only), designs)
     if not any(problem.golden for problem in problems):
         raise UsageError(
             f"{source}: none of these problems has a reference solution; give right designs with --designs DIR"
@@ -103,6 +112,7 @@ def mutate_command(
     ids: ProblemIdsOption = None,
     categories: CategoriesOption = None,
     difficulties: DifficultiesOption = None,
+    fair_only: FairOnlyOption = False,
     designs: DesignsOption = None,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
@@ -113,7 +123,8 @@ def mutate_command(
     in CVDP's agentic format, with the proof of that in the field `proof`. Afterwards 'SOURCE+mutants?count=N&seed=S'
     names the same problems for every command, if no option but these three was given.
     """
-    problems = _problems(source, ids, designs, categories, difficulties)
+    chosen = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
+    problems = _with_designs(chosen, designs)
     options = MutantOptions(count=count, seed=seed, hint=hint)
     console = stderr_console()
 
@@ -154,14 +165,7 @@ async def _with_judge(work: Any, workers: int, cache: bool) -> Any:
         return await work(grader)
 
 
-def _problems(
-    source: str,
-    ids: list[str] | None,
-    designs: Path | None,
-    categories: list[str] | None = None,
-    difficulties: list[str] | None = None,
-) -> list[Problem]:
-    problems = load_problems(source, ids=ids or None, categories=categories or None, difficulties=difficulties or None)
+def _with_designs(problems: list[Problem], designs: Path | None) -> list[Problem]:
     return problems if designs is None else [with_design(problem, designs) for problem in problems]
 
 

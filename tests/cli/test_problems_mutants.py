@@ -87,3 +87,13 @@ def test_strength_goes_on_behind_a_row_without_a_design(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert [row["problem_id"] for row in json.loads(done.stdout)] == [ARBITER]
     assert "left out: cvdp_agentic_withheld_0001: no reference solution" in done.stderr
+
+
+@pytest.mark.slow
+def test_strength_of_fair_rows_only(cvdp_data: Path, tmp_path: Path) -> None:
+    source = cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
+    fair, unfair = "cvdp_agentic_fixed_arbiter_0010", "cvdp_agentic_axis_broadcaster_0001"
+    argv = ("--problems", str(source), "--problem", fair, "--problem", unfair, "--limit", "1", "--json", "--fair-only")
+    done = call("problems", "strength", *argv, "--designs", "tests/scoring/designs", XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert [row["problem_id"] for row in json.loads(done.stdout)] == [fair]
