@@ -10,7 +10,8 @@ change to the tests with which it passes. Then each statement of the row is trie
 `cvdp_statements`).
 
 Each row prints one line of Markdown. ``--write`` puts what was found into ``notes.json``, in place of the same rows
-there, and writes the tables of ``docs/compatibility.md`` anew. Nothing is written if a statement did not hold.
+there, and writes the tables of ``docs/compatibility.md`` anew. If a statement does not hold, nothing is written, and
+the exit code is 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from cvdp_statements import IMPOSSIBLE, Written, files_below, needs, right_desig
 
 from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.cvdp_notes import Note, Right, Statement, read_notes, row_digest
+from rtl_agent_gym.problems.cvdp_notes import Note, Right, Statement, read_notes, row_digest, write_notes
 from rtl_agent_gym.problems.cvdp_notes.notes import NOTES
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
@@ -39,7 +40,7 @@ DIRECTIVE = "`timescale 1ns/1ps"
 MARK = "<!-- {} of {}, by benchmarks/compatibility.py -->"
 
 
-class Untrue(Exception):
+class Untrue(RTLGymError):
     """A run contradicts what is written of a row."""
 
 
@@ -101,7 +102,7 @@ async def try_statement(problem: Problem, written: Written, scorer: Scorer) -> S
     if score.violations or score.compile < 1:
         raise Untrue(f"{problem.id}: {written.name!r}: its design is refused or does not compile: {score.reason}")
     found = written.statement(score)
-    if found.lacks and any(re.search(found.lacks, text) for text in files.values()):
+    if found.lacks and not found.is_lacking(files):
         raise Untrue(f"{problem.id}: {written.name!r}: its design does not lack {found.lacks}")
     return found
 
@@ -172,12 +173,17 @@ def page_with(text: str, notes: Iterable[Note]) -> str:
 
 
 def write(found: Iterable[Note]) -> None:
-    """Put notes into the package's file in place of those of the same rows, and write the tables anew."""
-    notes = {note.id: note for note in read_notes(NOTES)} | {note.id: note for note in found}
-    ordered = [notes[name] for name in sorted(notes)]
-    rows = [note.model_dump(mode="json", exclude_defaults=True) for note in ordered]
-    NOTES.write_text(json.dumps({"rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), ordered), encoding="utf-8")
+    """Put notes into the package's file in place of those of the same rows, and write the tables anew.
+
+    A row that has not changed keeps the strength of its tests, which ``benchmarks/mutants.py`` measures.
+    """
+    notes = {note.id: note for note in read_notes(NOTES)}
+    for note in found:
+        known = notes.get(note.id)
+        measured = known.strength if known is not None and known.digest == note.digest else None
+        notes[note.id] = note.model_copy(update={"strength": measured})
+    write_notes(NOTES, notes.values())
+    PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), notes.values()), encoding="utf-8")
 
 
 async def measure_files(paths: Iterable[Path], rows: list[str] | None) -> list[Note]:
@@ -207,6 +213,9 @@ def main() -> int:
     options = parser.parse_args()
     try:
         found = asyncio.run(measure_files(options.rows, options.row))
+    except Untrue as error:
+        print(f"error: {error}; mend what is written of it in tests/scoring. Nothing was saved.", file=sys.stderr)
+        return 1
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3

@@ -6,8 +6,9 @@
 
 Rows whose solutions are withheld are measured with a right design from ``--designs``. Every measured row is appended to
 ``--results`` at once, and measured rows are not measured again: the same command continues after an interruption, or
-when its minutes are over. ``--write`` puts the tables of all results into ``docs/mutants.md`` and
-``docs/assets/mutants.json``; ``--ship`` puts the verdicts on the bundled problems into the package.
+when its minutes are over. ``--write`` puts the tables of all results into ``docs/mutants.md``, the figures into
+``docs/assets/mutants.json``, and the strengths of CVDP's rows into their notes; ``--ship`` puts the verdicts on the
+bundled problems into the package.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rtl_agent_gym.errors import RTLGymError, SandboxError, UsageError
 from rtl_agent_gym.evaluation.mutation import Count, Strength, measure_strength, mutant_grader
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.cvdp_notes import MutationScore, Note, read_notes, row_digest, write_notes
+from rtl_agent_gym.problems.cvdp_notes.notes import NOTES
 from rtl_agent_gym.problems.mutants import OPERATORS, VerdictStore, design_key, with_design
 from rtl_agent_gym.problems.mutants.verdicts import SHIPPED
 
@@ -64,7 +67,7 @@ async def measure(problems: Sequence[Problem], options: argparse.Namespace) -> i
             except UsageError as error:
                 found = {"error": str(error)}
             with options.results.open("a") as stream:
-                stream.write(json.dumps(place | found) + "\n")
+                stream.write(json.dumps(place | {"row": row_digest(problem)} | found) + "\n")
             print(f"{problem.id}: {found.get('error') or strength.total} {time.monotonic() - begun:.0f} s", flush=True)
     return faults
 
@@ -112,16 +115,22 @@ def by_id(strength: Strength) -> str:
 
 
 def write(rows: Sequence[dict[str, Any]]) -> None:
-    """Put the tables between the page's markers, and the figures into a file that programs can read.
+    """Put the tables between the page's markers, the figures into a file that programs can read, and the strengths
+    into the notes.
 
     Raises:
-        UsageError: There is nothing to write, or it does not fit into one table.
+        UsageError: There is nothing to write, it does not fit into one table, or a row is not the one that its note is
+            about.
     """
     if not rows:
         raise UsageError("--write: nothing has been measured; first run this program without it")
     latest = {(row["source"], row["id"]): row for row in rows}
     rows = list(latest.values())
     text, figures = PAGE.read_text(), json.loads(ASSET.read_text())
+    notes = {note.id: note for note in read_notes(NOTES)}
+    for row in rows:
+        if row["id"] in notes and row.get("row", notes[row["id"]].digest) != notes[row["id"]].digest:
+            raise UsageError(f"--write: {row['id']} of {row['source']} differs from the row that its note is about")
     if len(others := sorted({row["source"] for row in rows} - {"bundled"})) > 1:
         raise UsageError(f"--write: the page has one table of rows of CVDP, and results are of {', '.join(others)}")
     for source in sorted({row["source"] for row in rows}):
@@ -135,6 +144,7 @@ def write(rows: Sequence[dict[str, Any]]) -> None:
             figures[row["id"]] = figure(row)
     PAGE.write_text(text)
     ASSET.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
+    write_notes(NOTES, with_strengths(notes.values(), figures))
 
 
 def filled(page: str, marker: str, table: str) -> str:
@@ -159,6 +169,21 @@ def figure(row: dict[str, Any]) -> dict[str, Any]:
             {key: one[key] for key in ("operator", "path", "line", "equivalence")} for one in found.survivors
         ],
     }
+
+
+def with_strengths(notes: Iterable[Note], figures: Mapping[str, Mapping[str, Any]]) -> list[Note]:
+    """The notes with the strengths of those rows that have figures."""
+    return [
+        note.model_copy(update={"strength": mutation_score(figures[note.id])}) if note.id in figures else note
+        for note in notes
+    ]
+
+
+def mutation_score(figures: Mapping[str, Any]) -> MutationScore | None:
+    """What the note of a row says of its figures; None if no mutant counts, or it could not be measured."""
+    total = Count.model_validate(figures.get("total", {}))
+    counted = total.killed + total.survived
+    return MutationScore(killed=total.killed, counted=counted) if counted else None
 
 
 def ship() -> None:

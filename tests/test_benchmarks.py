@@ -60,6 +60,23 @@ def test_the_compatibility_of_a_row() -> None:
     assert line.endswith("| sound |")
 
 
+def test_a_statement_that_a_run_contradicts_is_one_error(tmp_path: Path) -> None:
+    """A row whose own solution has a bug that its tests see, and beside it a file that is not there."""
+    rows = [json.loads(line) for line in BUNDLED.read_text().splitlines()]
+    [row] = [row for row in rows if row["id"] == PROBLEM]
+    [(path, patch)] = row["patch"].items()
+    assert "active & -active" in patch
+    row["patch"] = {path: patch.replace("active & -active", "active")}
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text(json.dumps(row) + "\n")
+    untrue = f"error: {PROBLEM}: the right design fails: "
+    for source, code, said in ((wrong, 1, untrue), (tmp_path / "no", 2, "error: there is no file")):
+        argv = [sys.executable, "benchmarks/compatibility.py", str(source)]
+        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert (done.returncode, len(done.stderr.splitlines())) == (code, 1), done.stderr
+        assert done.stderr.startswith(said)
+
+
 def test_the_strength_of_tests_is_measured_once(tmp_path: Path) -> None:
     options = ("--row", PROBLEM, "--limit", "2", "--results", str(tmp_path / "results.jsonl"))
     assert f"{PROBLEM}: killed=" in benchmark("mutants", *options)

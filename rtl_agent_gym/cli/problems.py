@@ -65,22 +65,22 @@ def list_command(
     console = _console()
     table = Table("id", "category", "difficulty", "targets", "golden", "scorable", title=None)
     table.columns[0].no_wrap = True
-    noted = any(map(_rating, problems))
-    if noted:
-        table.add_column("row")
+    known = [name for name, of in _KNOWN.items() if any(map(of, problems))]
+    for name in known:
+        table.add_column(name)
     for problem in problems:
         golden, unscorable = problem.golden is not None, missing_here(problem)
         if console.width >= _NARROW:
             cells = problem.id, _category(problem), problem.difficulty, "\n".join(problem.targets)
             scorable = "yes" if unscorable is None else f"no: {unscorable}"
             table.add_row(
-                *map(_plain, (*cells, "yes" if golden else "no", scorable, *([_rating(problem)] if noted else [])))
+                *map(_plain, (*cells, "yes" if golden else "no", scorable, *(_KNOWN[name](problem) for name in known)))
             )
             continue
         console.print(_plain(problem.id), style="bold", soft_wrap=True)
         facts = [_category(problem), problem.difficulty, "golden" if golden else "no golden"]
         facts += [] if unscorable is None else [f"not scorable: {unscorable}"]
-        facts += [rating] if (rating := _rating(problem)) else []
+        facts += [text for of in _KNOWN.values() if (text := of(problem))]
         console.print(Padding(_plain(f"{', '.join(facts)}: {', '.join(problem.targets)}"), (0, 0, 0, 2)))
     if console.width >= _NARROW:
         console.print(table)
@@ -199,6 +199,16 @@ def _rating(problem: Problem) -> str:
     """What is known of a row of CVDP, in one word; empty if nothing is."""
     note = note_of(problem)
     return "" if note is None else note.rating
+
+
+def _strength(problem: Problem) -> str:
+    """How many mutants the tests of a row of CVDP reject; empty if that was not measured."""
+    note = note_of(problem)
+    return "" if note is None or note.strength is None else f"rejects {note.strength.text}"
+
+
+_KNOWN = {"row": _rating, "strength": _strength}
+"""What notes say in `list`, by the heading of its column, which is left out where all are empty."""
 
 
 def _category(problem: Problem) -> str:

@@ -6,7 +6,7 @@ from ..problems import Problem
 from ..problems.cvdp_notes import Note, Statement, note_of
 
 _MEANING = {
-    "sound": "a right design passes; no unstated demand and no mistake that the tests do not see is known",
+    "sound": "a right design passes; no unstated demand and no blind spot of the tests is known",
     "weak": "a right design passes, and so do some wrong ones",
     "unfair": "a right design passes, but the tests demand what the task does not say",
     "impossible": "no design passes",
@@ -21,6 +21,8 @@ def note_lines(problem: Problem) -> list[str]:
         return []
     lines = [f"row: {note.rating}: {_MEANING[note.rating]} ({_how(note)})"]
     lines += [f"its tests need from the image: {', '.join(note.needs)}"] if note.needs else []
+    if note.strength is not None:
+        lines.append(f"strength of its tests: {note.strength.rate:.0%} ({note.strength.text} rejected)")
     return lines + [_line(one) for one in note.statements]
 
 

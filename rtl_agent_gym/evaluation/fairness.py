@@ -18,10 +18,11 @@ _DESIGN = re.compile(r"rtl/.*\.s?vh?")
 
 @dataclass(frozen=True)
 class Unstated:
-    """A failed episode whose failed tests all fail for a design that follows the task, too.
+    """A failed episode whose failed tests are those that a design which follows the task fails, too.
 
-    The design compiled, and every test that it failed also fails for the design that shows the demand. For a demand
-    that fails every test, the submission lacks what is demanded. Whether it is right apart from that is not known.
+    The design compiled, and `Statement.explains` its failures: by the names of the tests and, where the demand has a
+    mark in the text, by the submitted files. Whether the design is right apart from that is not known: a test that
+    fails for the demand may hide other mistakes. How the episode ended does not matter, since it is graded anyway.
     """
 
     problem_id: str
@@ -51,8 +52,10 @@ def find_unstated(
     found = []
     for result in sorted(results, key=lambda result: result.key):
         note, score = notes.get(result.problem_id), result.score
-        if note is None or score is None or result.cause not in ("tests", "interface") or score.compile < 1:
+        if note is None or score is None or score.passed:
             continue
+        if score.violations or score.format < 1 or score.compile < 1:
+            continue  # it failed for that
         failed = {bare_name(test.name) for test in score.tests if test.outcome not in ("passed", "skipped")}
         if not any(one.explains(failed, {}) for one in note.wants):
             continue  # whatever the files are

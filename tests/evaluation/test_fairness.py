@@ -39,8 +39,9 @@ def result(
 ) -> EpisodeResult:
     tests = [TestOutcome(name=test, outcome="failed" if test in failed else "passed") for test in ("a", "b[3]", "c")]
     stages: dict[str, Any] = {"format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0} | more
+    plain: dict[str, Any] = {"category": 3, "difficulty": "easy", "seed": 1}
+    plain["stop_reason"] = stages.pop("stop_reason", "completed")
     score = Score(passed=not failed, tests_passed=3 - len(failed), tests_total=3, tests=tests, **stages)
-    plain: dict[str, Any] = {"category": 3, "difficulty": "easy", "seed": 1, "stop_reason": "completed"}
     return EpisodeResult(problem_id=name, sample=sample, score=score, fair=fair, **plain)
 
 
@@ -81,11 +82,12 @@ def test_rows_without_notes_have_one_rate() -> None:
 @pytest.mark.parametrize(
     ("statement", "failed", "listed"),
     [
-        (wants("a", "b"), ("a",), True),
+        (wants("a"), ("a",), True),
+        (wants("a", "b"), ("a",), False),  # b would fail, too
         (wants("a", "b"), ("a", "b[3]"), True),
         (wants("a", "b"), ("a", "c"), False),
         (wants("a", "b", "c", part=False), ("a",), False),
-        (wants("a", "b", "c", part=False, lacks="x"), ("a",), False),  # without the files nothing is known
+        (wants("a", "b", "c", part=False, lacks="x"), ("a", "b[3]", "c"), False),  # without the files nothing is known
         (wants("a"), (), False),
     ],
 )
@@ -100,12 +102,20 @@ def test_failures_that_an_unstated_demand_accounts_for(
 def test_what_fails_for_another_cause_is_not_listed() -> None:
     notes = {"r": note("r", wants("a"))}
     assert find_unstated([result("r", ("a",), compile=0.5)], notes) == []
+    assert find_unstated([result("r", ("a",), format=0.5)], notes) == []
+    assert find_unstated([result("r", ("a",), violations=["rtl/x.sv:1: $finish"])], notes) == []
     assert find_unstated([result("other", ("a",))], notes) == []
     console = Console(file=io.StringIO(), width=120)
     print_unstated(console, find_unstated([result("r", ("a",))], notes))
     assert isinstance(console.file, io.StringIO)
     assert "1 failed episode failed only tests" in console.file.getvalue()
     assert "r, sample 0: w: x" in console.file.getvalue()
+
+
+@pytest.mark.parametrize("end", ["max_turns", "max_tokens", "parse_error", "sandbox_broken"])
+def test_an_episode_that_did_not_end_by_itself_is_graded_and_listed(end: str) -> None:
+    """Its files would have passed, had the task stated the demand."""
+    assert find_unstated([result("r", ("a",), stop_reason=end)], {"r": note("r", wants("a"))}) != []
 
 
 @pytest.mark.docker

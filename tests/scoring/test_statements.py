@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -87,7 +88,9 @@ def test_a_demand_can_be_told_by_what_a_submission_lacks(rows: dict[str, Problem
             if lacks := one.fields.get("lacks"):
                 right = compatibility.right_design(rows[row]).values()
                 assert any(re.search(lacks, text) for text in right), (row, one.name)
-                assert not any(re.search(lacks, text) for text in one.design(rows[row]).values()), (row, one.name)
+                [written] = [shown for shown in shipped(row).wants if shown.name == one.name]
+                assert not written.is_lacking(compatibility.right_design(rows[row])), (row, one.name)
+                assert written.is_lacking(one.design(rows[row])), (row, one.name)
 
 
 def test_no_task_gives_the_names_that_its_tests_want(rows: dict[str, Problem], compatibility: ModuleType) -> None:
@@ -105,6 +108,22 @@ def test_the_tables_of_the_documentation_are_those_of_the_notes(compatibility: M
     text = compatibility.PAGE.read_text(encoding="utf-8")
     assert compatibility.page_with(text, all_notes().values()) == text
     assert text.count("monte_carlo_0006") >= 3
+
+
+def test_a_row_that_is_run_again_keeps_its_strength(
+    compatibility: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NOTES", "PAGE"):
+        monkeypatch.setattr(compatibility, name, Path(shutil.copy(getattr(compatibility, name), tmp_path)))
+    measured = shipped("door_lock_0001")
+    assert measured.strength is not None
+    again = measured.model_copy(update={"strength": None, "how": "again"})
+    compatibility.write([again])
+    [found] = [note for note in compatibility.read_notes(compatibility.NOTES) if note.id == measured.id]
+    assert found == measured.model_copy(update={"how": "again"})
+    compatibility.write([again.model_copy(update={"digest": "0" * 64})])  # another row: nothing was measured of it
+    [found] = [note for note in compatibility.read_notes(compatibility.NOTES) if note.id == measured.id]
+    assert found.strength is None
 
 
 @pytest.mark.slow  # a grading more, of a script that writes

@@ -6,11 +6,22 @@ files or other tests has none.
 
 from __future__ import annotations
 
-from rtl_agent_gym.problems.cvdp_notes.notes import Note, Right, Statement, all_notes, note_of, read_notes, row_digest
+from rtl_agent_gym.problems.cvdp_notes.notes import (
+    MutationScore,
+    Note,
+    Right,
+    Statement,
+    all_notes,
+    note_of,
+    read_notes,
+    row_digest,
+    write_notes,
+)
 from rtl_agent_gym.problems.cvdp_notes.rows import ROWS, Rows, keep_rows
 
 __all__ = [
     "ROWS",
+    "MutationScore",
     "Note",
     "Right",
     "Rows",
@@ -20,4 +31,5 @@ __all__ = [
     "note_of",
     "read_notes",
     "row_digest",
+    "write_notes",
 ]

@@ -1,6 +1,7 @@
 """Notes: their data, their file, and the binding of a note to its row.
 
-``benchmarks/compatibility.py`` writes ``notes.json`` from runs of the real tests.
+``benchmarks/compatibility.py`` writes ``notes.json`` from runs of the real tests, and ``benchmarks/mutants.py`` adds
+what it measured.
 """
 
 from __future__ import annotations
@@ -8,18 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.problems.model import Problem
 
 NOTES = Path(__file__).with_name("notes.json")
 """The notes of this package."""
+
+_SILENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+"""Strings and comments. Those that do not end are part of it too, so that the time is linear in any text."""
 
 Right = Literal["passes", "impossible", "unknown"]
 """What is known of right designs: one passes; it is shown that none can; nothing was run."""
@@ -43,7 +47,8 @@ class Statement(BaseModel):
     """``run``: by a design on the real tests, which follows the task and fails (``wants``), or is wrong and passes
     (``unseen``). ``read``: only by reading the tests."""
     lacks: str = ""
-    """Regular expression that a submission must contain to meet the demand; empty if there is none."""
+    """Regular expression for what a submission must contain, outside comments and strings, to meet the demand; empty
+    if there is none."""
     fails: tuple[str, ...] = ()
     """The tests that fail for the design that follows the task, by `TestOutcome.name`; only for ``wants``."""
     part: bool = False
@@ -52,8 +57,10 @@ class Statement(BaseModel):
     def explains(self, failed: set[str], files: Mapping[str, str] | None) -> bool:
         """Whether this demand alone accounts for the failed tests of a submission, as far as is known.
 
-        Every failed test must be one that the design in `shown` fails too. That says nothing of a row whose tests all
-        fail, so there the submission must also lack what is demanded.
+        The failed tests must be those that the design in `shown` fails: if one of these passes, the submission meets
+        the demand, and others fail for another reason. Only of several names may some be right, so that fewer fail.
+        Where something `lacks`, the submission must lack it; otherwise other tests must pass, as the same failures say
+        nothing of a row whose tests all fail.
 
         Args:
             failed: Names of the failed tests.
@@ -61,9 +68,36 @@ class Statement(BaseModel):
         """
         if self.kind != "wants" or not failed or not failed <= set(self.fails):
             return False
+        if len(failed) < len(set(self.fails)) and self.about != "name":
+            return False
         if not self.lacks:
             return self.part
-        return files is not None and not any(re.search(self.lacks, text) for text in files.values())
+        return files is not None and self.is_lacking(files)
+
+    def is_lacking(self, files: Mapping[str, str]) -> bool:
+        """Whether files do not contain what `lacks` asks for; a comment or a string does not."""
+        return not any(re.search(self.lacks, _SILENT.sub(" ", text)) for text in files.values())
+
+
+class MutationScore(BaseModel):
+    """How many mutants of a right design the tests of a row reject, of those that were drawn and graded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    killed: int = Field(ge=0)
+    """Mutants that the tests reject."""
+    counted: int = Field(ge=1)
+    """Mutants that compile and are not proved equivalent to the right design."""
+
+    @property
+    def rate(self) -> float:
+        """The strength of the tests, 0..1."""
+        return self.killed / self.counted
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return f"{self.killed} of {self.counted} mutants"
 
 
 class Note(BaseModel):
@@ -83,6 +117,8 @@ class Note(BaseModel):
     needs: tuple[str, ...] = ()
     """What the image's layer for older versions of cocotb provides to this row's tests."""
     statements: tuple[Statement, ...] = ()
+    strength: MutationScore | None = None
+    """How many small bugs the tests see; None if that was not measured. It does not change the `rating`."""
 
     @property
     def fair(self) -> bool:
@@ -145,3 +181,10 @@ def read_notes(path: Path) -> list[Note]:
         reason = " ".join(str(error).split())
         message = f"not a file of notes ({reason[:200]}); benchmarks/compatibility.py writes one"
         raise ProblemError(message, source=str(path)) from error
+
+
+def write_notes(path: Path, notes: Iterable[Note]) -> None:
+    """Write notes to a file, sorted by the row's id, for `read_notes`."""
+    ordered = sorted(notes, key=lambda note: note.id)
+    rows = [note.model_dump(mode="json", exclude_defaults=True) for note in ordered]
+    path.write_text(json.dumps({"rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
