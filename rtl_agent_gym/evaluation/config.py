@@ -88,7 +88,8 @@ class EvaluationConfig:
     """Upper bound on the seconds between two attempts."""
     max_cost: float | None = None
     """US dollars after which the evaluation stops: no further request is made, finished results are kept, and
-    unfinished episodes have none. What earlier runs in the folder spent counts too."""
+    unfinished episodes have none. Up to `concurrency` requests on their way come on top. What earlier runs in the
+    folder spent counts too."""
     max_tokens_total: int | None = None
     """The same for tokens, read and written."""
     longest_outage: float = 1800.0

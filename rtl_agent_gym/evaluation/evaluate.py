@@ -222,6 +222,8 @@ class _Run:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)  # so that their sandboxes are closed
             raise
+        if self.stopped:  # answers on their way have arrived since
+            self.stopped = self.ledger.reached or self.stopped
 
     async def _work(self, todo: Iterator[tuple[Problem, int]]) -> None:
         """Play episodes until none is left. All workers share the iterator, so each episode is taken once."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..episodes.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
 from ..errors import LimitReached, SandboxError, UsageError
-from ..policies import Completion, Listener, Policy
+from ..policies import Billed, Completion, Listener, Policy
 from ..problems import Problem
 from ..renderers.protocol import Message
 from ..scoring.score import Score
@@ -65,7 +65,7 @@ async def play(
         policy: Plays the episode.
         observer: Its functions for the opening and the turns are called.
         seed: Random seed of the player.
-        tally: Counts the turns, and may stop the episode between two of them.
+        tally: Counts what the turns cost, and may stop the episode between two of them.
 
     Raises:
         LimitReached: A limit of `tally` is reached; the episode has no score.
@@ -94,6 +94,9 @@ async def play(
             except (SandboxError, UsageError, LimitReached) as error:
                 episode.abandon(error)
                 raise
+            finally:
+                if isinstance(player, Billed):
+                    tally.add_failed(player.take_failed())
             if completion is None:
                 stop_reason, score = "max_tokens", await episode.finish("max_tokens")
                 break

@@ -1,11 +1,16 @@
 """What an evaluation spends on its model, and the limits on it.
 
-Every answer counts when it arrives, also those of episodes that a machine fault ends. Each line of ``results.jsonl``
-holds what its attempts used, so a run that continues later knows what was spent before.
+Every answer counts when it arrives, also those of episodes that a machine fault ends; so do requests that brought no
+answer, as far as the service reports their tokens. Each line of ``results.jsonl`` holds what its attempts used, so a
+run that continues later knows what was spent before.
+
+A limit is checked before each request and never ends one. So of a limited evaluation, at most one request for each
+episode that is played at the same time, with its retries, comes on top.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -13,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..errors import LimitReached, UsageError
 from ..policies import Completion
-from ..policies.usage import Usage
+from ..policies.usage import Charge, Usage
 
 STOPPED = "limit"
 """`EpisodeResult.stop_reason` of the line that records what an episode used before a limit stopped it."""
@@ -28,7 +33,7 @@ class Priced(Protocol):
 
 
 class Spent(BaseModel):
-    """Turns, tokens and money, summed over answers."""
+    """Turns, tokens and money, summed over answers and over requests that brought none."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,6 +56,17 @@ class Spent(BaseModel):
             cached_tokens=completion.cached_tokens or 0,
             output_tokens=completion.output_tokens if ids is None else len(ids),
             cost=completion.cost,
+        )
+
+    @classmethod
+    def of_failed(cls, charge: Charge) -> Spent:
+        """What a request without an answer used."""
+        usage = charge.usage
+        return cls(
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+            cost=charge.cost,
         )
 
     def __add__(self, other: Spent) -> Spent:
@@ -77,7 +93,7 @@ class Spent(BaseModel):
     @property
     def known(self) -> bool:
         """Whether any of it is known, which it is not for policies without a model."""
-        return self.answers > 0 and self.tokens is not None
+        return self.tokens is not None and (self.answers > 0 or self.tokens > 0)
 
 
 Number = TypeVar("Number", int, float)
@@ -104,21 +120,31 @@ class Ledger:
             LimitReached: A limit is reached.
             UsageError: There is a limit, and the service does not report what it counts.
         """
-        for limit, spent, option in (
-            (self.max_cost, self.total.cost, "--max-cost"),
-            (self.max_tokens, self.total.tokens, "--max-tokens-total"),
-        ):
-            if limit is None:
-                continue
-            if spent is None:
+        for limit, spent, option in self._limits():
+            if limit is not None and spent is None:
                 raise UsageError(
                     f"the service does not report the tokens of all its answers, so {option} cannot be kept"
                 )
-            if spent >= limit:
+        if reached := self.reached:
+            raise LimitReached(reached)
+
+    @property
+    def reached(self) -> str:
+        """Which limit is reached, and what is spent; empty if none is."""
+        for limit, spent, option in self._limits():
+            if limit is not None and spent is not None and spent >= limit:
                 shown = (
                     f"${spent:,.4f} of ${limit:,.4g}" if option == "--max-cost" else f"{spent:,} of {limit:,} tokens"
                 )
-                raise LimitReached(f"{option} is reached: {shown} used")
+                return f"{option} is reached: {shown} used"
+        return ""
+
+    def _limits(self) -> Sequence[tuple[float | None, float | None, str]]:
+        """Each limit, what is spent of it, and the option that sets it."""
+        return (
+            (self.max_cost, self.total.cost, "--max-cost"),
+            (self.max_tokens, self.total.tokens, "--max-tokens-total"),
+        )
 
 
 @dataclass
@@ -130,6 +156,13 @@ class Tally:
 
     def add(self, completion: Completion) -> None:
         """Count an answer, here and in the ledger."""
-        used = Spent.of(completion)
+        self._count(Spent.of(completion))
+
+    def add_failed(self, charges: Iterable[Charge]) -> None:
+        """Count requests that brought no answer."""
+        for charge in charges:
+            self._count(Spent.of_failed(charge))
+
+    def _count(self, used: Spent) -> None:
         self.spent += used
         self.ledger.total += used

@@ -3,13 +3,14 @@
 from .golden import GoldenPolicy, heredoc
 from .human import HumanPolicy
 from .model_options import ModelOptions
-from .protocol import Closable, Completion, Listener, Player, Policy
+from .protocol import Billed, Closable, Completion, Listener, Player, Policy
 from .random_commands import RandomPolicy
 from .registry import POLICIES, make_policy
 from .scripted import ScriptedPolicy, write_turn
 
 __all__ = [
     "POLICIES",
+    "Billed",
     "Closable",
     "Completion",
     "GoldenPolicy",

@@ -7,11 +7,9 @@ with its id: no dialect is written or read. `chat_answers` reads answers, `chat_
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,22 +20,20 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 from ..errors import ModelError, RequestRefused, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, Renderer, ToolCall
-from ..renderers.protocol import TOOL, reply_texts
-from .chat_answers import Answer, IncompleteAnswer, collect, read_answer, refusal
+from ..renderers.protocol import reply_texts
+from .chat_answers import Answer, IncompleteAnswer, Received, collect, read_answer
 from .chat_errors import Failure, read_failure
 from .chat_prices import price_list
+from .chat_requests import THINKING, RequestWriter
 from .chat_waits import wait_before
 from .model_options import ModelOptions
 from .protocol import Completion
+from .usage import Charge, Usage
 
 PROBE_TOKENS = 16
 """``max_tokens`` of a request that tests whether a prompt fits at all; some services refuse fewer."""
 QUIET = 5.0
 """Minimum seconds between two warnings about retries."""
-
-_THINKING = "reasoning_content"
-_OPTIONAL = ("seed", "top_p", "stream_options", _THINKING)  # what a request, or a message in it, can do without
-_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 
 _log = logging.getLogger(__name__)
 
@@ -92,9 +88,8 @@ class ChatPolicy:
         self.model = self._full_name(model)
         self.prices = price_list(self._library, self.model, self.options)
         """What tokens cost; None if that is unknown."""
+        self._requests = RequestWriter(self.name, self.model, self.options)
         self._has_answered = False
-        self._left_out: set[str] = set()  # of `_OPTIONAL`: what the service does not accept
-        self._limit = _LIMIT  # what the service calls the limit on the tokens of an answer
         self._last_warning, self._unreported = -QUIET, 0
 
     @property
@@ -127,18 +122,29 @@ class ChatPolicy:
         self._library.in_memory_llm_clients_cache.flush_cache()  # otherwise the closed ones are reused
 
     async def request(
-        self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int | None = None
+        self,
+        messages: Sequence[dict[str, Any]],
+        seed: int | None,
+        max_tokens: int | None = None,
+        failed: list[Charge] | None = None,
     ) -> Answer | None:
         """Send one request, with retries while the service is busy or unreachable; None if the context is full.
 
         A content filter's refusal is an answer. Retries are logged as warnings, at most one per `QUIET` seconds for all
-        conversations together. `max_tokens` replaces the option of that name.
+        conversations together.
+
+        Args:
+            messages: The conversation.
+            seed: Random seed of the answer; None for none.
+            max_tokens: Replaces the option of that name.
+            failed: Gets what the service reports for each attempt that brings no answer, however this call ends.
 
         Raises:
             ModelError: The service stays busy or unreachable, or refuses this conversation.
             UsageError: The service will never answer: wrong key, unknown model, or it refuses the first request.
         """
         attempts = self.options.attempts
+        charges: list[Charge] = [] if failed is None else failed
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_busy),
             stop=stop_after_attempt(attempts),
@@ -147,51 +153,54 @@ class ChatPolicy:
             reraise=True,
         )
         try:
-            answer: Answer = await retrying(self._send, messages, seed, max_tokens or self.options.max_tokens)
+            answer: Answer = await retrying(self._send, messages, seed, max_tokens or self.options.max_tokens, charges)
         except _Failed as error:
-            if error.failure.kind == "filtered":
-                return refusal(error.failure.words)
             if error.failure.kind != "overflow":
                 raise self._translated(error.failure, attempts) from error
             if not self._has_answered and max_tokens is None:
-                await self._check_max_tokens(messages, seed, error.failure.words)
+                await self._check_max_tokens(messages, seed, error.failure.words, charges)
             return None
         self._has_answered = True
         return answer
 
-    async def _send(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> Answer:
+    async def _send(
+        self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int, charges: list[Charge]
+    ) -> Answer:
+        """One attempt, repeated only without a parameter that the service does not accept."""
+        request, received = self._requests.write(messages, seed, max_tokens), Received()
+        try:
+            return await self._attempt(request, received)
+        except BaseException as error:  # a cancelled request is paid for, too
+            self._charge(received.usage, received.reported, charges)
+            if not isinstance(error, _Failed) or error.failure.kind != "refused":
+                raise
+            if not self._requests.adapt(request, error.failure.words):
+                raise
+        return await self._send(messages, seed, max_tokens, charges)
+
+    async def _attempt(self, request: dict[str, Any], received: Received) -> Answer:
         import openai  # installed with litellm, whose exceptions are subclasses of openai's
 
-        request = self._parameters(messages, seed, max_tokens)
         try:
             # litellm limits only how long the connection is silent: a server that trickles would hold it for ever.
             async with asyncio.timeout(self.options.request_timeout):
                 # drop_params: litellm leaves out parameters that it knows a provider refuses (seed, top_p).
                 response = await self._library.acompletion(**request, drop_params=True)
-                return await collect(response) if request.get("stream") else read_answer(response)
+                return await collect(response, received) if request.get("stream") else read_answer(response, received)
         except IncompleteAnswer as error:
             raise _Failed(Failure("busy", str(error))) from error
         except TimeoutError as error:
             raise _Failed(Failure("busy", "no answer in time")) from error
         except openai.OpenAIError as error:
-            failure = read_failure(self._library, error)
-            if failure.kind == "refused" and self._adapt(request, failure.words):
-                return await self._send(messages, seed, max_tokens)
+            failure = read_failure(self._library, error, in_stream=received.error)
+            if failure.kind == "filtered":
+                return received.withheld(failure.words)
             raise _Failed(failure) from error
 
-    def _adapt(self, request: dict[str, Any], words: str) -> bool:
-        """Change how later requests are sent, if a refusal names a parameter that they can do without or rename."""
-        if _LIMIT in request and _NEW_LIMIT in words and "instead" in words:
-            if self._limit != _NEW_LIMIT:
-                _log.warning("%s: sending %s for %s: %s", self.name, _NEW_LIMIT, _LIMIT, words)
-            self._limit = _NEW_LIMIT
-            return True
-        sent = set(request).union(*request["messages"])
-        named = {name for name in _OPTIONAL if name in sent and re.search(rf"\b{name}\b", words)}
-        if new := named - self._left_out:
-            _log.warning("%s: sending requests without %s: %s", self.name, " and ".join(sorted(new)), words)
-        self._left_out |= named
-        return bool(named)
+    def _charge(self, usage: Usage | None, reported: Any, charges: list[Charge]) -> None:
+        """Note what a request without an answer cost, if the service reports it."""
+        if usage is not None:
+            charges.append(Charge(usage, self.prices.cost(usage, reported) if self.prices else None))
 
     def _translated(self, failure: Failure, attempts: int) -> ModelError | UsageError:
         if failure.kind == "busy":
@@ -204,17 +213,20 @@ class ChatPolicy:
         wrong = failure.kind == "never" or (failure.kind == "refused" and not self._has_answered)
         return UsageError(message) if wrong else RequestRefused(message)
 
-    async def _check_max_tokens(self, messages: Sequence[dict[str, Any]], seed: int | None, words: str) -> None:
+    async def _check_max_tokens(
+        self, messages: Sequence[dict[str, Any]], seed: int | None, words: str, charges: list[Charge]
+    ) -> None:
         """Raise `UsageError` if the prompt fits, but not together with ``max_tokens`` of answer."""
         max_tokens = self.options.max_tokens
         if max_tokens <= PROBE_TOKENS:
             return
         try:
-            await self._send(messages, seed, PROBE_TOKENS)
+            answer = await self._send(messages, seed, PROBE_TOKENS, charges)
         except _Failed as error:
             if error.failure.kind == "overflow":
                 return
             raise self._translated(error.failure, attempts=1) from error
+        self._charge(answer.usage, answer.reported, charges)
         raise UsageError(
             f"{self.name}: the prompt and an answer of --max-tokens {max_tokens} do not both fit into the model's "
             f"context; choose a smaller value ({words})"
@@ -234,41 +246,6 @@ class ChatPolicy:
             self.name, error, state.attempt_number + 1, self.options.attempts, state.upcoming_sleep, others,
         )  # fmt: skip
 
-    def _parameters(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> dict[str, Any]:
-        options = self.options
-        request: dict[str, Any] = {
-            "model": self.model,
-            "messages": list(messages),
-            "temperature": options.temperature,
-            self._limit: max_tokens,
-            "timeout": options.request_timeout,
-            "num_retries": 0,
-            "max_retries": 0,  # `request` retries
-        }
-        if options.top_p != 1.0:
-            request["top_p"] = options.top_p
-        if seed is not None:
-            request["seed"] = seed
-        if options.stream:
-            request |= {"stream": True, "stream_options": {"include_usage": True}}
-        for name in self._left_out:
-            request.pop(name, None)
-        if _THINKING in self._left_out:
-            request["messages"] = [{key: message[key] for key in message if key != _THINKING} for message in messages]
-        if options.tools:
-            # litellm would silently leave out tools where it knows of none.
-            request |= {"tools": [TOOL], "tool_choice": "auto", "allowed_openai_params": ["tools"]}
-            if importlib.util.find_spec("mcp") is None:
-                # litellm searches the tools for MCP tools, and fails without the package mcp.
-                request["_skip_mcp_handler"] = True
-        if options.base_url:
-            request["api_base"] = options.base_url
-        if options.api_key:
-            request["api_key"] = options.api_key
-        elif options.base_url and self.model.startswith("openai/"):
-            request["api_key"] = os.environ.get("OPENAI_API_KEY") or "none"
-        return request
-
 
 class ChatPlayer:
     """One conversation. With tools it keeps its own history; without, it sends the episode's messages."""
@@ -278,6 +255,7 @@ class ChatPlayer:
         self._history: list[dict[str, Any]] = []
         self._calls: tuple[ToolCall, ...] = ()
         self._ids: set[str] = set()
+        self._failed: list[Charge] = []
 
     def opened(self, system: str, user: str) -> None:
         self._history = [{"role": "system", "content": system}] if system else []
@@ -295,14 +273,14 @@ class ChatPlayer:
 
     async def act(self, messages: Sequence[Message]) -> Completion | None:
         native = self._policy.options.tools
-        answer = await self._policy.request(self._history if native else messages, self._seed)
+        answer = await self._policy.request(self._history if native else messages, self._seed, failed=self._failed)
         if answer is None:
             return None
         turn = replace(answer.turn, calls=tuple(map(self._with_id, answer.turn.calls)))
         self._calls = turn.calls
         message: dict[str, Any] = {"role": "assistant", "content": turn.text}
         if turn.thinking:  # some services refuse a history without it
-            message[_THINKING] = turn.thinking
+            message[THINKING] = turn.thinking
         if turn.calls:
             message["tool_calls"] = [_for_history(call) for call in turn.calls]
         self._history.append(message)
@@ -318,6 +296,10 @@ class ChatPlayer:
             output_tokens=usage.output_tokens if usage else None,
             cost=prices.cost(usage, answer.reported) if usage and prices else None,
         )
+
+    def take_failed(self) -> Sequence[Charge]:
+        charges, self._failed = self._failed, []
+        return charges
 
     def _with_id(self, call: ToolCall) -> ToolCall:
         """The call with an id that no other call of the conversation has, as services require.

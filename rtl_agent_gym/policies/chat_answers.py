@@ -45,59 +45,6 @@ class Answer:
     """litellm's object for `usage`, which its price list needs."""
 
 
-def refusal(words: str = "") -> Answer:
-    """The answer of a content filter that refused the request with an error, for which nothing is reported."""
-    return Answer(ModelTurn(text=words or WITHHELD), usage=Usage(0, 0), refused=True)
-
-
-def read_answer(response: Any) -> Answer:
-    """Read an answer that was not streamed.
-
-    Raises:
-        IncompleteAnswer: It holds no turn, or the service says that it failed during the answer.
-    """
-    if not getattr(response, "choices", None):
-        raise IncompleteAnswer("the response has no choices")
-    choice = response.choices[0]
-    message = choice.message
-    extra = getattr(choice, "provider_specific_fields", None) or {}
-    finish = extra.get("native_finish_reason") or choice.finish_reason
-    parts = _Parts(
-        text=message.content or "",
-        thinking=getattr(message, "reasoning_content", None) or "",
-        refusal=_refusal(message),
-        calls=[_Call(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or []],
-    )
-    return _answer(parts, finish, getattr(response, "usage", None))
-
-
-async def collect(stream: Any) -> Answer:
-    """Read a streamed answer to its end, and close it.
-
-    Args:
-        stream: litellm's wrapper of a stream.
-
-    Raises:
-        IncompleteAnswer: It ends without the service's reason to stop, or the service failed during the answer.
-        OpenAIError: The connection was lost, or the service reports an error in the stream.
-    """
-    parts, watch = _Parts(), _Watch()
-    if stream.completion_stream is None:
-        await stream.fetch_stream()
-    stream.completion_stream = watch.through(stream.completion_stream)
-    async with contextlib.aclosing(stream):
-        async for chunk in stream:
-            if chunk.choices:
-                parts.add(chunk.choices[0].delta)
-    parts.refusal = watch.refusal
-    finish = watch.finish or stream.received_finish_reason
-    if not finish:
-        raise IncompleteAnswer("the stream ended before the answer was complete")
-    # litellm estimates a missing usage in what it yields; `chunks` holds what was reported.
-    reported = [usage for chunk in stream.chunks if (usage := getattr(chunk, "usage", None)) is not None]
-    return _answer(parts, finish, reported[-1] if reported else None)
-
-
 @dataclass
 class _Call:
     """A call, complete or still growing."""
@@ -133,21 +80,127 @@ class _Parts:
 
 
 @dataclass
-class _Watch:
-    """What litellm drops from a stream: the words of a refusal, and reasons to stop that it does not know."""
+class Received:
+    """What has arrived of an answer. If the answer fails, this is what was paid for."""
 
+    parts: _Parts = field(default_factory=_Parts)
+    reported: Any = None
+    """litellm's object for the usage; None if the service has not reported it."""
+    error: Exception | None = None
+    """What ended a streamed answer after its beginning, before litellm translated it."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """The reported tokens. No prompt is empty, so litellm's 0 means that the service reports nothing."""
+        prompt = getattr(self.reported, "prompt_tokens", None)
+        if not prompt:
+            return None
+        details = getattr(self.reported, "prompt_tokens_details", None)
+        cached = getattr(details, "cached_tokens", None) or 0
+        return Usage(int(prompt), int(getattr(self.reported, "completion_tokens", None) or 0), int(cached))
+
+    def withheld(self, words: str) -> Answer:
+        """The answer of a content filter that ended the request with an error.
+
+        What is not reported counts as 0 here: no service reports the tokens of a prompt that it refuses.
+
+        Args:
+            words: The service's message, which is the text if none arrived before.
+        """
+        turn = ModelTurn(self.parts.thinking, self.parts.text or words or WITHHELD)
+        return Answer(turn, usage=self.usage or Usage(0, 0), reported=self.reported, refused=True)
+
+    def answer(self, finish: str) -> Answer:
+        """The complete answer, given the service's reason to stop. Raises as `read_answer`."""
+        if finish in _BROKEN:
+            raise IncompleteAnswer(f"the service stopped in the middle of its answer (finish_reason {finish})")
+        parts = self.parts
+        if parts.refusal or finish in _FILTERED:
+            turn = ModelTurn(parts.thinking, parts.text or parts.refusal or WITHHELD)
+            return Answer(turn, refused=True, usage=self.usage, reported=self.reported)
+        calls = tuple(ToolCall(call.name or "", call.arguments or "", call.id or "") for call in parts.calls)
+        turn = ModelTurn(parts.thinking, parts.text, calls)
+        return Answer(turn, cut_off=finish in _CUT_OFF, usage=self.usage, reported=self.reported)
+
+
+def read_answer(response: Any, received: Received) -> Answer:
+    """Read an answer that was not streamed.
+
+    Args:
+        response: litellm's response.
+        received: Gets what it holds.
+
+    Raises:
+        IncompleteAnswer: It holds no turn, or the service says that it failed during the answer.
+    """
+    received.reported = getattr(response, "usage", None)
+    if not getattr(response, "choices", None):
+        raise IncompleteAnswer("the response has no choices")
+    choice = response.choices[0]
+    message = choice.message
+    extra = getattr(choice, "provider_specific_fields", None) or {}
+    received.parts = _Parts(
+        text=message.content or "",
+        thinking=getattr(message, "reasoning_content", None) or "",
+        refusal=_refusal(message),
+        calls=[_Call(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or []],
+    )
+    return received.answer(extra.get("native_finish_reason") or choice.finish_reason)
+
+
+async def collect(stream: Any, received: Received) -> Answer:
+    """Read a streamed answer to its end, and close it.
+
+    Args:
+        stream: litellm's wrapper of a stream.
+        received: Gets what arrives, however this call ends.
+
+    Raises:
+        IncompleteAnswer: It ends without the service's reason to stop, or the service failed during the answer.
+        OpenAIError: The connection was lost, or the service reports an error in the stream.
+    """
+    watch = _Watch(received)
+    if stream.completion_stream is None:
+        await stream.fetch_stream()
+    stream.completion_stream = watch.through(stream.completion_stream)
+    try:
+        async with contextlib.aclosing(stream):
+            async for chunk in stream:
+                if chunk.choices:
+                    received.parts.add(chunk.choices[0].delta)
+    finally:
+        # litellm estimates a missing usage in what it yields; `chunks` holds what was reported.
+        for chunk in stream.chunks:
+            received.reported = getattr(chunk, "usage", None) or received.reported
+    finish = watch.finish or stream.received_finish_reason
+    if not finish:
+        raise IncompleteAnswer("the stream ended before the answer was complete")
+    return received.answer(finish)
+
+
+@dataclass
+class _Watch:
+    """What litellm drops from a stream: the words of a refusal, reasons to stop that it does not know, the usage in
+    chunks without text, and the service's own error.
+    """
+
+    received: Received
     finish: str = ""
-    refusal: str = ""
 
     async def through(self, stream: Any) -> AsyncIterator[Any]:
         """The same stream."""
         try:
             async for chunk in stream:
-                choices = getattr(chunk, "choices", None)
-                if choices:
+                self.received.reported = getattr(chunk, "usage", None) or self.received.reported
+                if choices := getattr(chunk, "choices", None):
                     self.finish = getattr(choices[0], "finish_reason", None) or self.finish
-                    self.refusal += _refusal(getattr(choices[0], "delta", None))
+                    self.received.parts.refusal += _refusal(getattr(choices[0], "delta", None))
+                    if getattr(choices[0], "finish_reason", None) == "error":
+                        choices[0].finish_reason = "stop"  # litellm would raise here, before the usage that follows
                 yield chunk
+        except Exception as error:
+            self.received.error = error
+            raise
         finally:
             close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
             if close is not None:
@@ -158,25 +211,3 @@ def _refusal(message: Any) -> str:
     extra = getattr(message, "provider_specific_fields", None) or {}
     found = getattr(message, "refusal", None) or extra.get("refusal")
     return found if isinstance(found, str) else ""
-
-
-def _answer(parts: _Parts, finish: str, reported: Any) -> Answer:
-    if finish in _BROKEN:
-        raise IncompleteAnswer(f"the service stopped in the middle of its answer (finish_reason {finish})")
-    usage = _usage(reported)
-    if parts.refusal or finish in _FILTERED:
-        turn = ModelTurn(parts.thinking, parts.text or parts.refusal or WITHHELD)
-        return Answer(turn, refused=True, usage=usage, reported=reported)
-    calls = tuple(ToolCall(call.name or "", call.arguments or "", call.id or "") for call in parts.calls)
-    turn = ModelTurn(parts.thinking, parts.text, calls)
-    return Answer(turn, cut_off=finish in _CUT_OFF, usage=usage, reported=reported)
-
-
-def _usage(reported: Any) -> Usage | None:
-    """The reported tokens. No prompt is empty, so litellm's 0 means that the service reports nothing."""
-    prompt = getattr(reported, "prompt_tokens", None)
-    if not prompt:
-        return None
-    details = getattr(reported, "prompt_tokens_details", None)
-    cached = getattr(details, "cached_tokens", None) or 0
-    return Usage(int(prompt), int(getattr(reported, "completion_tokens", None) or 0), int(cached))

@@ -9,6 +9,9 @@ either. So errors are classified here by status and message:
 - ``filtered``: a content filter of the service withheld the answer, which is then its refusal;
 - ``never``: no request with these options will be answered (wrong key or no right to use it, no such model, no credit);
 - ``refused``: the service refuses this request.
+
+An error inside a streamed answer has no status, since the answer began with 200. It is ``filtered`` or ``overflow`` by
+its code and message, otherwise ``busy``, as the service answered until then.
 """
 
 from __future__ import annotations
@@ -69,13 +72,17 @@ class Failure:
     """What the caller can do about it."""
 
 
-def read_failure(library: Any, error: Exception) -> Failure:
+def read_failure(library: Any, error: Exception, *, in_stream: Exception | None = None) -> Failure:
     """Classify an exception of litellm.
 
     Args:
         library: The module ``litellm``.
         error: The exception.
+        in_stream: What it was before litellm translated it, if it ended a streamed answer after its beginning.
     """
+    if in_stream is not None:
+        error = getattr(error, "original_exception", None) or error  # litellm's wrapper writes every message twice
+        return Failure(_kind_in_stream(library, error, in_stream), _words(error))
     words, wait = _words(error), requested_wait(_headers(error), limited=_status(error) == 429)
     kind = _kind(library, error, words, waits=wait is not None)
     return Failure(kind, words, wait, _advice(_status(error), words))
@@ -104,6 +111,17 @@ def _kind(library: Any, error: Exception, words: str, *, waits: bool) -> Kind:
     if _TOO_LARGE_FOR_ACCOUNT.search(words):
         return "refused"
     return "busy" if status is None or status in _BUSY or status >= 500 else "refused"
+
+
+def _kind_in_stream(library: Any, error: Exception, raw: Exception) -> Kind:
+    told = f"{_words(error)} {_codes(error)} {_codes(raw)}"
+    body = getattr(raw, "body", None)
+    code = body.get("code") if isinstance(body, dict) else None
+    by_filter = _FILTER.search(told) or isinstance(error, library.ContentPolicyViolationError)
+    if by_filter and (not isinstance(code, int) or code in _FILTER_STATUSES):
+        return "filtered"
+    overflowed = isinstance(error, library.ContextWindowExceededError) or says_overflow(told)
+    return "overflow" if overflowed else "busy"
 
 
 def _codes(error: Exception) -> str:

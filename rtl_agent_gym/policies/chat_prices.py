@@ -36,6 +36,8 @@ class _Listed:
     provider: str
 
     def cost(self, usage: Usage, reported: Any = None) -> float:
+        if reported is not None and not isinstance(reported, self.library.Usage):  # the service's own, of a cut stream
+            reported = self.library.Usage(**reported.model_dump())
         read, written = self.library.cost_per_token(
             model=self.model,
             custom_llm_provider=self.provider,

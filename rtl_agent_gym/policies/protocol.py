@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer
+from .usage import Charge
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,15 @@ class Listener(Protocol):
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
         """The action parsed from the last completion, and its outputs: one per command, none for other actions."""
+        ...
+
+
+@runtime_checkable
+class Billed(Protocol):
+    """A player whose service also charges for requests that bring no answer."""
+
+    def take_failed(self) -> Sequence[Charge]:
+        """What the service reported for such requests since the last call; `Player.act` may have raised, too."""
         ...
 
 

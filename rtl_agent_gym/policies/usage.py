@@ -32,3 +32,12 @@ class Prices:
         of_cached = self.input if self.cached is None else self.cached
         total = (usage.prompt_tokens - cached) * self.input + cached * of_cached + usage.output_tokens * self.output
         return total / 1e6
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a service reports for a request that brought no answer: one that broke off, or was retried."""
+
+    usage: Usage
+    cost: float | None = None
+    """US dollars; None if the price is unknown."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,10 @@ from rtl_agent_gym.evaluation.outcome import EpisodeResult, summarise
 from rtl_agent_gym.evaluation.results import read_results, read_spending
 from rtl_agent_gym.evaluation.spending import Ledger, Spent, Tally
 from rtl_agent_gym.policies import Completion
-from rtl_agent_gym.policies.usage import Prices
+from rtl_agent_gym.policies.usage import Charge, Prices, Usage
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli import in_process
+from tests.integrations.drive import containers
 from tests.policies.stub_server import ChatServer, call
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -75,6 +79,17 @@ def test_a_limit_on_what_nobody_counts_is_wrong_usage() -> None:
     tally = Tally(Ledger(max_tokens=100))
     tally.add(Completion("x"))
     with pytest.raises(UsageError, match="does not report the tokens"):
+        tally.ledger.check()
+
+
+def test_a_request_without_an_answer_counts_but_is_no_answer() -> None:
+    tally = Tally(Ledger(max_cost=0.5))
+    tally.add_failed([Charge(Usage(100, 0, cached_tokens=40), 0.25), Charge(Usage(10, 5), 0.25)])
+    used = Spent(answers=0, prompt_tokens=110, cached_tokens=40, output_tokens=5, cost=0.5)
+    assert (tally.spent, tally.ledger.total) == (used, used)
+    assert tally.spent.known
+    assert not Spent().known
+    with pytest.raises(LimitReached):
         tally.ledger.check()
 
 
@@ -154,6 +169,52 @@ def test_what_a_fault_has_cost_counts(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert (found["faults"], found["finished"]) == (1, 0)
     assert found["spent"]["cost"] == pytest.approx(3.0)  # three attempts, one answer each
+
+
+@pytest.mark.docker
+def test_an_attempt_that_was_billed_and_failed_counts(tmp_path: Path) -> None:
+    broken = {"content": "I am do", "finish": "error"}
+    with ChatServer([{"content": "No."}], faults=[broken, broken]) as server:
+        done, found = evaluated(tmp_path, server, "-n", "2", "--max-cost", "3")
+    assert done.returncode == 1, done.stderr
+    assert (found["finished"], found["faults"]) == (1, 0)
+    assert (found["spent"]["cost"], found["spent"]["answers"]) == (pytest.approx(3.0), 1)
+    assert read_spending(tmp_path / "run").cost == pytest.approx(3.0)
+
+
+@pytest.mark.docker
+def test_a_limit_stops_all_episodes_that_are_played_at_once(tmp_path: Path) -> None:
+    """Three requests are on their way when the second answer reaches the limit. The third ends its episode."""
+    asked, together = itertools.count(), threading.Barrier(3)
+
+    def reply(messages: list[dict[str, Any]]) -> dict[str, Any]:
+        if any(message["role"] == "assistant" for message in messages):
+            return {"content": "No."}
+        if next(asked) >= 3 or together.wait(timeout=300) > 0:
+            return call("ls")
+        time.sleep(2)
+        return {"content": "No."}
+
+    with ChatServer(reply) as server:
+        done, found = evaluated(tmp_path, server, "-n", "3", "--concurrency", "3", "--max-cost", "2")
+        assert done.returncode == 1, done.stderr
+        assert len(server.requests) == 3  # none after the limit
+        assert (found["finished"], found["episodes"], found["faults"]) == (1, 3, 0)
+        assert (found["spent"]["answers"], found["spent"]["cost"]) == (3, pytest.approx(3.0))
+        assert found["stopped"] == "--max-cost is reached: $3.0000 of $2 used"
+        assert "1 of 3 episodes have a verdict" in done.stderr
+        folder = tmp_path / "run"
+        lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+        assert [line["spent"]["cost"] for line in lines] == [pytest.approx(1.0)] * 3
+        assert sorted(line["stop_reason"] for line in lines) == ["completed", "limit", "limit"]
+        ends = [read_transcript(path).end for path in (folder / "transcripts").iterdir()]
+        assert sorted(end.stop_reason for end in ends if end is not None) == ["completed", "error", "error"]
+        assert not containers()
+
+        more, found = evaluated(tmp_path, server, "-n", "3", "--concurrency", "3", "--max-cost", "100")
+    assert more.returncode == 0, more.stderr
+    assert (found["finished"], found["stopped"]) == (3, "")
+    assert found["spent"]["cost"] == pytest.approx(7.0)  # two answers in each of the two others
 
 
 @pytest.mark.docker

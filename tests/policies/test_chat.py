@@ -274,7 +274,7 @@ async def test_anthropics_own_protocol(body: dict[str, str], kind: str) -> None:
         options = ModelOptions(base_url=server.url.removesuffix("/v1"), api_key="k")
         policy = ChatPolicy("anthropic/claude-sonnet-4-5", options)
         with pytest.raises(openai.OpenAIError) as raised:
-            await policy._library.acompletion(**policy._parameters([{"role": "user", "content": "x"}], None, 9))
+            await policy._library.acompletion(**policy._requests.write([{"role": "user", "content": "x"}], None, 9))
         await policy.close()
     failure = read_failure(policy._library, raised.value)
     assert (failure.kind, failure.words) == (kind, body["message"])
