@@ -14,6 +14,7 @@ from typing import Any
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.renderers import ModelTurn, get_renderer
 from tests.integrations.conformance import Played, Script, gray, in_short, kill
+from tests.integrations.drive import containers
 
 QWEN = get_renderer("qwen3")
 
@@ -75,4 +76,5 @@ def play(script: Script, folder: Path, attempts: int) -> Played:
 
 if __name__ == "__main__":
     made = play(pickle.load(sys.stdin.buffer), Path(sys.argv[1]), int(sys.argv[2]))
+    assert not containers()
     sys.stdout.buffer.write(pickle.dumps(made))

@@ -29,6 +29,7 @@ from rtl_agent_gym.renderers.protocol import TOOL
 from rtl_agent_gym.sandboxes import DockerSandboxes, budget
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect
+from tests.integrations import drive
 from tests.integrations.conformance import EXPECTED, RULES, gray, kill, scripts, solution
 from tests.integrations.players import SessionPlayer
 from tests.integrations.players_trl import TrlPlayer, call_tool, grade, sandbox_of
@@ -54,13 +55,14 @@ def containers(name: str) -> list[str]:
 )
 async def test_each_script_gets_the_verdict_of_a_session(name: str, tmp_path: Path) -> None:
     script = next(script for script in scripts() if script.name == name)
-    played = []
+    before, played = drive.containers(), []
     for player in (SessionPlayer(), TrlPlayer()):
         (tmp_path / player.name).mkdir()
         played.append(await player.play(script, tmp_path / player.name))
     direct, there = played
     assert there == direct
     assert there.passed is EXPECTED[name]
+    assert set(drive.containers()) <= set(before)
 
 
 class TestDataset:
