@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from .. import problems
 from ..errors import UsageError
 from ..problems import Problem, load_problems
 from ..problems.cvdp_notes import Rows
@@ -51,17 +52,19 @@ def absolute(source: str) -> str:
 
 
 def find_problem(source: str, id: str) -> Problem:
-    """A problem of a source. Raises `UsageError` if it has none of this id."""
+    """A problem of a source. Raises as `read_source`, and `UsageError` if the source has none of this id."""
+    return problems.find_problem(read_source(source), id)
+
+
+def read_source(source: str) -> Sequence[Problem]:
+    """All problems of a source, which is read once in each process. Raises as `load_problems`."""
     with _reading:  # many episodes begin together: the first one reads
-        known = _read(source)
-    if id not in known:
-        raise UsageError(f"{source} has no problem {id!r}")
-    return known[id]
+        return _read(source)
 
 
 _reading = threading.Lock()
 
 
 @lru_cache(maxsize=4)
-def _read(source: str) -> dict[str, Problem]:
-    return {problem.id: problem for problem in load_problems(source)}
+def _read(source: str) -> Sequence[Problem]:
+    return load_problems(source)

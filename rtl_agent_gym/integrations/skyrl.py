@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import skyrl_gym
@@ -26,7 +25,7 @@ from ..envs.gym_options import read_problems
 from ..episodes.results import result_numbers
 from ..episodes.rules import EpisodeConfig
 from ..errors import SandboxError, UsageError
-from ..problems import Problem, find_problem, load_problems
+from .lookup import find_problem, read_source
 
 NAME = "rtl"
 """The id under which SkyRL makes the environment; the column ``env_class`` of a row."""
@@ -56,7 +55,7 @@ class RTLTextEnv(BaseTextEnv):
         if "max_turns" in row:
             options.setdefault("max_turns", row["max_turns"])
         self._attempts = int(options.pop("attempts", ATTEMPTS))
-        problem = find_problem(_load(str(options.pop("problems", "bundled"))), row["problem_id"])
+        problem = find_problem(str(options.pop("problems", "bundled")), row["problem_id"])
         self._env = CVDPAgenticEnv([problem], **options)
         self._seed = secrets.randbits(31)
         self._played: list[tuple[str, dict[str, Any]]] = []
@@ -128,18 +127,13 @@ def _evidence(info: dict[str, Any]) -> dict[str, Any]:
     return {name: info.get(name) for name in ("action", "exit_code", "timed_out", "stop_reason")}
 
 
-@cache
-def _load(source: str) -> Sequence[Problem]:
-    return load_problems(source)
-
-
 def rows(problems: str = "bundled", **rules: Any) -> list[dict[str, Any]]:
     """The rows of SkyRL's data set for a source of problems: ``prompt``, ``env_class`` and ``problem_id``.
 
     `RTLTextEnv.init` replaces the prompt, which SkyRL only measures. Problems that cannot be scored with `rules`, the
     options of `EpisodeConfig` in ``env_config``, are left out, with a warning.
     """
-    kept, _ = read_problems(_load(problems), EpisodeConfig().with_options(**rules).grading)
+    kept, _ = read_problems(read_source(problems), EpisodeConfig().with_options(**rules).grading)
     return [
         {"prompt": [{"role": "user", "content": problem.prompt}], "env_class": NAME, "problem_id": problem.id}
         for problem in kept

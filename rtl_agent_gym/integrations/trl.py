@@ -32,12 +32,13 @@ from ..episodes.rules import EpisodeConfig
 from ..episodes.runtime import acquire, background_loop, run_sync
 from ..episodes.tools import ToolOpening, tool_opening
 from ..errors import SandboxError, UsageError
-from ..problems import Problem, find_problem, load_problems
+from ..problems import Problem, find_problem
 from ..renderers import ToolCall
 from ..renderers.protocol import MAX_CALLS_READ, TOOL_NAME
 from ..sandboxes.budget import RESERVED, usage
 from ..sandboxes.provider import DockerSandboxes
 from ..scoring.scorable import require_scorable
+from .lookup import read_source
 from .session import OVER, Result, ToolSession
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class RTLEnvironment:
         await asyncio.shield(asyncio.wrap_future(self._started))
 
     def _problems(self) -> Sequence[Problem]:
-        return _load(str(self._source)) if isinstance(self._source, (str, Path)) else self._source
+        return read_source(str(self._source)) if isinstance(self._source, (str, Path)) else self._source
 
 
 async def _close(session: ToolSession, started: Future[ToolOpening]) -> None:
@@ -181,11 +182,6 @@ async def _connect() -> None:
                 await provider.budget()
     finally:
         await lease.release()
-
-
-@functools.cache
-def _load(source: str) -> list[Problem]:
-    return load_problems(source)
 
 
 def make_dataset(environment: Callable[[], RTLEnvironment] = RTLEnvironment) -> Dataset:
