@@ -17,7 +17,8 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.util import SandboxUserUnsupportedError, sandbox
 
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
-from rtl_agent_gym.errors import SandboxError, SandboxLost
+from rtl_agent_gym.errors import RTLGymError, SandboxError, SandboxLost
+from rtl_agent_gym.integrations.inspect import cvdp
 from rtl_agent_gym.integrations.session import ToolSession
 from tests.integrations.conformance import Played, Script, gray, in_short, kill
 
@@ -169,3 +170,16 @@ def sandbox_methods(folder: Path) -> dict[str, Any]:
 
     sample = evaluate(Script("probe", ()), folder, solver=prober())
     return seen | {"passed": score_of(sample).as_dict()["passed"]}
+
+
+def refusals(several: list[dict[str, Any]]) -> list[str]:
+    """What the task says to each of several arguments."""
+
+    def told(arguments: dict[str, Any]) -> str:
+        try:
+            cvdp(**arguments)
+        except RTLGymError as error:
+            return f"{type(error).__name__}: {error}"
+        return "fine"
+
+    return [told(arguments) for arguments in several]

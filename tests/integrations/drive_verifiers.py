@@ -8,13 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from verifiers.v1.cli.eval.main import main as vf_eval
 
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
-from rtl_agent_gym.errors import SandboxError, SandboxLost
+from rtl_agent_gym.errors import RTLGymError, SandboxError, SandboxLost
 from rtl_agent_gym.integrations.session import ToolSession
+from rtl_agent_gym.integrations.verifiers import CVDPTaskConfig, CVDPTaskset, CVDPTasksetConfig
 from tests.integrations.conformance import Played, Script, gray, in_short, kill
 from tests.policies.stub_server import ChatServer, Reply
 
@@ -144,3 +146,18 @@ def observations(trace: dict[str, Any]) -> tuple[str, ...]:
     messages = [node["message"] for node in trace["nodes"]]
     runs = groupby(messages, key=lambda message: message["role"])
     return tuple(in_short("\n".join(reply["content"] for reply in run)) for role, run in runs if role == "tool")
+
+
+def refusals(several: list[dict[str, Any]]) -> list[str]:
+    """What loading says to each of several configurations of the taskset."""
+
+    def told(options: dict[str, Any]) -> str:
+        rules = CVDPTaskConfig(**options.pop("task", {}))
+        config: Any = SimpleNamespace(config=CVDPTasksetConfig(**options, task=rules))
+        try:
+            next(CVDPTaskset.load(config))
+        except RTLGymError as error:
+            return f"{type(error).__name__}: {error}"
+        return "fine"
+
+    return [told(options) for options in several]

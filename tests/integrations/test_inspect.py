@@ -61,3 +61,17 @@ async def test_other_solvers_can_use_the_sandbox(tmp_path: Path) -> None:
         "forbidden": "PermissionError",
         "passed": 1.0,
     }
+
+
+async def test_bad_arguments_are_refused_before_the_first_sample() -> None:
+    wrong: dict[str, dict[str, Any]] = {
+        "there is no file or folder nosuch.jsonl": {"problems": "nosuch.jsonl"},
+        "there is no problem 'nosuch'": {"ids": "nosuch"},
+        "rows is 'good'": {"rows": "good"},
+        "unknown option 'turns'": {"turns": 3},
+        "max_turns must be greater than 0": {"max_turns": 0},
+    }
+    found = await call("inspect", "refusals", [*wrong.values(), {}], **vocabulary())
+    for words, line in zip(wrong, found, strict=False):
+        assert line.startswith(f"UsageError: {words}")
+    assert found[-1] == "fine"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,3 +59,15 @@ async def test_another_harness_is_refused(tmp_path: Path) -> None:
     trace = await call("verifiers", "limited", CUT_OFF, tmp_path, "--env.agent.harness.id", "null")
     assert not trace["ok"]
     assert "played by their own harness" in trace["errors"][-1]["message"]
+
+
+async def test_bad_options_are_refused_before_the_first_episode() -> None:
+    wrong: dict[str, dict[str, Any]] = {
+        "there is no file or folder nosuch.jsonl": {"problems": "nosuch.jsonl"},
+        "none of the 14 selected problems is known to be fair": {"rows": "fair"},
+        "max_turns must be greater than 0": {"task": {"max_turns": 0}},
+    }
+    found = await call("verifiers", "refusals", [*wrong.values(), {}])
+    for words, line in zip(wrong, found, strict=False):
+        assert line.startswith(f"UsageError: {words}")
+    assert found[-1] == "fine"
