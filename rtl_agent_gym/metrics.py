@@ -18,6 +18,7 @@ STARTS = Counter("rtl_gym_container_starts", "Containers that were started, by r
 COMMANDS = Histogram(
     "rtl_gym_command_seconds", "Commands of agents", buckets=(0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
 )
+COMMAND_OOMS = Counter("rtl_gym_command_ooms", "Processes of agents that ran out of memory, in graded episodes")
 COMMAND_TIMEOUTS = Counter("rtl_gym_command_timeouts", "Commands of agents that ran out of time")
 GRADINGS = Histogram(
     "rtl_gym_grading_seconds",

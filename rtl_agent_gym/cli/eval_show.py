@@ -150,6 +150,8 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
             f"(of these {cost.acting_seconds:.1f} s waiting for the policy)",
             highlight=False,
         )
+    if summary.oom_kills:
+        console.print(f"processes of agents that ran out of memory: {summary.oom_kills:,}", style="yellow")
     if (spent := summary.spent) is not None:
         price = "price unknown" if spent.cost is None else f"${spent.cost:,.4f}"
         console.print(

@@ -125,6 +125,10 @@ class Machine:
         found = await (await self._sandbox(name)).read_files(paths, **options)
         return found if isinstance(found, FoundFiles) else FoundFiles(found)
 
+    async def oom_kills(self, name: str) -> int | None:
+        """See `Sandbox.oom_kills`."""
+        return await (await self._sandbox(name)).oom_kills()
+
     async def ping(self, name: str) -> None:
         """See `Sandbox.ping`."""
         await (await self._sandbox(name)).ping()

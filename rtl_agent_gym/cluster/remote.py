@@ -110,6 +110,10 @@ class RemoteSandbox(Sandbox):
         found: FoundFiles = await self._machine.call("read_files", self._name, list(paths), options)
         return found
 
+    async def oom_kills(self) -> int | None:
+        kills: int | None = await self._machine.call("oom_kills", self._name)
+        return kills
+
     async def ping(self) -> None:
         await self._machine.call("ping", self._name)
 

@@ -169,7 +169,7 @@ class CVDPEnv(Env):
         """All on the last transition, so that each episode counts once. Those of submissions only if there are any."""
         if score is None:
             return {}
-        numbers = result_numbers(score, self.episode.stop_reason, self.episode.turns)
+        numbers = result_numbers(score, self.episode.stop_reason, self.episode.turns, self.episode.oom_kills)
         unused = set() if self.config.episode.harness_feedback else {"submissions", "progress_reward"}
         return {name: number for name, number in numbers.items() if name not in unused}
 

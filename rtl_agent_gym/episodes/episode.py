@@ -100,6 +100,8 @@ class Episode:
         self.turns: list[Turn] = []
         self.stop_reason: StopReason | None = None
         """Why the episode ended; None while it runs, and after an error."""
+        self.oom_kills: int | None = None
+        """Processes of the agent that the kernel ended for lack of memory, once it is graded; None if unknown."""
         self.over = False
 
     @property
@@ -266,6 +268,7 @@ class Episode:
 
     async def _grade(self) -> Score:
         files, notes = await self._workspace.files()
+        self.oom_kills = await self._workspace.oom_kills()
         closing = asyncio.ensure_future(
             self._workspace.close()
         )  # its memory is free while the files wait for a verdict
@@ -287,7 +290,7 @@ class Episode:
         if error is not None:
             EPISODES.labels("fault" if isinstance(error, SandboxError) else "aborted").inc()
         turns = len(self.turns) + (error is not None)
-        self._recording.end(reason, turns, time.monotonic() - self._begun, error)
+        self._recording.end(reason, turns, time.monotonic() - self._begun, self.oom_kills, error)
 
     async def close(self) -> None:
         """Close the workspace and the transcript. Idempotent; may be called at any time."""

@@ -162,10 +162,12 @@ class Recording:
                     left -= size
         self._write(ScoreRecord(score=score.model_dump(mode="json"), files=changed))
 
-    def end(self, stop_reason: str, turns: int, seconds: float, error: BaseException | None) -> None:
+    def end(
+        self, stop_reason: str, turns: int, seconds: float, oom_kills: int | None, error: BaseException | None
+    ) -> None:
         """Write the end of the episode, and close the file."""
         fault = f"{type(error).__name__}: {error}" if error is not None else None
-        self._write(End(stop_reason=stop_reason, turns=turns, seconds=seconds, error=fault))
+        self._write(End(stop_reason=stop_reason, turns=turns, seconds=seconds, oom_kills=oom_kills, error=fault))
         if self._writer is not None:
             self._writer.close()
 

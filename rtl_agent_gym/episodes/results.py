@@ -25,17 +25,21 @@ def score_numbers(score: Score) -> dict[str, float]:
     }
 
 
-def result_numbers(score: Score, stop: StopReason | None, turns: Sequence[Turn]) -> dict[str, float]:
+def result_numbers(
+    score: Score, stop: StopReason | None, turns: Sequence[Turn], oom_kills: int | None = None
+) -> dict[str, float]:
     """Numbers that a trainer averages over episodes.
 
     ``reward`` is that of the whole episode, submissions included. ``tests_passed`` is 0 or 1, the official verdict, as
     are ``format_valid`` (some target file has code) and ``syntax_valid`` (no target file has a syntax error). Shares
-    lie between 0 and 1. ``stop/REASON`` is 1 for the reason given.
+    lie between 0 and 1. ``stop/REASON`` is 1 for the reason given. ``oom_kills`` counts the processes of the agent that
+    the kernel ended for lack of memory.
 
     Args:
         score: The final grading.
         stop: Why the episode ended; None leaves that number out.
         turns: All turns that were played.
+        oom_kills: See `Episode.oom_kills`; None leaves that number out.
     """
     results = [result for turn in turns for result in turn.results]
     numbers = score_numbers(score) | {
@@ -48,4 +52,6 @@ def result_numbers(score: Score, stop: StopReason | None, turns: Sequence[Turn])
         "progress_reward": sum((turn.progress_reward for turn in turns), 0.0),
         "score_seconds": score.seconds,
     }
+    if oom_kills is not None:
+        numbers["oom_kills"] = float(oom_kills)
     return numbers if stop is None else numbers | {f"{STOP}{stop}": 1.0}

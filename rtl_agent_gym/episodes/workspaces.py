@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
-from ..metrics import COMMAND_TIMEOUTS, COMMANDS
+from ..metrics import COMMAND_OOMS, COMMAND_TIMEOUTS, COMMANDS
 from ..policies.protocol import Completion
 from ..problems import Problem
 from ..problems.paths import ANSWER_FILE, graded_folders
@@ -142,6 +142,17 @@ class ShellWorkspace:
         lines = found.left_out_lines(_MOST_NAMED) if isinstance(found, FoundFiles) else []
         return dict(found), f"left out: {', '.join(lines)}" if lines else ""
 
+    async def oom_kills(self) -> int | None:
+        """Processes of the sandbox that the kernel has ended for lack of memory; None if unknown, as after its loss."""
+        if self.sandbox is None:
+            return None
+        try:
+            kills = await self.sandbox.oom_kills()
+        except (SandboxBroken, SandboxError):  # the files have been read, so a lost sandbox costs nothing but the count
+            return None
+        COMMAND_OOMS.inc(kills or 0)
+        return kills
+
     async def close(self) -> None:
         """End the sandbox. Idempotent."""
         sandbox, self.sandbox = self.sandbox, None
@@ -175,6 +186,9 @@ class AnswerWorkspace:
     async def files(self) -> tuple[dict[str, str | bytes], str]:
         """The files of the answer."""
         return dict(self._answer.files), ""
+
+    async def oom_kills(self) -> None:
+        """There is no sandbox."""
 
     async def close(self) -> None:
         """There is nothing to release."""

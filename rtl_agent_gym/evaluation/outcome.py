@@ -73,6 +73,8 @@ class EpisodeResult(BaseModel):
     """Tokens that the model wrote; None if unknown."""
     refused: bool = False
     """Whether the model refused to go on, or a content filter of its service withheld its last turn."""
+    oom_kills: int | None = None
+    """Processes of the agent that the kernel ended for lack of memory. No machine fault; None if unknown."""
     spent: Spent | None = None
     """What all attempts at the episode used, those included that a fault ended; None if unknown."""
     seconds: float = 0.0
@@ -114,6 +116,7 @@ class EpisodeResult(BaseModel):
             malformed=sum(turn.action == "malformed" for turn in transcript.turns),
             output_tokens=sum(map(len, ids)) if ids else None,
             seconds=end.seconds if end is not None else 0.0,
+            oom_kills=end.oom_kills if end is not None else None,
             **fields,
         )
 
@@ -214,6 +217,8 @@ class Summary:
     causes: dict[str, int]
     """Why episodes did not pass; see `outcome.Cause`."""
     cost: Cost | None
+    oom_kills: int = 0
+    """Processes of agents that the kernel ended for lack of memory, as far as that is known."""
     spent: Spent | None = None
     """Tokens and money in all, with those of attempts that were lost; None if unknown."""
     noted: int = 0
@@ -260,6 +265,7 @@ def summarise(
         by_difficulty=_by(scored, lambda result: result.difficulty, DIFFICULTIES),
         causes={str(cause): count for cause, count in causes.most_common()},
         cost=_cost(scored) if scored else None,
+        oom_kills=sum(result.oom_kills or 0 for result in scored),
         spent=spent if spent.known else None,
         noted=len({result.problem_id for result in scored if result.fair is not None}),
         fair=summarise(of_fair) if any(result.score is not None for result in of_fair) else None,

@@ -127,6 +127,7 @@ async def play(
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
             refused=refused,
+            oom_kills=episode.oom_kills,
             spent=tally.spent if tally.spent.known else None,
             seconds=time.monotonic() - begun,
             acting_seconds=acting,

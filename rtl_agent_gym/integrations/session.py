@@ -158,7 +158,7 @@ class ToolSession:
             await asyncio.wait([self._turn])
         score = await self.episode.finish(reason)
         stop = self.episode.stop_reason or reason
-        return Result(score, stop, result_numbers(score, stop, self.episode.turns))
+        return Result(score, stop, result_numbers(score, stop, self.episode.turns, self.episode.oom_kills))
 
     async def close(self) -> None:
         """End the container, and return what was leased. Idempotent."""

@@ -90,7 +90,9 @@ class RTLTextEnv(BaseTextEnv):
         """`result_numbers` of an episode that was graded; otherwise none."""
         episode = self._env.episode
         score = episode.turns[-1].score if episode is not None and episode.turns else None
-        return {} if episode is None or score is None else result_numbers(score, episode.stop_reason, episode.turns)
+        if episode is None or score is None:
+            return {}
+        return result_numbers(score, episode.stop_reason, episode.turns, episode.oom_kills)
 
     def close(self) -> None:
         """End the sandbox. Idempotent."""

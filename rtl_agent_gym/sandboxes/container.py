@@ -326,6 +326,10 @@ class DockerSandbox(Sandbox):
         request = _read_request(Reading(paths, first, max_file, max_total))
         return _found_files(*await self._ask(b"G", request, patience=READ_PATIENCE))
 
+    async def oom_kills(self) -> int | None:
+        answer, _ = await self._ask(b"M", {}, patience=GRACE)
+        return None if answer["oom_kills"] is None else int(answer["oom_kills"])
+
     async def ping(self) -> None:
         if self._standby is not None and self._standby.exit_code is not None:
             raise SandboxLost(f"sandbox {self._name}: the process on standby has ended")

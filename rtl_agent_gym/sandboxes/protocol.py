@@ -190,6 +190,13 @@ class Sandbox(Protocol):
         """
         ...
 
+    async def oom_kills(self) -> int | None:
+        """Processes of the sandbox that the kernel has ended for lack of memory so far; None if unknown.
+
+        They count whether the sandbox's own limit was reached or one above it.
+        """
+        return None
+
     async def ping(self) -> None:
         """Return when the sandbox answers. Raises `SandboxLost` when it is gone, or its standby process has ended."""
         ...

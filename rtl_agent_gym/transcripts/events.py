@@ -149,6 +149,8 @@ class End(_Event):
     turns: int
     seconds: float
     """Wall time from the episode's beginning."""
+    oom_kills: int | None = None
+    """Processes of the agent that the kernel ended for lack of memory; None if unknown."""
     error: str | None = None
     """The machine fault that ended the episode without a score, or None."""
 

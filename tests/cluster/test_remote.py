@@ -73,6 +73,7 @@ async def test_a_remote_sandbox_does_what_a_sandbox_does(actor: Actor) -> None:
     assert (await sandbox.run("echo more >> a.sv; pwd", then_read=reading)).output == "/code/rtl\n"
     assert reading.found == {"rtl/a.sv": b"text\nmore\n"}
     assert await sandbox.read_files(["rtl", "docs"], max_file=2) == {"docs/b": b"\xff"}
+    assert await sandbox.oom_kills() == 0
     assert sandbox.image_id.startswith("sha256:")
     await sandbox.close()
     await sandbox.close()

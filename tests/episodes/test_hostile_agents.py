@@ -190,6 +190,7 @@ async def test_who_breaks_the_own_sandbox_is_graded_on_nothing(
     transcript = read_transcript(episode.transcript_path)
     assert transcript.end is not None
     assert (transcript.end.stop_reason, transcript.end.error) == ("sandbox_broken", None)
+    assert transcript.end.oom_kills is None  # nobody is left to count them
 
 
 @pytest.mark.slow

@@ -97,6 +97,7 @@ class TestSession:
             assert (first.score.passed, first.stop_reason, first.reward) == (True, "max_tokens", 1.4)
             assert first.numbers["commands"] == len(solve(gray))
             assert first.numbers["turns"] == 1
+            assert first.numbers["oom_kills"] == 0
         finally:
             await session.close()
             await session.close()

@@ -5,11 +5,11 @@ As process 1 it reaps orphans, and no signal from inside can end it: the kernel 
 handle. It ends when its stdin does, because the client closed the sandbox or died; the container ends with it.
 
 Frames (`frames.py`) go both ways on stdin and stdout. Requests: ``R`` a command for the shell, ``X`` a process, ``I`` a
-piece of a process's stdin, an empty one for its end, ``W`` write files, ``G`` get files, ``P`` ping.
-Each carries an ``id``, and so do its replies: ``o`` a piece of output or of files, ``d`` done, ``e`` an error. Two
-messages have no reply: ``H`` pauses or resumes a process's output; ``K`` kills a process, whose end is the reply to its
-``X``. The warden begins with a ``d`` of id 0. It reports with ``m`` whether the sandbox's memory is full, and with
-``b`` why it cannot continue, after which it ends with status `BROKEN`.
+piece of a process's stdin, an empty one for its end, ``W`` write files, ``G`` get files, ``M`` count the processes that
+ran out of memory, ``P`` ping. Each carries an ``id``, and so do its replies: ``o`` a piece of output or of files, ``d``
+done, ``e`` an error. Two messages have no reply: ``H`` pauses or resumes a process's output; ``K`` kills a process,
+whose end is the reply to its ``X``. The warden begins with a ``d`` of id 0. It reports with ``m`` whether the sandbox's
+memory is full, and with ``b`` why it cannot continue, after which it ends with status `BROKEN`.
 
 With ``keeper=UID worker=UID`` among the arguments there are two wardens, each of another user (`relay.py`): requests
 whose header says ``worker`` are the second one's.
@@ -29,7 +29,7 @@ from typing import Any
 
 from .files import read_files, write_files
 from .frames import LARGE, reply, reply_error, split, unpack
-from .memory import PERIOD, MemoryWatch
+from .memory import PERIOD, MemoryWatch, oom_kills
 from .output import Job
 from .processes import Process, refuse
 from .relay import Relay, divide, name_users
@@ -81,6 +81,8 @@ class Warden:
             reply(b"d", {"id": header["id"]})
         elif kind == b"G":
             self.send_files(header)
+        elif kind == b"M":
+            reply(b"d", {"id": header["id"], "oom_kills": oom_kills()})
         elif kind == b"P":
             reply(b"d", {"id": header["id"]})
 

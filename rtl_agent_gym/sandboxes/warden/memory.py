@@ -1,4 +1,4 @@
-"""Watches how full the sandbox's memory is. Runs inside it; standard library only.
+"""Watches how full the sandbox's memory is, and counts what the kernel ended. Runs inside it; standard library only.
 
 When the kernel's out-of-memory killer ends a sandbox, nothing is left to report whether its own memory was full or the
 machine's. So the warden reports beforehand when its own is getting full. Half counts: a sandbox that takes so much
@@ -21,6 +21,15 @@ _FILES = (
     ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.max"),
     ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
+_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+
+
+def oom_kills() -> int | None:
+    """Processes of the sandbox that the kernel has ended for lack of memory so far; None if unknown."""
+    for path in _COUNTERS:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return int(dict(line.split() for line in read_small(path).splitlines())[b"oom_kill"])
+    return None
 
 
 class MemoryWatch:
