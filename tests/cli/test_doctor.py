@@ -13,7 +13,7 @@ from rtl_agent_gym.cli import doctor
 from rtl_agent_gym.sandboxes import image
 from rtl_agent_gym.sandboxes.client import owner_label
 from rtl_agent_gym.sandboxes.container import OWNER_LABEL
-from rtl_agent_gym.sandboxes.daemon import connect
+from rtl_agent_gym.sandboxes.daemon import connect, find_daemon
 from tests.cli.in_process import call as command
 from tests.conftest import ROOT
 
@@ -43,6 +43,15 @@ class TestDoctor:
         assert parts["Tinker credentials"]["found"] == "found in TINKER_API_KEY"
         expected = {"Python", "seccomp", "storage driver", "memory", "processor cores", "disk for Docker", "HF_TOKEN"}
         assert expected | {"extra [train]", "Qwen3 vocabulary", "containers left behind"} <= set(parts)
+
+    @pytest.mark.docker
+    def test_a_daemon_whose_containers_are_not_limited_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        systemd = find_daemon().model_copy(update={"cgroup_driver": "systemd"})
+        monkeypatch.setattr(doctor, "find_daemon", lambda: systemd)
+        [found] = [check for check in doctor.run_checks() if check.part == "memory of all sandboxes"]
+        assert found.state == "optional"
+        assert found.found == "not limited together: the daemon's cgroup driver is systemd, not cgroupfs"
+        assert "SandboxSpec.memory" in found.todo
 
     def test_every_extra_is_listed(self, no_daemon: dict[str, str]) -> None:
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

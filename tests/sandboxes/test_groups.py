@@ -152,9 +152,28 @@ def test_groups_of_processes_that_are_gone_are_deleted(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "memory")) == sorted([here, "rtl-gym-hog"])
 
 
-@pytest.mark.parametrize(("host", "driver"), [("tcp://far:2375", "cgroupfs"), ("unix:///x", "systemd")])
-def test_other_daemons_have_none(host: str, driver: str) -> None:
+@pytest.mark.parametrize(
+    ("host", "driver", "why"),
+    [
+        ("tcp://far:2375", "cgroupfs", "the daemon is on another machine"),
+        ("unix:///x", "systemd", "the daemon's cgroup driver is systemd, not cgroupfs"),
+    ],
+)
+def test_other_daemons_have_none_and_the_log_says_why(
+    host: str, driver: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     assert groups_of(f"{host}-{uuid.uuid4().hex}", {"CgroupDriver": driver}, LIMITS) is None
+    assert f"the memory of sandboxes is not limited together: {why}" in caplog.text
+
+
+def test_who_may_not_make_groups_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "ROOT", tmp_path)
+    (tmp_path / "memory").mkdir()
+    assert groups.why_none("unix:///x", "cgroupfs") == ""
+    assert "Podman" in groups.why_none("unix:///x", "cgroupfs", podman=True)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root
+    assert groups.why_none("unix:///x", "cgroupfs") == "this process may not make control groups"
 
 
 def test_without_groups_the_memory_of_the_machine_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
