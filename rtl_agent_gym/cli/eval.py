@@ -16,6 +16,7 @@ from ..cluster import runtime_at
 from ..episodes.runtime import using
 from ..evaluation import EvaluationConfig, evaluate
 from ..metrics import serving
+from ..sandboxes.sharing import warning_of_others
 from ..scoring import RewardWeights
 from .ending import FAILED, MACHINE_FAILED
 from .episode_options import CacheOption, with_options
@@ -72,6 +73,8 @@ def eval_command(
     console = Console(stderr=json_)
     progress = EvaluationProgress(console, shown=not interactive)
     observer = episode_observer(console, progress) if interactive else progress.observer
+    if not ray and (others := warning_of_others("--sandbox-limits", config.sandbox_limits)):
+        console.print(f"warning: {others}", style="yellow", markup=False, soft_wrap=True)
     try:
         with contextlib.ExitStack() as stack:
             if ray:

@@ -37,11 +37,17 @@ class Room:
         """Bytes for sandboxes that are still starting, which use none yet."""
 
     def free(self) -> int | None:
-        """Bytes that agents may still take; None if unknown."""
+        """Bytes that agents may still take; None if unknown.
+
+        The groups are this process's own. What others take, such as the sandboxes of another run, shows only in what
+        the machine has left.
+        """
+        found = []
         if self.groups is not None:
-            return self.groups.free("agent") - int(SPARE * self.groups.limits["agent"])
-        free = free_memory() if self._local else None
-        return None if free is None else free - int(SPARE * self.limits.memory)
+            found.append(self.groups.free("agent") - int(SPARE * self.groups.limits["agent"]))
+        if self._local and (left := free_memory()) is not None:
+            found.append(left - int(SPARE * self.limits.memory))
+        return min(found, default=None)
 
     def fits(self, memory: int) -> bool:
         """Whether there is room for so many bytes."""

@@ -161,7 +161,7 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     if last is not None and int(last["batch"]) >= plan.options.num_steps:
         progress.print(f"{folder.path}: all {plan.options.num_steps} steps are done")
         return
-    for warning in plan.warnings:
+    for warning in [*plan.warnings, *await _shared(plan)]:
         progress.print(f"warning: {warning}")
         logger.warning("%s", warning)
     if plan.engine == "tinker":
@@ -192,6 +192,16 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
             },
             failed=sys.exc_info()[1] is not None,
         )
+
+
+async def _shared(plan: Plan) -> list[str]:
+    """A warning if other processes use the Docker host of the episodes, and this run has no limits there."""
+    from ..sandboxes.sharing import warning_of_others
+
+    if plan.supervised is not None or plan.options.ray_address:
+        return []
+    warning = await asyncio.to_thread(warning_of_others, "sandbox_limits", plan.options.sandbox_limits)
+    return [warning] if warning else []
 
 
 async def _make_models(plan: Plan, progress: Progress) -> Plan:

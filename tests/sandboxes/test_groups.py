@@ -187,6 +187,21 @@ def test_without_groups_the_memory_of_the_machine_counts(tmp_path: Path, monkeyp
     assert Room(LIMITS, None, local=False).fits(1 << 40)
 
 
+def test_what_other_processes_take_counts_beside_the_own_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs on one machine have groups of their own, whose limits together are more than the machine has."""
+    monkeypatch.setattr(groups, "MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "cgroup.controllers").write_text("cpu memory")
+    own = Groups(tmp_path, "rtl-gym-1-0", {"agent": 10 << 30, "scoring": 10 << 30})
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {22 << 20} kB\n")
+    assert Room(LIMITS, own, local=True).fits(9 << 30)
+    assert not Room(LIMITS, own, local=True).fits(10 << 30)  # a twentieth of the group's limit stays free
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {2 << 20} kB\n")
+    assert Room(LIMITS, own, local=True).fits(1 << 30)
+    assert not Room(LIMITS, own, local=True).fits((1 << 30) + 1)
+
+
 async def test_memory_that_sandboxes_will_use_once_they_have_started_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
