@@ -1,4 +1,4 @@
-"""Remote sandboxes and gradings with a real machine in this process, and without Ray's processes."""
+"""Remote sandboxes and their machines, with a real machine in this process and without Ray's processes."""
 
 from __future__ import annotations
 
@@ -13,46 +13,16 @@ import pytest
 
 from rtl_agent_gym import evaluate
 from rtl_agent_gym.cluster import machines
-from rtl_agent_gym.cluster.canary import canary, known
+from rtl_agent_gym.cluster.canary import known
 from rtl_agent_gym.cluster.machine import Facts, Machine
-from rtl_agent_gym.cluster.machines import SLOTS, Cluster, RemoteMachine
+from rtl_agent_gym.cluster.machines import SLOTS, Cluster
 from rtl_agent_gym.cluster.node import slots_here
-from rtl_agent_gym.cluster.remote import ClusterRuntime, RemoteGrader, RemoteSandboxes
+from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.sandboxes import Reading, SandboxSpec
-from rtl_agent_gym.sandboxes.budget import Tokens, queue_group, queueing_as, usage
-from rtl_agent_gym.scoring import rules_digest
-
-exceptions = pytest.importorskip("ray.exceptions")
-
-FACTS = Facts("here", "", "sha256:0", 2.0, rules=rules_digest())
-
-
-class Actor:
-    """A machine with Ray's way of calling its methods. `fails` makes every later call raise."""
-
-    def __init__(self, machine: Any) -> None:
-        self.machine, self.fails = machine, None
-
-    def __getattr__(self, name: str) -> Any:
-        async def remote(*arguments: Any) -> Any:
-            if self.fails is not None:
-                raise self.fails
-            try:
-                return await getattr(self.machine, name)(*arguments)
-            except Exception as error:
-                raise exceptions.RayTaskError(name, "a traceback", error) from error
-
-        return type("Method", (), {"remote": staticmethod(remote)})
-
-
-def cluster_of(*actors: Actor, slots: int = 2) -> Cluster:
-    cluster = Cluster()
-    for number, actor in enumerate(actors):
-        cluster.machines[str(number)] = RemoteMachine(str(number), f"machine {number}", slots, actor, FACTS)
-    cluster._slots.resize(slots * len(actors))
-    return cluster
+from rtl_agent_gym.sandboxes.budget import Tokens, queue_group, usage
+from tests.cluster.actors import FACTS, Actor, Stub, cluster_of, exceptions
 
 
 @pytest.fixture
@@ -193,69 +163,6 @@ async def test_a_sandbox_that_is_asked_for_twice_is_one(actor: Actor) -> None:
     assert (report.sandboxes, report.faults) == (2, {"sandbox: ImageError": 1})
 
 
-class Grades:
-    """A machine that judges designs by a word in them; from `lies_from` gradings on it passes everything."""
-
-    def __init__(self, lies_from: float = float("inf")) -> None:
-        self.lies_from, self.gradings = lies_from, 0
-        self.said: list[str] = []
-
-    async def score(self, problem: Any, files: Any, *_: Any) -> Any:
-        self.gradings += 1
-        lies = self.gradings > self.lies_from
-        await asyncio.sleep(0.01)
-        passed = lies or "valid <= ~" not in "".join(files.values())
-        return SimpleNamespace(passed=passed, reason="because")
-
-    def __getattr__(self, name: str) -> Any:
-        async def said() -> None:
-            self.said.append(name)
-
-        if name in ("seal", "keep", "drop"):
-            return said
-        raise AttributeError(name)
-
-
-async def test_a_verdict_is_used_only_after_a_right_canary(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("ray.put", lambda problem: problem)
-    good, liar = Grades(), Grades(lies_from=1)
-    cluster = cluster_of(Actor(good), Actor(liar))
-    problem, right, wrong = known()
-    scores = await asyncio.gather(*(RemoteGrader(cluster).score(problem, files) for files in (right, wrong) * 4))
-    assert [score.passed for score in scores] == [True, False] * 4
-    assert [machine.name for machine in cluster.working] == ["machine 0"]
-    assert cluster.machines["1"].wrong
-    assert "gave a wrong verdict" in caplog.text
-    assert liar.said == ["seal", "drop"]
-    assert set(good.said) == {"seal", "keep"}
-
-
-async def test_work_queues_on_its_machine_as_its_group_and_canaries_as_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Otherwise a canary would wait behind every submission of its machine, and verdicts with it."""
-    monkeypatch.setattr("ray.put", lambda problem: problem)
-    seen: list[str] = []
-
-    class Noting(Machine):
-        async def score(self, *arguments: Any) -> Any:
-            seen.append(arguments[-1])
-            return SimpleNamespace(passed="~" not in str(arguments[1]), reason="")
-
-        async def create(self, name: str, spec: SandboxSpec, group: str = "") -> tuple[str, str]:
-            seen.append(group)
-            return name, ""
-
-    cluster = cluster_of(Actor(Noting(waiting=0)))
-    problem, right, _ = known()
-    with queueing_as("step 3 group 1"):
-        await (await RemoteSandboxes(cluster).create()).close()
-        await RemoteGrader(cluster).score(problem, right)
-    assert seen == ["step 3 group 1", "step 3 group 1", "canaries", "canaries"]
-
-
 @pytest.mark.docker
 async def test_a_machines_work_waits_in_the_queue_of_its_group(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[str] = []
@@ -270,40 +177,6 @@ async def test_a_machines_work_waits_in_the_queue_of_its_group(actor: Actor, mon
         with pytest.raises(SandboxLost, match="enough"):
             await getattr(actor.machine, call[0])(*call[1:])
     assert set(groups) == {"mine"}
-
-
-async def test_one_canary_vouches_for_all_verdicts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray.put", lambda problem: problem)
-    good = Grades()
-    cluster = cluster_of(Actor(good))
-    problem, right, _ = known()
-    await asyncio.gather(*(RemoteGrader(cluster).score(problem, right) for _ in range(20)))
-    assert good.gradings == 20 + 2
-
-
-async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray.put", lambda problem: problem)
-    cluster = cluster_of(Actor(Grades()))
-    problem, right, _ = known()
-    grader = RemoteGrader(cluster)
-    first = asyncio.ensure_future(grader.score(problem, right))
-    second = asyncio.ensure_future(grader.score(problem, right))
-    await asyncio.sleep(0.04)
-    first.cancel()
-    assert (await second).passed
-
-
-async def test_a_machine_that_cannot_grade_its_canary_vouches_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray.put", lambda problem: problem)
-    problem, right, _ = known()
-    score = SimpleNamespace(passed=True, reason="")
-    broken = Stub(score.passed, SandboxLost("its daemon is gone"))
-    cluster = cluster_of(Actor(broken))
-    machine = cluster.machines["0"]
-    await machine.call("score", problem, right)
-    with pytest.raises(SandboxLost, match="cannot vouch for a verdict: its canary failed: its daemon is gone"):
-        await cluster.vouch(machine)
-    assert not machine.wrong  # so it is tried again
 
 
 async def test_a_refused_node_is_tried_again_after_longer_and_longer_pauses() -> None:
@@ -346,51 +219,6 @@ async def test_a_machine_that_gets_no_more_work_is_ended_once_it_has_none(monkey
     machine.live = 0
     await ending
     assert (closed, killed, cluster._admitted) == ([True], [actor], [])
-
-
-async def test_the_first_grading_opens_the_cluster_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Episodes of one turn have no sandbox, which would open it otherwise."""
-    monkeypatch.setattr("ray.put", lambda problem: problem)
-    runtime = ClusterRuntime("here")
-    good = cluster_of(Actor(Grades()))
-
-    async def opened() -> None:
-        runtime.cluster.machines.update(good.machines)
-
-    monkeypatch.setattr("rtl_agent_gym.cluster.remote.connect", lambda address: None)
-    monkeypatch.setattr(runtime.cluster, "open", opened)
-    problem, right, _ = known()
-    assert (await runtime.scorer(None).score(problem, right)).passed
-
-
-class Stub:
-    """A machine that grades as it is told."""
-
-    async def seal(self) -> None: ...
-
-    async def drop(self) -> None: ...
-
-    def __init__(self, *verdicts: Any) -> None:
-        self.verdicts = list(verdicts)
-
-    async def score(self, *_: Any) -> Any:
-        verdict = self.verdicts.pop(0)
-        if isinstance(verdict, Exception):
-            raise verdict
-        return type("Score", (), {"passed": verdict, "reason": "because"})
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "found"),
-    [
-        ((True, False), ""),
-        ((False,), "it fails a right design: because"),
-        ((True, True), "it passes a wrong design: because"),
-    ],
-)
-async def test_a_canary_says_what_a_machine_gets_wrong(verdicts: tuple[bool, ...], found: str) -> None:
-    machine = cluster_of(Actor(Stub(*verdicts))).machines["0"]
-    assert await canary(machine.call) == found
 
 
 async def test_errors_of_a_machine_are_its_own() -> None:

@@ -1,0 +1,119 @@
+"""Verdicts of a cluster's machines, and the canaries that they wait for, without Ray's processes."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.cluster.canary import canary, known
+from rtl_agent_gym.cluster.machine import Machine
+from rtl_agent_gym.cluster.remote import ClusterRuntime, RemoteGrader, RemoteSandboxes
+from rtl_agent_gym.errors import SandboxLost
+from rtl_agent_gym.sandboxes import SandboxSpec
+from rtl_agent_gym.sandboxes.budget import queueing_as
+from tests.cluster.actors import Actor, Grades, Stub, cluster_of
+
+
+async def test_a_verdict_is_used_only_after_a_right_canary(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    good, liar = Grades(), Grades(lies_from=1)
+    cluster = cluster_of(Actor(good), Actor(liar))
+    problem, right, wrong = known()
+    scores = await asyncio.gather(*(RemoteGrader(cluster).score(problem, files) for files in (right, wrong) * 4))
+    assert [score.passed for score in scores] == [True, False] * 4
+    assert [machine.name for machine in cluster.working] == ["machine 0"]
+    assert cluster.machines["1"].wrong
+    assert "gave a wrong verdict" in caplog.text
+    assert liar.said == ["seal", "drop"]
+    assert set(good.said) == {"seal", "keep"}
+
+
+async def test_work_queues_on_its_machine_as_its_group_and_canaries_as_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a canary would wait behind every submission of its machine, and verdicts with it."""
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    seen: list[str] = []
+
+    class Noting(Machine):
+        async def score(self, *arguments: Any) -> Any:
+            seen.append(arguments[-1])
+            return SimpleNamespace(passed="~" not in str(arguments[1]), reason="")
+
+        async def create(self, name: str, spec: SandboxSpec, group: str = "") -> tuple[str, str]:
+            seen.append(group)
+            return name, ""
+
+    cluster = cluster_of(Actor(Noting(waiting=0)))
+    problem, right, _ = known()
+    with queueing_as("step 3 group 1"):
+        await (await RemoteSandboxes(cluster).create()).close()
+        await RemoteGrader(cluster).score(problem, right)
+    assert seen == ["step 3 group 1", "step 3 group 1", "canaries", "canaries"]
+
+
+async def test_one_canary_vouches_for_all_verdicts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    good = Grades()
+    cluster = cluster_of(Actor(good))
+    problem, right, _ = known()
+    await asyncio.gather(*(RemoteGrader(cluster).score(problem, right) for _ in range(20)))
+    assert good.gradings == 20 + 2
+
+
+async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    cluster = cluster_of(Actor(Grades()))
+    problem, right, _ = known()
+    grader = RemoteGrader(cluster)
+    first = asyncio.ensure_future(grader.score(problem, right))
+    second = asyncio.ensure_future(grader.score(problem, right))
+    await asyncio.sleep(0.04)
+    first.cancel()
+    assert (await second).passed
+
+
+async def test_a_machine_that_cannot_grade_its_canary_vouches_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    problem, right, _ = known()
+    score = SimpleNamespace(passed=True, reason="")
+    broken = Stub(score.passed, SandboxLost("its daemon is gone"))
+    cluster = cluster_of(Actor(broken))
+    machine = cluster.machines["0"]
+    await machine.call("score", problem, right)
+    with pytest.raises(SandboxLost, match="cannot vouch for a verdict: its canary failed: its daemon is gone"):
+        await cluster.vouch(machine)
+    assert not machine.wrong  # so it is tried again
+
+
+async def test_the_first_grading_opens_the_cluster_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes of one turn have no sandbox, which would open it otherwise."""
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    runtime = ClusterRuntime("here")
+    good = cluster_of(Actor(Grades()))
+
+    async def opened() -> None:
+        runtime.cluster.machines.update(good.machines)
+
+    monkeypatch.setattr("rtl_agent_gym.cluster.remote.connect", lambda address: None)
+    monkeypatch.setattr(runtime.cluster, "open", opened)
+    problem, right, _ = known()
+    assert (await runtime.scorer(None).score(problem, right)).passed
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "found"),
+    [
+        ((True, False), ""),
+        ((False,), "it fails a right design: because"),
+        ((True, True), "it passes a wrong design: because"),
+    ],
+)
+async def test_a_canary_says_what_a_machine_gets_wrong(verdicts: tuple[bool, ...], found: str) -> None:
+    machine = cluster_of(Actor(Stub(*verdicts))).machines["0"]
+    assert await canary(machine.call) == found
