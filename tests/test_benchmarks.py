@@ -44,6 +44,27 @@ def test_steps_of_many_episodes_without_gradings() -> None:
     assert row["queue"]["grading"] == 0
 
 
+def test_what_many_machines_would_do_follows_from_the_largest_measured_size(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"size": 8, "turns": 20, "episodes/min": 7.0, "client CPU ms a step": 9.0},
+        {"size": 64, "turns": 20, "episodes/min": 60.0, "client CPU ms a step": 3.0},  # 20 steps a second
+        {"size": 256, "turns": 20, "episodes/min": 0.0, "client CPU ms a step": 1.0, "steps only": True},
+    ]
+    measured = tmp_path / "scale.jsonl"
+    measured.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    printed = benchmark("capacity", str(measured), "--problems", "1800", "--samples", "96", "--remote-ms", "2")
+    assert printed.splitlines()[2:] == [
+        "| 1 | 64 | 60 | 20 | 6% | 2.0 days |",
+        "| 10 | 640 | 600 | 200 | 100% | 4.8 h |",
+        "| 100 | 6,400 | 6,000 | 2,000 | 1000% | 0.5 h |",
+    ]
+    measured.write_text(json.dumps(rows[2]) + "\n")
+    argv = [sys.executable, "benchmarks/capacity.py", str(measured)]
+    refused = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2
+    assert "no row has whole episodes; run scale.py without --steps-only" in refused.stderr
+
+
 def test_the_rendering_of_a_long_episode() -> None:
     rows = figures("rendering", "--turns", "5", "--tokens", "500", "--repeats", "1")
     assert {row["renderer"] for row in rows} == {"qwen3", "gpt_oss"}
