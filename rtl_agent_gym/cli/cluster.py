@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from ..cluster import Cluster
+from ..cluster.admitted import RemoteMachine
 from ..cluster.connecting import connect
 from ..cluster.machine import METRICS_PORTS, Report
-from ..cluster.machines import RemoteMachine, reports
+from ..cluster.machines import reports
 from ..cluster.node import prepare, slots_here, start_node, stop_node
 from .options import JsonOption
 

@@ -14,8 +14,17 @@ from typing import Any
 from ..errors import SandboxError, SandboxLost, UsageError
 from ..metrics import FAULTS, serving
 from ..problems import Problem
-from ..sandboxes import CommandResult, DockerSandboxes, FoundFiles, Reading, Sandbox, SandboxSpec
-from ..sandboxes.budget import queueing_as, set_limits, usage
+from ..sandboxes import (
+    CommandResult,
+    DockerSandboxes,
+    FoundFiles,
+    Reading,
+    Sandbox,
+    SandboxProvider,
+    SandboxSpec,
+    WaitingSandboxes,
+)
+from ..sandboxes.budget import given_limits, queueing_as, set_limits, usage
 from ..sandboxes.daemon import daemon_host
 from ..scoring import RewardWeights, Scorer, rules_digest
 from ..scoring.cache import HeldCache
@@ -82,6 +91,8 @@ class Machine:
         wanted = int(os.environ.get(METRICS_VARIABLE) or 0) if metrics_port is None else metrics_port
         self._port = self._serve(wanted)
         self._provider = DockerSandboxes()
+        ready = int(given_limits().get("ready", 0))
+        self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
         self._waiting = waiting
         self._sandboxes: dict[str, asyncio.Task[Sandbox]] = {}
         self._scorers: dict[tuple[RewardWeights | None, bool], Scorer] = {}
@@ -98,11 +109,14 @@ class Machine:
         digest = await self._provider.image_digest()
         return Facts(socket.gethostname(), daemon_host(), image, budget.limits.cpus, digest, rules_digest())
 
+    async def alive(self) -> None:
+        """Return: this process runs, and its event loop."""
+
     async def create(self, name: str, spec: SandboxSpec, group: str = "") -> tuple[str, str]:
         """Make a sandbox, which queues as this group; returns its id and that of its image."""
         if name not in self._sandboxes:  # asked twice, it is still one sandbox
             with queueing_as(group):
-                self._sandboxes[name] = asyncio.ensure_future(self._provider.create(spec))
+                self._sandboxes[name] = asyncio.ensure_future(self._agents.create(spec))
         with self._counting("sandbox"):
             sandbox = await asyncio.shield(self._sandboxes[name])
         return sandbox.id, str(getattr(sandbox, "image_id", ""))
@@ -200,5 +214,7 @@ class Machine:
         """End every container of this node."""
         for scorer in self._scorers.values():
             await scorer.close()
+        if self._agents is not self._provider:
+            await self._agents.close()
         await self._provider.close()
         self._serving.close()

@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import DaemonError, RTLGymError, SandboxError, SandboxLost
 from ..sandboxes.budget import Tokens
 from ..scoring import rules_digest
+from .admitted import RemoteMachine
 from .canary import canary
 from .machine import Facts, Machine, Report
 from .vouching import Voucher
@@ -34,49 +35,6 @@ CONCURRENCY = 10_000
 """Calls that a machine has open at the same time; its own budget bounds what they do."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(eq=False)
-class RemoteMachine:
-    """A node that has been admitted."""
-
-    node: str
-    """Ray's id of it."""
-    name: str
-    """Its host and address, for messages."""
-    slots: int
-    actor: Any
-    facts: Facts
-    live: int = 0
-    """Sandboxes that it has now."""
-    grading: int = 0
-    """Submissions that it grades now."""
-    lost: str = ""
-    """Why it gets no more work."""
-    gone: bool = False
-    """Whether it does not answer any more."""
-    wrong: bool = False
-    """Whether it graded a canary wrong."""
-
-    async def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the `Machine`.
-
-        Raises:
-            RTLGymError: The machine's own.
-            SandboxLost: The node or its actor is gone.
-        """
-        from ray import exceptions
-
-        try:
-            return await getattr(self.actor, method).remote(*arguments)
-        except exceptions.RayTaskError as error:
-            if isinstance(error.cause, RTLGymError):
-                raise error.cause from None
-            raise
-        except exceptions.RayError as error:
-            self.gone = True
-            self.lost = self.lost or f"{type(error).__name__}: {str(error).splitlines()[0]}"
-            raise SandboxLost(f"machine {self.name} is lost: {self.lost}") from error
 
 
 @dataclass

@@ -33,8 +33,9 @@ from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions
 from ..scoring.retrying import retrying
 from ..scoring.score import Score
+from .admitted import RemoteMachine
 from .connecting import connect
-from .machines import Cluster, RemoteMachine
+from .machines import Cluster
 
 REMEMBERED = 1_000
 """Problems that stay in Ray's object store for a grader."""

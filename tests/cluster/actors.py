@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym.cluster.admitted import RemoteMachine
 from rtl_agent_gym.cluster.machine import Facts
-from rtl_agent_gym.cluster.machines import Cluster, RemoteMachine
+from rtl_agent_gym.cluster.machines import Cluster
 from rtl_agent_gym.scoring import rules_digest
 
 exceptions = pytest.importorskip("ray.exceptions")

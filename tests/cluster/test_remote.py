@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from rtl_agent_gym import evaluate
-from rtl_agent_gym.cluster import machines
+from rtl_agent_gym.cluster import admitted, machines
 from rtl_agent_gym.cluster.canary import known
 from rtl_agent_gym.cluster.machine import Facts, Machine
 from rtl_agent_gym.cluster.machines import SLOTS, Cluster
@@ -20,7 +20,7 @@ from rtl_agent_gym.cluster.node import slots_here
 from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
-from rtl_agent_gym.sandboxes import Reading, SandboxSpec
+from rtl_agent_gym.sandboxes import Reading, SandboxSpec, budget
 from rtl_agent_gym.sandboxes.budget import Tokens, queue_group, usage
 from tests.cluster.actors import FACTS, Actor, Stub, cluster_of, exceptions
 
@@ -219,6 +219,66 @@ async def test_a_machine_that_gets_no_more_work_is_ended_once_it_has_none(monkey
     machine.live = 0
     await ending
     assert (closed, killed, cluster._admitted) == ([True], [actor], [])
+
+
+async def test_a_machine_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admitted, "LONG", 0.01)
+    monkeypatch.setattr(admitted, "SILENCE", 0.05)
+
+    class Silent:
+        async def score(self) -> None:
+            await asyncio.Event().wait()
+
+        alive = score
+
+    cluster = cluster_of(Actor(Silent()))
+    machine = cluster.machines["0"]
+    found = await asyncio.gather(*(machine.call("score") for _ in range(3)), return_exceptions=True)
+    assert [type(one) for one in found] == [SandboxLost] * 3
+    assert {str(one) for one in found} == {"machine machine 0 is lost: it has not answered for 0 s"}
+    assert machine.gone
+    assert cluster.working == []
+
+
+async def test_a_machine_that_works_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admitted, "LONG", 0.01)
+
+    class Slow:
+        def __init__(self) -> None:
+            self.asked, self.done = 0, asyncio.Event()
+
+        async def alive(self) -> None:
+            self.asked += 1
+            if self.asked == 2:
+                raise KeyError("an answer, too")
+            if self.asked == 4:
+                self.done.set()
+
+        async def score(self, number: int) -> int:
+            await self.done.wait()
+            return number
+
+    machine = cluster_of(Actor(Slow())).machines["0"]
+    assert await asyncio.gather(*(machine.call("score", number) for number in range(3))) == [0, 1, 2]
+    assert not machine.lost
+
+
+@pytest.mark.docker
+async def test_a_machine_keeps_sandboxes_ready_where_the_limits_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_given", {})
+    before = usage().get("waiting/granted", 0.0)
+    machine = Machine("ready=1", waiting=0)
+    try:
+        await machine.create("one", SandboxSpec())
+        async with asyncio.timeout(60):
+            while usage()["waiting/granted"] == before:
+                await asyncio.sleep(0.01)
+        await machine.create("two", SandboxSpec())
+        await machine.ping("two")
+        assert (await machine.report()).sandboxes == 2
+    finally:
+        await machine.close()
+    assert (usage()["agent/used"], usage()["waiting/used"]) == (0, 0)
 
 
 async def test_errors_of_a_machine_are_its_own() -> None:
