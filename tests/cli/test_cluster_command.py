@@ -148,11 +148,16 @@ def test_training_on_the_node(node: Node, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["steps"] == 1
     [row] = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert row["rollouts/faults"] == 0
+    assert not machine_owners(), "a container of the run is left"
+
+
+def machine_owners() -> list[str]:
+    """The owners of running containers that are a machine of a cluster, or gone."""
     owners = subprocess.run(
         ["docker", "ps", "--filter", f"label={OWNER_LABEL}", "--format", f'{{{{.Label "{OWNER_LABEL}"}}}}'],
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    assert not [owner for owner in owners if is_machine(owner)], "a container of the run is left"
+    return [owner for owner in owners if is_machine(owner)]
 
 
 def is_machine(owner: str) -> bool:

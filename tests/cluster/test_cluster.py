@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym import evaluate
-from rtl_agent_gym.cluster import Cluster, RemoteGrader, RemoteSandboxes, runtime_at
+from rtl_agent_gym.cluster import Cluster, RemoteGrader, RemoteSandboxes, admitted, runtime_at
 from rtl_agent_gym.cluster import machines as machines_module
 from rtl_agent_gym.cluster.canary import known
 from rtl_agent_gym.cluster.executor import RayExecutor
@@ -126,11 +126,13 @@ def right_and_wrong() -> list[Problem]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("victim", ["raylet", "worker"])
-async def test_a_process_of_ray_that_is_killed_costs_nothing(
+@pytest.mark.parametrize("victim", ["raylet", "worker", "stopped worker"])
+async def test_a_process_of_ray_that_is_killed_or_stopped_costs_nothing(
     nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, moment: Moment
 ) -> None:
     monkeypatch.setattr(machines_module, "REFRESH", 0.5)
+    monkeypatch.setattr(admitted, "LONG", 2.0)
+    monkeypatch.setattr(admitted, "SILENCE", 20.0)
     config = EvaluationConfig(
         problems=right_and_wrong(), samples=6, concurrency=8, folder=tmp_path / "here", cache=False
     )
@@ -145,7 +147,8 @@ async def test_a_process_of_ray_that_is_killed_costs_nothing(
         if victim == "raylet":
             nodes.kill(nodes.nodes[1])
         else:
-            os.kill(moment.draw.choice(nodes.workers()), signal.SIGKILL)
+            fault = signal.SIGKILL if victim == "worker" else signal.SIGSTOP
+            os.kill(moment.draw.choice(nodes.workers()), fault)
 
     with using(runtime_at("auto")):
         config = replace(config, folder=tmp_path / "there", longest_pause=0.1)
