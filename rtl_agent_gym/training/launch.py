@@ -161,9 +161,7 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     if last is not None and int(last["batch"]) >= plan.options.num_steps:
         progress.print(f"{folder.path}: all {plan.options.num_steps} steps are done")
         return
-    for warning in [*plan.warnings, *await _shared(plan)]:
-        progress.print(f"warning: {warning}")
-        logger.warning("%s", warning)
+    _warn(progress, plan.warnings)
     if plan.engine == "tinker":
         progress.print(describe_cost(plan))
     if plan.options.sandbox_limits:
@@ -174,6 +172,7 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     try:
         plan = await _make_models(plan, progress)
         engine = await _make_engine(plan, folder, progress)
+        _warn(progress, await _shared(plan))
         await _train(plan, folder, progress, engine)
         status = "success"
     except asyncio.CancelledError:
@@ -192,6 +191,12 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
             },
             failed=sys.exc_info()[1] is not None,
         )
+
+
+def _warn(progress: Progress, warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        progress.print(f"warning: {warning}")
+        logger.warning("%s", warning)
 
 
 async def _shared(plan: Plan) -> list[str]:

@@ -29,7 +29,7 @@ def test_the_last_files_have_the_limits_of_those_after_each_turn(tmp_path: Path)
     dumps = {f"verif/{number:02}.vcd": b"x" * MAX_RECORDED_FILE for number in range(40)}
     files = {target: b"module m; endmodule\n", "verif/large": b"x" * (MAX_RECORDED_FILE + 1), "verif/binary": b"\xff"}
     recording.score(Score(passed=False), {**files, **dumps})
-    recording.end("completed", 0, 0.0, None)
+    recording.end("completed", 0, 0.0, None, None)
     found = read_transcript(tmp_path / recording.path.name).score if recording.path else None
     assert found is not None
     assert found.files[target] == "module m; endmodule\n"
@@ -58,7 +58,7 @@ async def test_the_changes_of_all_turns_have_a_limit_in_bytes_of_the_transcript(
         reading.found = FoundFiles(found, [("verif/huge", "too large")], 1)
         await recording.turn(Completion("x"), turn, 0.0, sandbox, reading)
     recording.score(Score(passed=False), {f"verif/{number}": b"\1" * 200_000 for number in range(9)})
-    recording.end("completed", 7, 0.0, None)
+    recording.end("completed", 7, 0.0, None, None)
     assert recording.path is not None
     assert recording.path.stat().st_size < (2 << 20) + MAX_RECORDED_TOTAL + 10_000
     transcript = read_transcript(recording.path)
