@@ -313,8 +313,8 @@ def test_a_runs_own_error_is_told_before_those_of_its_end_and_why_it_waits(
     async def engine(*_: Any) -> Any:
         return Engine()
 
-    async def models(*_: Any) -> None:
-        """None are made."""
+    async def models(plan: Any, *_: Any) -> Any:
+        return plan
 
     async def steps(*_: Any) -> None:
         Breaker().failed("the daemon does not answer")
