@@ -34,12 +34,11 @@ class Breaker:
             await asyncio.sleep(left)
 
     def failed(self, why: object) -> None:
-        """Note a failure, which may begin a pause. Logs the first, second, fourth, eighth and so on of a row."""
+        """Note a failure, which may begin a pause. Logs those whose number in a row is a power of two."""
         with self._lock:
             self._failures += 1
             if not self._failures & (self._failures - 1):
-                times = "once" if self._failures == 1 else f"{self._failures} times in a row"
-                logger.warning("no sandbox could be started, %s: %s", times, why)
+                logger.warning("a sandbox could not be started (failure %d in a row): %s", self._failures, why)
             if self._failures >= FAILURES:
                 pause = min(LONGEST, 2.0 ** min(self._failures - FAILURES, 10))
                 self._until = max(self._until, time.monotonic() + pause)

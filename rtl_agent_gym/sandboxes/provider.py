@@ -132,9 +132,9 @@ class DockerSandboxes(SandboxProvider):
                 await sandbox.open()
                 STARTS.labels(spec.role).inc()
         except BaseException as error:
-            await asyncio.shield(sandbox.close())
             if isinstance(error, DaemonError):
                 budget.breaker.failed(error)
+            await asyncio.shield(sandbox.close())
             raise
         budget.breaker.worked()
         return sandbox

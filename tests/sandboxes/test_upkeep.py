@@ -51,9 +51,9 @@ def test_a_daemon_may_stay_away_for_long_without_many_words(caplog: pytest.LogCa
     for _ in range(3000):
         tried.failed("it does not answer")
     assert [record.getMessage() for record in caplog.records][:3] == [
-        "no sandbox could be started, once: it does not answer",
-        "no sandbox could be started, 2 times in a row: it does not answer",
-        "no sandbox could be started, 4 times in a row: it does not answer",
+        "a sandbox could not be started (failure 1 in a row): it does not answer",
+        "a sandbox could not be started (failure 2 in a row): it does not answer",
+        "a sandbox could not be started (failure 4 in a row): it does not answer",
     ]
     tried.worked()
     tried.worked()

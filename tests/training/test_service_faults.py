@@ -329,7 +329,10 @@ def test_a_runs_own_error_is_told_before_those_of_its_end_and_why_it_waits(
         launch.train({"engine": "local", "log_path": str(tmp_path / "run")}, recipes=[SMALL])
     assert Engine.closed == ["errored"]
     assert len(reports) == 1
-    assert "warning: no sandbox could be started, once: the daemon does not answer" in capsys.readouterr().err
+    assert (
+        "warning: a sandbox could not be started (failure 1 in a row): the daemon does not answer"
+        in capsys.readouterr().err
+    )
 
 
 async def test_a_translation_longer_than_the_teachers_context_is_judged_as_far_as_it_goes() -> None:
