@@ -5,7 +5,8 @@ ends after that, so nothing of one use reaches the next.
 
 Submissions arrive in bursts: a group of episodes ends at about the same time, then models think. So most sandboxes are
 started and ended while none are in use. Meanwhile, the pool starts only half as many as are in use, and keeps a limited
-number of used ones open.
+number of used ones open. Of those for grading, no more wait than have been in use at once: an episode that is played
+alone needs one.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class WaitingSandboxes(SandboxProvider):
 
     Args:
         provider: Creates the sandboxes.
-        size: Number of waiting sandboxes per spec.
+        size: Number of waiting sandboxes per spec, at most.
     """
 
     def __init__(self, provider: SandboxProvider, size: int = 2) -> None:
@@ -64,6 +65,7 @@ class WaitingSandboxes(SandboxProvider):
         self._shelves: list[_Shelf] = []
         """The most recently used spec is the last."""
         self._in_use: dict[Sandbox, SandboxSpec] = {}
+        self._most_in_use = 1
         self._served: deque[Sandbox] = deque()
         """Used sandboxes that are still open."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -81,6 +83,7 @@ class WaitingSandboxes(SandboxProvider):
     async def prepare(self, spec: SandboxSpec) -> None:
         """Start waiting sandboxes of this spec; return when they are ready. Raises `SandboxError` if none starts."""
         shelf = self._shelf(spec)
+        self._most_in_use = max(self._most_in_use, self._size)
         self._refill(shelf)
         starting = list(shelf.waiting)
         if starting:
@@ -118,6 +121,7 @@ class WaitingSandboxes(SandboxProvider):
 
     def _lend(self, sandbox: Sandbox, spec: SandboxSpec) -> Sandbox:
         self._in_use[sandbox] = spec
+        self._most_in_use = max(self._most_in_use, len(self._in_use))
         return cast(Sandbox, _Lent(sandbox, self._return))
 
     async def _return(self, sandbox: Sandbox) -> None:
@@ -143,7 +147,9 @@ class WaitingSandboxes(SandboxProvider):
 
     def _refill(self, current: _Shelf) -> None:
         """Start what is missing; end the least recently used beyond twice `size` in all, and everything once closed."""
-        wanted = min(self._size, max(1, len(self._in_use) // 2)) if self._in_use else self._size
+        wanted = self._size if current.spec.role == "agent" else min(self._size, self._most_in_use)
+        if self._in_use:
+            wanted = min(wanted, max(1, len(self._in_use) // 2))
         while not self._closed and len(current.waiting) < wanted:
             task = asyncio.ensure_future(self._provider.create_ahead(current.spec))
             current.waiting.append(task)

@@ -109,6 +109,20 @@ async def test_while_work_is_under_way_few_are_started_and_few_that_served_stand
     assert not names() - before
 
 
+async def test_no_more_wait_than_were_in_use_at_once(provider: DockerSandboxes) -> None:
+    async def waiting() -> int:
+        await asyncio.sleep(0.2)  # the next ones begin to start a moment after one is handed out
+        return sum(len(shelf.waiting) for shelf in pool._shelves)
+
+    async with WaitingSandboxes(provider, size=3) as pool:
+        for _ in range(2):
+            await (await pool.create(SCORING)).close()
+            assert await waiting() == 1
+        for sandbox in [await pool.create(SCORING) for _ in range(2)]:
+            await sandbox.close()
+        assert await waiting() == 2
+
+
 async def test_one_in_which_something_still_runs_is_ended_at_once(provider: DockerSandboxes) -> None:
     async with WaitingSandboxes(provider, size=2) as pool:
         _, idle, running = [await pool.create(SCORING) for _ in range(3)]
