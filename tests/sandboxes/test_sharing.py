@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from docker.errors import NotFound
 
 from rtl_agent_gym.sandboxes import budget, image, sharing
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
@@ -33,18 +34,23 @@ def nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def others(nothing_given: None) -> Iterator[None]:
-    """Running containers of another process, of one that has ended, and of this one."""
+    """Running containers of another process, of one that has ended, and of this one.
+
+    The one whose owner has ended is an orphan: any other test's client may remove it at any moment.
+    """
     with closing(connect()) as client:
         api: Any = client.api
         made = []
         try:
             for owner in (LIVES, LIVES, GONE, owner_label()):
                 made.append(api.create_container(image.ensure_image(), ["sleep", "600"], labels={OWNER_LABEL: owner}))
-                api.start(made[-1]["Id"])
+                with suppress(NotFound) if owner == GONE else nullcontext():
+                    api.start(made[-1]["Id"])
             yield
         finally:
             for one in made:
-                api.remove_container(one["Id"], force=True)
+                with suppress(NotFound):
+                    api.remove_container(one["Id"], force=True)
 
 
 @pytest.mark.docker
