@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
@@ -155,7 +156,8 @@ class ChatPolicy:
         try:
             answer: Answer = await retrying(self._send, messages, seed, max_tokens or self.options.max_tokens, charges)
         except _Failed as error:
-            if error.failure.kind != "overflow":
+            grown = error.failure.kind == "oversized" and self._has_answered
+            if error.failure.kind != "overflow" and not grown:
                 raise self._translated(error.failure, attempts) from error
             if not self._has_answered and max_tokens is None:
                 await self._check_max_tokens(messages, seed, error.failure.words, charges)
@@ -210,7 +212,7 @@ class ChatPolicy:
         if failure.advice:
             message += f"; {failure.advice}"
         # If nothing was answered before, the request itself is wrong; later, only this conversation.
-        wrong = failure.kind == "never" or (failure.kind == "refused" and not self._has_answered)
+        wrong = failure.kind == "never" or (failure.kind in ("oversized", "refused") and not self._has_answered)
         return UsageError(message) if wrong else RequestRefused(message)
 
     async def _check_max_tokens(
@@ -306,9 +308,9 @@ class ChatPlayer:
 
         Made-up ids have nine letters and digits, the only form that Mistral accepts.
         """
-        number = len(self._ids)
         if not call.id or call.id in self._ids:
-            call = replace(call, id=f"call{number:05d}")
+            made_up = (f"call{number:05d}" for number in count(len(self._ids)))
+            call = replace(call, id=next(id_ for id_ in made_up if id_ not in self._ids))
         self._ids.add(call.id)
         return call
 

@@ -8,6 +8,8 @@ either. So errors are classified here by status and message:
 - ``overflow``: the conversation does not fit into the model's context (`chat_overflow`);
 - ``filtered``: a content filter of the service withheld the answer, which is then its refusal;
 - ``never``: no request with these options will be answered (wrong key or no right to use it, no such model, no credit);
+- ``oversized``: the request is larger than something in front of the service lets through (413, not by its account's
+  limit), which a conversation that was short enough before may become;
 - ``refused``: the service refuses this request.
 
 An error inside a streamed answer has no status, since the answer began with 200. It is ``filtered`` or ``overflow`` by
@@ -25,7 +27,7 @@ from ..visible import visible
 from .chat_overflow import says_overflow
 from .chat_waits import requested_wait
 
-Kind = Literal["busy", "overflow", "filtered", "never", "refused"]
+Kind = Literal["busy", "overflow", "filtered", "never", "oversized", "refused"]
 
 MAX_WORDS = 400
 """Maximum characters of a service's message in ours."""
@@ -110,6 +112,8 @@ def _kind(library: Any, error: Exception, words: str, *, waits: bool) -> Kind:
         return "never"  # limits per minute have the same words, but also a time to retry
     if _TOO_LARGE_FOR_ACCOUNT.search(words):
         return "refused"
+    if status == 413:
+        return "oversized"
     return "busy" if status is None or status in _BUSY or status >= 500 else "refused"
 
 

@@ -141,6 +141,11 @@ WORDINGS = (
         "llama.cpp; litellm 1.106, litellm_core_utils/exception_mapping_utils.py",
     ),
     Wording(
+        r"context size has been exceeded",
+        "Context size has been exceeded.",
+        "llama.cpp, tools/server/server.cpp, in update_slots, with status 500 and type server_error",
+    ),
+    Wording(
         r"input token count.{0,60}exceeds|maximum number of tokens allowed",
         "The input token count (1048580) exceeds the maximum number of tokens allowed (1048576).",
         "Gemini; litellm 1.106, litellm_core_utils/exception_mapping_utils.py",

@@ -45,6 +45,22 @@ async def test_tool_calls_are_acted_on_and_their_results_go_back(policies: MakeP
     assert [message["tool_call_id"] for message in history[3:]] == ["call_0", "call_1"]
 
 
+async def test_every_call_has_an_id_of_its_own(policies: MakePolicy) -> None:
+    arguments = '{"command": "ls"}'
+    given = ["call00001", "", "call00001", "call00002", ""]
+    script = [{"calls": [("execute_bash", arguments, id_) for id_ in given]}, {"content": "Done."}]
+    with ChatServer(script) as server:
+        player = opened(policies(server))
+        player.answered(native(await said(player)), ["x"] * len(given))
+        await said(player)
+    *_, assistant = (message for message in server.requests[1]["messages"] if message["role"] == "assistant")
+    ids = [call["id"] for call in assistant["tool_calls"]]
+    assert len(set(ids)) == len(given)
+    assert ids[0] == "call00001"
+    assert all(len(id_) == 9 for id_ in ids)  # the only form that Mistral accepts
+    assert [one["tool_call_id"] for one in server.requests[1]["messages"] if one["role"] == "tool"] == ids
+
+
 async def test_rate_limits_are_waited_out(policies: MakePolicy) -> None:
     with ChatServer([call("ls")], refusals=3) as server:
         await said(opened(policies(server, attempts=4)))

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from rtl_agent_gym.errors import RequestRefused, UsageError
 from rtl_agent_gym.policies.chat_overflow import WORDINGS, Wording, says_overflow
 from tests.policies.chatting import MakePolicy, opened, replied
 from tests.policies.stub_server import ChatServer, call, head
@@ -36,6 +37,45 @@ async def test_whatever_the_status(policies: MakePolicy, status: int, stream: bo
         player = opened(policies(server, attempts=1, stream=stream))
         await replied(player, "x")
         assert await player.act([]) is None
+
+
+async def test_llama_cpp_says_it_with_a_servers_error(policies: MakePolicy) -> None:
+    error = {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}
+    with ChatServer([call("ls"), {"status": 500, "error": error}]) as server:
+        player = opened(policies(server, attempts=3))
+        await replied(player, "x")
+        assert await player.act([]) is None
+        assert len(server.requests) == 2  # which is not repeated
+
+
+NGINX = """<html>
+<head><title>413 Request Entity Too Large</title></head>
+<body><center><h1>413 Request Entity Too Large</h1></center><hr><center>nginx/1.27.5</center></body>
+</html>
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_conversation_that_outgrows_a_proxy(policies: MakePolicy, stream: bool) -> None:
+    with ChatServer([call("ls"), {"status": 413, "body": NGINX}]) as server:
+        player = opened(policies(server, attempts=1, stream=stream))
+        await replied(player, "x")
+        assert await player.act([]) is None
+
+
+async def test_a_first_request_that_is_too_large_is_wrong(policies: MakePolicy) -> None:
+    message = "refused the request: 413 Request Entity Too Large"
+    with ChatServer([{"status": 413, "body": NGINX}]) as server, pytest.raises(UsageError, match=message):
+        await opened(policies(server, attempts=1)).act([])
+
+
+async def test_a_limit_of_the_account_is_no_full_context(policies: MakePolicy) -> None:
+    error = {"message": "Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 9000"}
+    with ChatServer([call("ls"), {"status": 413, "error": error}]) as server:
+        player = opened(policies(server, attempts=1))
+        await replied(player, "x")
+        with pytest.raises(RequestRefused, match="too large for model"):
+            await player.act([])
 
 
 async def test_in_the_middle_of_a_stream(policies: MakePolicy) -> None:
