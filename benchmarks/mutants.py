@@ -6,9 +6,9 @@
 
 Rows whose solutions are withheld are measured with a right design from ``--designs``. Every measured row is appended to
 ``--results`` at once, and measured rows are not measured again: the same command continues after an interruption, or
-when its minutes are over. ``--write`` puts the tables of all results into ``docs/mutants.md``, the figures into
-``docs/assets/mutants.json``, and the strengths of CVDP's rows into their notes; ``--ship`` puts the verdicts on the
-bundled problems into the package.
+when its minutes are over. ``--write`` adds the results to the published figures in ``docs/assets/mutants.json``, and
+writes the tables of ``docs/mutants.md`` and the strengths of CVDP's rows in their notes from these. ``--ship`` puts the
+verdicts on the bundled problems into the package.
 """
 
 from __future__ import annotations
@@ -84,67 +84,96 @@ def added(counts: Iterable[Count]) -> Count:
     return Count(**{name: sum(getattr(count, name) for count in every) for name in Count.model_fields})
 
 
-def tables(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The tables of a source's rows: by problem, by operator, and of the survivors' comparison with the reference."""
-    found = sorted((Strength.model_validate(row["strength"]) for row in rows if "strength" in row), key=by_id)
-    total = added(one.total for one in found)
+def tables(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The tables of a kind of rows: by problem, by operator, and of the survivors' comparison with the reference."""
+    found = {short(row): one for row, one in sorted(figures.items()) if "total" in one}
+    totals = {row: Count.model_validate(one["total"]) for row, one in found.items()}
+    total = added(totals.values())
     heads = "killed | survived | proved equivalent | do not compile | strength |"
     lines = [f"| problem | mutants in all | {heads}", "|---|---|---|---|---|---|---|"]
-    lines += [f"| `{by_id(one)}` | {one.mutants} | {cells(one.total)} |" for one in found]
-    lines += [f"| together ({len(found)}) | {sum(one.mutants for one in found)} | {cells(total)} |"]
+    lines += [f"| `{row}` | {one['mutants']} | {cells(totals[row])} |" for row, one in found.items()]
+    lines += [f"| together ({len(found)}) | {sum(one['mutants'] for one in found.values())} | {cells(total)} |"]
     by_operator = [f"| operator | {heads}", "|---|---|---|---|---|---|"]
     for name in OPERATORS:
-        count = added(one.operators[name] for one in found if name in one.operators)
-        by_operator.append(f"| `{name}` | {cells(count)} |")
-    survivors = [survivor["equivalence"] or "unknown" for one in found for survivor in one.survivors]
+        counts = [one["operators"][name] for one in found.values() if name in one["operators"]]
+        by_operator.append(f"| `{name}` | {cells(added(map(Count.model_validate, counts)))} |")
+    survivors = [survivor["equivalence"] or "unknown" for one in found.values() for survivor in one["survivors"]]
     kinds = [f"| {kind} | {survivors.count(kind)} |" for kind in ("proved", "differs", "bounded", "unknown")]
-    measured = (
-        f"Measured: {len(found)} rows, with {sum(sum(one.total.model_dump().values()) for one in found)} mutants."
-    )
     return {
-        "measured": measured,
+        "measured": f"Measured: {len(found)} rows, with {sum(total.model_dump().values())} mutants.",
         "problems": "\n".join(lines),
         "operators": "\n".join(by_operator),
         "survivors": "\n".join(["| what Yosys found | mutants that pass the tests |", "|---|---|", *kinds]),
     }
 
 
-def by_id(strength: Strength) -> str:
+def short(row: str) -> str:
     """A row's id without the prefixes that all share."""
-    return re.sub("^cvdp_agentic_(rtlgym_)?", "", strength.problem_id)
+    return re.sub("^cvdp_agentic_(rtlgym_)?", "", row)
 
 
 def write(rows: Sequence[dict[str, Any]]) -> None:
-    """Put the tables between the page's markers, the figures into a file that programs can read, and the strengths
-    into the notes.
+    """Add what was measured to the figures that programs can read, to the page's tables of them, and to the notes.
 
     Raises:
-        UsageError: There is nothing to write, it does not fit into one table, or a row is not the one that its note is
-            about.
+        UsageError: As `with_measured`.
     """
-    if not rows:
-        raise UsageError("--write: nothing has been measured; first run this program without it")
-    latest = {(row["source"], row["id"]): row for row in rows}
-    rows = list(latest.values())
-    text, figures = PAGE.read_text(), json.loads(ASSET.read_text())
-    notes = {note.id: note for note in read_notes(NOTES)}
-    for row in rows:
-        if row["id"] in notes and row.get("row", notes[row["id"]].digest) != notes[row["id"]].digest:
-            raise UsageError(f"--write: {row['id']} of {row['source']} differs from the row that its note is about")
-    if len(others := sorted({row["source"] for row in rows} - {"bundled"})) > 1:
-        raise UsageError(f"--write: the page has one table of rows of CVDP, and results are of {', '.join(others)}")
-    for source in sorted({row["source"] for row in rows}):
-        chosen = [row for row in rows if row["source"] == source]
-        if len(ways := {(row["limit"], row["seed"]) for row in chosen}) > 1:
-            raise UsageError(f"--write: {source} was measured with several limits or seeds: {sorted(ways)}")
-        label = "bundled" if source == "bundled" else "cvdp"
-        for name, table in tables(chosen).items():
-            text = filled(text, f"{label} {name}", table)
-        for row in chosen:
-            figures[row["id"]] = figure(row)
-    PAGE.write_text(text)
+    notes = read_notes(NOTES)
+    figures = with_measured(json.loads(ASSET.read_text()), rows, {note.id: note.digest for note in notes})
+    PAGE.write_text(page_with(PAGE.read_text(), figures))
     ASSET.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
-    write_notes(NOTES, with_strengths(notes.values(), figures))
+    write_notes(NOTES, with_strengths(notes, figures))
+
+
+def with_measured(
+    figures: Mapping[str, dict[str, Any]], rows: Iterable[dict[str, Any]], digests: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """The figures with those of measured rows in place of older ones of the same row.
+
+    A row that could not be measured replaces no figures.
+
+    Args:
+        figures: Published ones, by the row's id.
+        rows: As `read` gives them. Of one row's, the last counts.
+        digests: What rows of CVDP their notes are about, by id.
+
+    Raises:
+        UsageError: Nothing was measured, a row has no table or is not the one that its note is about, or the rows of
+            one table were measured with several limits or seeds.
+    """
+    if not (rows := list(rows)):
+        raise UsageError("--write: nothing has been measured; first run this program without it")
+    found = dict(figures)
+    for row in rows:
+        if row["id"] not in digests and row["source"] != "bundled":
+            raise UsageError(f"--write: {row['id']} of {row['source']} is neither bundled nor a row with a note")
+        if row.get("row", digests.get(row["id"])) != digests.get(row["id"], row.get("row")):
+            raise UsageError(f"--write: {row['id']} of {row['source']} differs from the row that its note is about")
+        if "error" not in row or "total" not in found.get(row["id"], {}):
+            found[row["id"]] = figure(row)
+    for label, some in by_table(found).items():
+        ways = sorted({(one["limit"], one["seed"]) for one in some.values() if "total" in one})
+        if len(ways) > 1:
+            limits = " and ".join(f"--limit {limit} --seed {seed}" for limit, seed in ways)
+            raise UsageError(f"--write: the rows of {label} were measured, or are published, with {limits}")
+    return found
+
+
+def by_table(figures: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Figures by the name of their tables."""
+    bundled = {problem.id for problem in load_problems("bundled")}
+    return {
+        "bundled": {row: one for row, one in figures.items() if row in bundled},
+        "cvdp": {row: one for row, one in figures.items() if row not in bundled},
+    }
+
+
+def page_with(page: str, figures: Mapping[str, dict[str, Any]]) -> str:
+    """The page with the tables of these figures between its markers."""
+    for label, some in by_table(figures).items():
+        for name, table in tables(some).items():
+            page = filled(page, f"{label} {name}", table)
+    return page
 
 
 def filled(page: str, marker: str, table: str) -> str:
@@ -174,14 +203,14 @@ def figure(row: dict[str, Any]) -> dict[str, Any]:
 def with_strengths(notes: Iterable[Note], figures: Mapping[str, Mapping[str, Any]]) -> list[Note]:
     """The notes with the strengths of those rows that have figures."""
     return [
-        note.model_copy(update={"strength": mutation_score(figures[note.id])}) if note.id in figures else note
-        for note in notes
+        note.model_copy(update={"strength": mutation_score(found)}) if "total" in found else note
+        for note, found in ((note, figures.get(note.id, {})) for note in notes)
     ]
 
 
 def mutation_score(figures: Mapping[str, Any]) -> MutationScore | None:
-    """What the note of a row says of its figures; None if no mutant counts, or it could not be measured."""
-    total = Count.model_validate(figures.get("total", {}))
+    """What the note of a row says of its figures; None if no mutant counts."""
+    total = Count.model_validate(figures["total"])
     counted = total.killed + total.survived
     return MutationScore(killed=total.killed, counted=counted) if counted else None
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from ...errors import UsageError
+from ...errors import UsageError, most_telling
 from ...problems import Problem
 from ...problems.mutants import Candidate, Equivalence, Mutant, Outcome, Verdict, VerdictStore, design_key
 from ...sandboxes import DockerSandboxes
@@ -119,17 +119,22 @@ class MutantGrader:
             async with self._turn:
                 right = {**problem.context, **(problem.golden or {})}
                 finding = await compare(problem, right, mutant.files(right), self._provider)
-            if _CERTAINTY.index(finding.equivalence) < _CERTAINTY.index(verdict.equivalence):
+            if _certainty(finding) < _certainty(verdict):
                 finding = None  # this time the proof ran out of time, as on a busy machine: what was found before holds
-            elif finding.equivalence != verdict.equivalence:
-                verdict = verdict.model_copy(update={"equivalence": finding.equivalence})
+            elif _certainty(finding) > _certainty(verdict):
+                verdict = verdict.model_copy(update={"equivalence": finding.equivalence, "steps": finding.steps})
                 self._remember(verdict)
         return GradedMutant(mutant, verdict, finding)
 
     async def grade_all(self, candidates: Sequence[Candidate], *, prove: bool = False) -> list[GradedMutant]:
-        """The verdicts on several mutants, in their order."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.grade(candidate, prove=prove)) for candidate in candidates]
+        """The verdicts on several mutants, in their order. Raises like `grade`."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self.grade(candidate, prove=prove)) for candidate in candidates]
+        except BaseExceptionGroup as error:
+            if (known := most_telling(error)) is None:
+                raise
+            raise known from error
         return [task.result() for task in tasks]
 
     async def _image_digest(self) -> str:
@@ -167,6 +172,11 @@ class MutantGrader:
     ) -> Score:
         async with self._turn:
             return await scorer.score(problem, {**problem.context, **golden}, limit)
+
+
+def _certainty(found: Finding | Verdict) -> tuple[int, int]:
+    """What sorts findings, the weakest first."""
+    return _CERTAINTY.index(found.equivalence), found.steps
 
 
 def _short(name: str) -> str:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ...problems import Problem
 from ...problems.mutants import OPERATORS, Candidate, design_key, draw_mutants, problem_mutants
+from .equivalence import STEPS, Finding
 from .grading import GradedMutant, MutantGrader
 
 LIMIT = 24
@@ -85,6 +86,14 @@ def _count(graded: list[GradedMutant]) -> Count:
 
 
 def _survivor(graded: GradedMutant) -> dict[str, Any]:
-    mutant, finding = graded.mutant, graded.finding
-    found = finding._asdict() if finding else {"equivalence": graded.verdict.equivalence, "steps": 0, "why": ""}
-    return {"operator": mutant.operator, "path": mutant.path, "line": mutant.line, "diff": mutant.diff, **found}
+    mutant, verdict = graded.mutant, graded.verdict
+    found = graded.finding or Finding(verdict.equivalence, verdict.steps)
+    if found.equivalence == "bounded":  # in an old verdict, whose steps were not kept
+        found = found._replace(steps=max(found.steps, STEPS[0]))
+    return {
+        "operator": mutant.operator,
+        "path": mutant.path,
+        "line": mutant.line,
+        "diff": mutant.diff,
+        **found._asdict(),
+    }

@@ -25,7 +25,6 @@ SHIPPED = Path(__file__).with_name("verdicts.jsonl")
 Equivalence = Literal["", "proved", "bounded", "differs", "unknown"]
 """What Yosys found of a survivor: see `rtl_agent_gym.evaluation.mutation.equivalence`. Empty: it was not asked."""
 
-
 Outcome = Literal["killed", "survived", "invalid"]
 
 
@@ -49,6 +48,8 @@ class Verdict(BaseModel):
     symptom: str = ""
     """The reason of its score."""
     equivalence: Equivalence = ""
+    steps: int = 0
+    """For ``bounded``: the steps within which there is no difference; 0 if that was not kept."""
     image: str = ""
     """The digest of the simulation image in which it was graded."""
 
