@@ -46,10 +46,10 @@ FRAMEWORKS = {
     "trl": set(),  # its trainer calls the adapter, which needs nothing of it
     "datasets": {"integrations/trl.py"},
     "harbor": {"integrations/harbor/verifier.py"},
-    "openenv": {"integrations/openenv.py", "integrations/openenv_server.py"},
+    "openenv": {f"integrations/{name}.py" for name in ("openenv", "openenv_client", "openenv_server")},
     "fastapi": {"integrations/openenv_server.py"},
     "uvicorn": {"integrations/openenv_server.py"},
-    "inspect_ai": {"integrations/inspect.py"},
+    "inspect_ai": {"integrations/inspect.py", "integrations/inspect_sandbox.py"},
     "skyrl_gym": {"integrations/skyrl.py"},
 }
 """Where a framework may be imported: most of them are in no environment that has another one."""

@@ -9,10 +9,7 @@ A `SandboxError` passes through unchanged: the sample has an error and no score;
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import json
-from pathlib import Path
 from typing import Any
 
 from inspect_ai import Task, task
@@ -28,31 +25,18 @@ from inspect_ai.model import (
 from inspect_ai.scorer import Score, Scorer, Target, accuracy, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolInfo
-from inspect_ai.util import (
-    ExecResult,
-    OutputLimitExceededError,
-    SandboxEnvironment,
-    SandboxEnvironmentLimits,
-    SandboxUserUnsupportedError,
-    sandbox,
-    sandboxenv,
-)
+from inspect_ai.util import sandbox
 
 from ..episodes.rules import EpisodeConfig
 from ..episodes.tools import tool_opening
-from ..errors import SandboxBroken
 from ..policies.chat_answers import WITHHELD
 from ..problems import Problem
 from ..problems.cvdp_notes import Rows
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
-from ..sandboxes.process import WORK_DIR, CommandResult
-from .lookup import choose_problems, find_problem
-from .session import ToolSession
-
-NAME = "rtl_agent_gym"
-LARGEST_FILE = 100 << 20
-"""Bytes of a file that `EpisodeSandbox.read_file` reads, which is inspect_ai's own limit."""
+from .inspect_sandbox import NAME, EpisodeSandbox
+from .lookup import choose_problems
+from .session import ToolSession, require_shell
 
 
 @task
@@ -74,7 +58,7 @@ def cvdp(
         rows: ``"fair"`` or ``"sound"`` for rows of CVDP that are known to be so.
         rules: Options of `EpisodeConfig`, such as ``max_turns`` and ``command_timeout``.
     """
-    config = EpisodeConfig().with_options(**rules)
+    config = require_shell(EpisodeConfig().with_options(**rules))
     chosen = {"ids": ids, "categories": categories, "difficulties": difficulties}
     several = {name: _several(value) for name, value in chosen.items()}
     source, found = choose_problems(problems, rows=rows, options=config.grading, **several)
@@ -98,80 +82,6 @@ def _sample(problem: Problem, config: EpisodeConfig, source: str, rules: dict[st
     ]
     about = {"category": problem.category, "difficulty": problem.difficulty}
     return Sample(id=problem.id, input=messages, metadata={**about, "problems": source, "rules": rules})
-
-
-@sandboxenv(name=NAME)
-class EpisodeSandbox(SandboxEnvironment):
-    """The container of an episode. It has one user, and paths are relative to its work folder."""
-
-    def __init__(self, session: ToolSession) -> None:
-        super().__init__()
-        self.session = session
-
-    @classmethod
-    async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, Any]) -> dict[str, SandboxEnvironment]:
-        problem = await asyncio.to_thread(find_problem, metadata["problems"], metadata["__sample_id__"])
-        session = ToolSession(problem, EpisodeConfig().with_options(**metadata["rules"]))
-        await session.start()
-        return {"default": cls(session)}
-
-    @classmethod
-    async def sample_cleanup(
-        cls, task_name: str, config: Any, environments: dict[str, SandboxEnvironment], interrupted: bool
-    ) -> None:
-        for environment in environments.values():
-            await environment.as_type(cls).session.close()
-
-    async def exec(
-        self,
-        cmd: list[str],
-        input: str | bytes | None = None,
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
-        user: str | None = None,
-        timeout: int | None = None,
-        timeout_retry: bool = True,
-        concurrency: bool = True,
-    ) -> ExecResult[str]:
-        """Run a process beside the shell; stderr is in stdout, in the order in which it was written."""
-        if user is not None:
-            raise SandboxUserUnsupportedError(f"the sandbox has one user, so nothing can run as {user}")
-        stdin = input.encode() if isinstance(input, str) else input or b""
-        folder, limit = str(Path(WORK_DIR, cwd or "")), SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
-        result = await self._run(cmd, cwd=folder, env=env, stdin=stdin, timeout=timeout, max_output=limit)
-        if result.truncated:
-            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, result.output)
-        if result.timed_out:
-            raise TimeoutError(f"the command ran for more than {timeout} s")
-        code = 1 if result.exit_code is None else result.exit_code
-        return ExecResult(code == 0, code, result.output, "")
-
-    async def write_file(self, file: str, contents: str | bytes) -> None:
-        data = contents.encode() if isinstance(contents, str) else contents
-        path = str(Path(WORK_DIR, file))
-        script = 'mkdir -p "$(dirname "$1")" && cat > "$1"'
-        _check_file(path, await self._run(["/bin/sh", "-c", script, "sh", path], stdin=data))
-
-    async def read_file(self, file: str, text: bool = True) -> Any:
-        path = str(Path(WORK_DIR, file))
-        result = await self._run(["base64", "-w0", "--", path], max_output=2 * LARGEST_FILE)
-        data = base64.b64decode(_check_file(path, result))
-        return data.decode() if text else data
-
-    async def _run(self, argv: list[str], *, timeout: float | None = None, **options: Any) -> CommandResult:
-        try:
-            return await self.session.episode.sandbox.exec(argv, timeout=timeout or 600.0, **options)
-        except SandboxBroken as error:  # the agent's doing, which ends in its score
-            return CommandResult(str(error), 137)
-
-
-def _check_file(path: str, result: CommandResult) -> str:
-    """The output of a program that read or wrote a file, or the exception that inspect_ai expects."""
-    if result.exit_code == 0 and not result.truncated:
-        return result.output
-    kinds = {"No such file": FileNotFoundError, "Is a directory": IsADirectoryError}
-    kind = next((kind for words, kind in kinds.items() if words in result.output), PermissionError)
-    raise kind(f"{path}: {result.output.strip()[-400:]}")
 
 
 def _session() -> ToolSession:

@@ -25,6 +25,13 @@ OVER = "[the episode is over; nothing was run]"
 """What the model reads if it calls the tool after the episode's end."""
 
 
+def require_shell(config: EpisodeConfig) -> EpisodeConfig:
+    """The rules, if a model that calls the tool can play by them. Raises `UsageError` otherwise."""
+    if config.workspace != "shell":
+        raise UsageError(f"tool calls need the workspace 'shell', not {config.workspace!r}")
+    return config
+
+
 @dataclass(frozen=True)
 class Result:
     """How an episode ended."""
@@ -73,8 +80,7 @@ class ToolSession:
         seed: int | None = None,
     ) -> None:
         self.problem, self.config = problem, config or EpisodeConfig()
-        if self.config.workspace != "shell":
-            raise UsageError("a session of tool calls needs the workspace 'shell'")
+        require_shell(self.config)
         self._weights, self._function = read_reward(reward)
         self._cache, self._seed = cache, seed
         self._lease: Lease | None = None

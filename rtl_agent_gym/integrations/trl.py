@@ -39,7 +39,7 @@ from ..sandboxes.budget import RESERVED, usage
 from ..sandboxes.provider import DockerSandboxes
 from ..scoring.scorable import require_scorable
 from .lookup import read_source
-from .session import OVER, Result, ToolSession
+from .session import OVER, Result, ToolSession, require_shell
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -56,7 +56,7 @@ def _any_arguments(declared: Callable[..., str]) -> Callable[..., str]:
     """The tool as `declared`, but called with whatever the model wrote: wrong names are answered as in all adapters."""
 
     @functools.wraps(declared)
-    def call(self: RTLEnvironment, **arguments: Any) -> str:
+    def call(self: RTLEnvironment, /, **arguments: Any) -> str:
         return run_sync(self._play(arguments))
 
     return call
@@ -72,6 +72,9 @@ class RTLEnvironment:
             ``max_tool_calling_iterations``, too.
         reward: How the score becomes a reward; see `read_reward`.
         cache: Folder of cached gradings; None for no cache.
+
+    Raises:
+        UsageError: The workspace of the rules is not ``"shell"``.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class RTLEnvironment:
         reward: Reward = None,
         cache: Path | None = None,
     ) -> None:
-        self._source, self._config = problems, config or EpisodeConfig()
+        self._source, self._config = problems, require_shell(config or EpisodeConfig())
         self._reward, self._cache = reward, cache
         self._session: ToolSession | None = None
         self._started: Future[ToolOpening]

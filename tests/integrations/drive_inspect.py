@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from inspect_ai import eval as inspect_eval
 from inspect_ai.log import EvalSample
@@ -14,10 +15,16 @@ from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOu
 from inspect_ai.model._call_tools import parse_tool_call
 from inspect_ai.scorer import Score
 from inspect_ai.solver import Generate, Solver, TaskState, solver
-from inspect_ai.util import SandboxUserUnsupportedError, sandbox
+from inspect_ai.util import (
+    OutputLimitExceededError,
+    SandboxEnvironmentLimits,
+    SandboxUserUnsupportedError,
+    sandbox,
+)
 
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
 from rtl_agent_gym.errors import RTLGymError, SandboxError, SandboxLost
+from rtl_agent_gym.integrations import inspect_sandbox
 from rtl_agent_gym.integrations.inspect import cvdp
 from rtl_agent_gym.integrations.session import ToolSession
 from tests.integrations.conformance import Played, Script, gray, in_short, kill
@@ -141,7 +148,7 @@ def sandbox_methods(folder: Path) -> dict[str, Any]:
     async def outcome(work: Awaitable[Any]) -> Any:
         try:
             result = await work
-        except (OSError, SandboxUserUnsupportedError) as error:
+        except (OSError, OutputLimitExceededError, SandboxUserUnsupportedError) as error:
             return type(error).__name__
         return [result.success, result.returncode, result.stdout]
 
@@ -155,12 +162,23 @@ def sandbox_methods(folder: Path) -> dict[str, Any]:
             )
             seen["status"] = await outcome(box.exec(["sh", "-c", "echo both; echo streams >&2; exit 3"]))
             seen["timeout"] = await outcome(box.exec(["sleep", "20"], timeout=1))
+            with patch.object(inspect_sandbox, "LONGEST", 2):
+                try:
+                    await box.as_type(inspect_sandbox.EpisodeSandbox).exec(["sleep", "20"])
+                except TimeoutError as error:
+                    seen["no timeout"] = str(error)
             seen["user"] = await outcome(box.exec(["true"], user="root"))
             data = bytes(range(256)) * 5000
             await box.write_file("docs/deep/er.bin", data)
             seen["round trip"] = await box.read_file("/code/docs/deep/er.bin", text=False) == data
             seen["missing"] = await outcome(box.read_file("docs/none"))
             seen["folder"] = await outcome(box.read_file("docs"))
+            with patch.object(SandboxEnvironmentLimits, "MAX_READ_FILE_SIZE", 10_000):  # its own takes seconds
+                await box.write_file("docs/large", b"x" * 10_001)
+                seen["large"] = await outcome(box.read_file("docs/large"))
+                seen["endless"] = await outcome(box.read_file("/dev/zero"))
+                await box.write_file("docs/large", b"x" * 10_000)
+                seen["largest"] = len(await box.read_file("docs/large"))
             seen["forbidden"] = await outcome(box.write_file("/etc/passwd", "root"))
             for path, text in (gray().golden or {}).items():
                 await box.write_file(path, text)

@@ -54,10 +54,14 @@ async def test_other_solvers_can_use_the_sandbox(tmp_path: Path) -> None:
         "stdin, folder and variable": [True, 0, "/code/rtl seven given"],
         "status": [False, 3, "both\nstreams\n"],
         "timeout": "SandboxTimeoutError",
+        "no timeout": "the command ran for more than 2 s",
         "user": "SandboxUserUnsupportedError",
         "round trip": True,
         "missing": "FileNotFoundError",
         "folder": "IsADirectoryError",
+        "large": "OutputLimitExceededError",
+        "endless": "OutputLimitExceededError",
+        "largest": 10_000,
         "forbidden": "PermissionError",
         "passed": 1.0,
     }
@@ -70,6 +74,7 @@ async def test_bad_arguments_are_refused_before_the_first_sample() -> None:
         "rows is 'good'": {"rows": "good"},
         "unknown option 'turns'": {"turns": 3},
         "max_turns must be greater than 0": {"max_turns": 0},
+        "tool calls need the workspace 'shell', not 'answer'": {"workspace": "answer"},
     }
     found = await call("inspect", "refusals", [*wrong.values(), {}], **vocabulary())
     for words, line in zip(wrong, found, strict=False):

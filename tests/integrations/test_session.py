@@ -181,7 +181,7 @@ class TestSession:
 async def test_a_session_is_used_in_order(gray: Problem) -> None:
     with pytest.raises(UsageError, match="not been started"):
         await ToolSession(gray).run("ls")
-    with pytest.raises(UsageError, match="needs the workspace 'shell'"):
+    with pytest.raises(UsageError, match="need the workspace 'shell'"):
         ToolSession(gray, EpisodeConfig(workspace="answer"))
     episode = Episode(
         gray, grader=None, renderer=get_renderer("qwen3"), config=EpisodeConfig(workspace="answer")  # type: ignore[arg-type]
