@@ -36,7 +36,7 @@ TURNS = 4
 
 def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Train a student that sometimes writes stubs, with a reward for compiling or for passing; measure its stubs."""
-    begun, model = time.monotonic(), keep_folder(sizes.folder / "stubs", with_stubs)
+    begun, model = time.monotonic(), keep_folder(sizes.folder / f"stubs-{SMALL.digest('student')}", with_stubs)
     if name != "before":
         folder = sizes.folder / f"hacking-{name}-{seed}"
         weights = {"compile": 1.0, "tests": 0.0} if name == "compile" else {}  # compiling in the place of the tests

@@ -7,7 +7,8 @@
     python benchmarks/learning.py --plot docs/images/learning.png   # draw the curve of the run `following`
 
 Every run is complete: real shells, the real harness, 200 problems of a family to train on, others to evaluate on.
-Results are kept in ``--folder``. A run that is there is not repeated, and an interrupted one is resumed.
+Results are kept in ``--folder``. A run that is there is not repeated, and an interrupted one is resumed. Results of
+different models, as after an upgrade, need different folders.
 
 The runs of the first table differ in what the student learns from. The four controls must not learn: rewards permuted
 between problems, the KL with the opposite sign, a teacher that reads another problem's specification, and a reference
@@ -34,7 +35,7 @@ from typing import Any
 from deceived import another_reference, reading_another_specification
 from hacking import hacking
 from learning_options import REWARD, SELF, Run, given, summary
-from learning_results import plot, results, table
+from learning_results import models_of, plot, results, table
 from pretrained import PRETRAINED, pretrained
 from repair import repair
 from supervised import SUPERVISED, supervised
@@ -42,6 +43,7 @@ from supervised import SUPERVISED, supervised
 from rtl_agent_gym.demo.jobs import JOBS
 from rtl_agent_gym.demo.recipe import train
 from rtl_agent_gym.demo.shipped import SMALL
+from rtl_agent_gym.demo.smollm import SMOLLM
 from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.sft.options import SftOptions
@@ -111,20 +113,34 @@ TABLES = (
 
 
 def print_tables(folder: Path) -> None:
-    """Print the tables in Markdown."""
+    """Print the tables in Markdown. Raises `UsageError` if results of different models would be pooled."""
     found, what = results(folder), {name: run.what for name, run in (RUNS | SUPERVISED).items()}
+    for names, *_ in MODELS.values():
+        models_of([row for row in found if row["name"] in names])
     what |= {f"smollm2-{name}": words for name, words in PRETRAINED.items()}
     for title, names, value in TABLES:
         print(*table(found, title, {name: what.get(name, name) for name in names}, value), "", sep="\n")
+
+
+def models_digest(name: str) -> str:
+    """What identifies the files of the models of a run."""
+    recipe = SMOLLM if name in MODELS["smollm2"][0] else SMALL
+    return f"{recipe.digest('student')}-{recipe.digest('teacher')}"
 
 
 def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
     """Whether a run is finished.
 
     Raises:
-        UsageError: It is, with other options.
+        UsageError: It is, with other options, or the folder has results of other models.
     """
-    rows = [row for row in results(sizes.folder) if (row["name"], row["seed"]) == (name, seed)]
+    found = results(sizes.folder)
+    of_student = [row for row in found if row["name"] in next(names for names, *_ in MODELS.values() if name in names)]
+    if of_student and models_of(of_student) != models_digest(name):
+        raise UsageError(
+            f"--folder: {sizes.folder} has results of other models than those of now; use another --folder"
+        )
+    rows = [row for row in of_student if (row["name"], row["seed"]) == (name, seed)]
     for row in rows:
         for key, value in (("held_out", sizes.held_out), ("set", sorted(sizes.set))):
             if row.get(key, value) != value:
@@ -136,7 +152,8 @@ def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
 def measure_one(name: str, seed: int, sizes: argparse.Namespace) -> None:
     """Do a run and add it to the results."""
     function, own = MEASURES[name]
-    found = {"name": name, "held_out": sizes.held_out, "set": sorted(sizes.set)} | function(own, seed, sizes)
+    options = {"held_out": sizes.held_out, "set": sorted(sizes.set), "models": models_digest(name)}
+    found = {"name": name, **options} | function(own, seed, sizes)
     sizes.folder.mkdir(parents=True, exist_ok=True)
     with (sizes.folder / "results.jsonl").open("a") as stream:
         stream.write(json.dumps(found) + "\n")
@@ -168,22 +185,20 @@ def main() -> int:
     runs, seeds, held_out = MODELS[models.pop()]
     sizes.runs, sizes.seeds = sizes.runs or runs, sizes.seeds or seeds
     sizes.held_out = sizes.held_out or held_out
-    if sizes.plot is not None:
-        if not list(sizes.folder.glob("following-*/metrics.jsonl")):
-            parser.error(f"--plot: there is no run `following` in {sizes.folder}")
-        plot(sizes.folder, sizes.plot)
-        return 0
     try:
+        if sizes.plot is not None:
+            plot(sizes.folder, sizes.plot)
+            return 0
         every = [] if sizes.tables else [(name, seed) for seed in sizes.seeds for name in sizes.runs]
         for name, seed in [one for one in every if not measured(*one, sizes)]:
             measure_one(name, seed, sizes)
+        print_tables(sizes.folder)
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3
     except KeyboardInterrupt:
         print("stopped; the same command goes on", file=sys.stderr)
         return 130
-    print_tables(sizes.folder)
     return 0
 
 

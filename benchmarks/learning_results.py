@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.statistics import wilson
 
 
@@ -14,6 +16,21 @@ def results(folder: Path) -> list[dict[str, Any]]:
     """What has been measured."""
     path = folder / "results.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def models_of(found: Sequence[Mapping[str, Any]]) -> str | None:
+    """The digest of the models that these results are of; None if it was not noted, as in old results.
+
+    Raises:
+        UsageError: They are of several models, so they cannot be pooled.
+    """
+    by_models: dict[str | None, str] = {}
+    for row in found:
+        by_models.setdefault(row.get("models"), f"{row['name']} of seed {row['seed']}")
+    if len(by_models) > 1:
+        first, other, *_ = by_models.values()
+        raise UsageError(f"--folder: its results are of different models, such as {first} and {other}; do not mix them")
+    return next(iter(by_models), None)
 
 
 def table(found: Sequence[Mapping[str, Any]], title: str, names: Mapping[str, str], value: str) -> list[str]:
@@ -42,15 +59,34 @@ def table(found: Sequence[Mapping[str, Any]], title: str, names: Mapping[str, st
     return lines
 
 
+def finished_runs(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    """The metrics of the finished runs `following` by seed. Those that are not finished are named on stderr.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = {}
+    for path in folder.glob("following-*/metrics.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        if rows and "test_before/pass_rate" in rows[0] and "test/pass_rate" in rows[-1]:
+            found[int(path.parent.name.removeprefix("following-"))] = rows
+        else:
+            print(f"left out: {path.parent} is not finished; the same command without --plot goes on", file=sys.stderr)
+    if not found:
+        raise UsageError(f"--plot: there is no finished run `following` in {folder}")
+    return dict(sorted(found.items()))
+
+
 def plot(folder: Path, path: Path) -> None:
     """Draw `following` as a PNG: held-out problems before and after, and the episodes of each step, with intervals.
 
-    No problem occurs in two steps, so a step's episodes are on problems that were not trained on before it.
+    No problem occurs in two steps, so a step's episodes are on problems that were not trained on before it. Raises like
+    `finished_runs`.
     """
     from matplotlib.figure import Figure
 
-    runs = sorted(folder.glob("following-*/metrics.jsonl"))
-    rows = [[json.loads(line) for line in run.read_text().splitlines()] for run in runs]
+    runs = finished_runs(folder)
+    rows = list(runs.values())
     figure = Figure(figsize=(8, 3.6), layout="constrained", dpi=120)
     axes = figure.subplots()
     steps = min(map(len, rows))
@@ -63,15 +99,15 @@ def plot(folder: Path, path: Path) -> None:
     rates = [100 * number / total for number, total in zip(passed, episodes, strict=True)]
     axes.fill_between(played, [100 * low for low, _ in bounds], [100 * high for _, high in bounds], alpha=0.15)
     axes.plot(played, rates, label=f"the step's own episodes, {len(rows)} seeds pooled")
-    for seed, one in enumerate(rows):
+    for place, (seed, one) in enumerate(runs.items()):
         ends = [(0, one[0], "test_before"), (steps, one[-1], "test")]
         values = [100 * row[f"{kind}/pass_rate"] for _, row, kind in ends]
         lows = [value - 100 * row[f"{kind}/pass_rate_low"] for value, (_, row, kind) in zip(values, ends, strict=True)]
         highs = [
             100 * row[f"{kind}/pass_rate_high"] - value for value, (_, row, kind) in zip(values, ends, strict=True)
         ]
-        places = [step + 0.15 * (seed - (len(rows) - 1) / 2) for step, *_ in ends]
-        label = f"{one[0]['test_before/episodes']:.0f} held-out problems, seed {runs[seed].parent.name[-1]}"
+        places = [step + 0.15 * (place - (len(rows) - 1) / 2) for step, *_ in ends]
+        label = f"{one[0]['test_before/episodes']:.0f} held-out problems, seed {seed}"
         axes.errorbar(places, values, [lows, highs], fmt="o", capsize=3, label=label)
     axes.set(xlabel="step", ylabel="% that pass the hidden tests", ylim=(-3, 103))
     axes.legend(frameon=False, loc="center right")

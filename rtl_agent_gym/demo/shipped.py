@@ -40,6 +40,13 @@ def find_models(plan: Plan) -> Plan:
     return plan
 
 
+def shipped_digest(name: str) -> str:
+    """What identifies the files of a shipped model. Raises like `shipped`."""
+    from ..policies.sampler import files_digest
+
+    return files_digest(shipped(name))
+
+
 SMALL = ModelRecipe(
     name="small",
     renderer=RENDERER,
@@ -67,5 +74,6 @@ SMALL = ModelRecipe(
         "log_path": "runs/distillation_small",
     },
     make=find_models,
+    digest=shipped_digest,
 )
 """The shipped models, and options that suit them; without others they are trained on the bundled arbiter."""

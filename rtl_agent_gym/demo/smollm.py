@@ -282,5 +282,6 @@ SMOLLM = ModelRecipe(
         "log_path": "runs/distillation_smollm2",
     },
     make=find_models,
+    digest=lambda name: SHA256,
 )
 """The model, trained on problems of a family. Without a warm start (see `demonstrations`) it hardly passes any."""

@@ -41,6 +41,8 @@ class ModelRecipe:
     """Default options of a run without a service whose student is of this recipe."""
     make: Callable[[Plan], Plan]
     """Finds the models that the options name, and returns the plan with their paths and prompts."""
+    digest: Callable[[Literal["student", "teacher"]], str]
+    """What identifies the files of its student or teacher."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,11 @@ class Plan:
         if self.options.teacher_context.startswith(HINTS):
             texts["teacher_context"] = json.dumps(dict(TeacherContext.of(self.options).hints), sort_keys=True)
         digests = {f"{name}_digest": hashlib.sha256(str(text).encode()).hexdigest() for name, text in texts.items()}
+        for recipe in self.recipes:
+            if self.options.student_model == recipe.name:
+                digests["student_model_digest"] = recipe.digest("student")
+            if self.options.distils and self.options.teacher_model == recipe.name:
+                digests["teacher_model_digest"] = recipe.digest("teacher")
         return self.options.model_dump(mode="json") | data | digests
 
 

@@ -170,9 +170,12 @@ class RunFolder:
         before = {name: value for name, value in now.items() if name.endswith("_digest")} | before
         for name in sorted(set(before) | set(now)):
             if name not in CHANGEABLE and before.get(name) != now.get(name):
+                was = f"has {before.get(name)!r}, not {now.get(name)!r}"
+                if name.endswith("_digest"):
+                    was = "began with other contents than there are now"
                 raise UsageError(
-                    f"{name}: the run in {self.path} has {before.get(name)!r}, not {now.get(name)!r}; choose another "
-                    "log_path, or behavior_if_log_dir_exists=delete"
+                    f"{name}: the run in {self.path} {was}; choose another log_path, or "
+                    "behavior_if_log_dir_exists=delete"
                 )
 
 

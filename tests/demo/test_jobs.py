@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 
+from rtl_agent_gym.demo import shipped as shipped_models
 from rtl_agent_gym.demo.founding import PROBLEM_ID
 from rtl_agent_gym.demo.jobs import JOBS, main
 from rtl_agent_gym.demo.shipped import SMALL
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.training.plan import Plan, plan_run
+from rtl_agent_gym.training.run_folder import RunFolder
 
 
 def plan(job: str, **given: str) -> Plan:
@@ -51,3 +58,36 @@ def test_a_wrong_job_or_option_is_told(capsys: pytest.CaptureFixture[str]) -> No
     assert main([]) == main(["all"]) == 2
     assert main(["family", "seed=x"]) == 2
     assert "error: seed: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["student", "teacher"])
+def test_a_run_is_not_resumed_with_other_shipped_models(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+
+    def open_run(**given: str) -> None:
+        try:
+            folder.open(plan("family", **given).record(), "resume")
+        finally:
+            folder.close()
+
+    open_run()
+    before = json.loads((folder.path / "config.json").read_text())
+    open_run()
+    other = tmp_path / "weights"
+    shutil.copytree(shipped_models.FOLDER, other)
+    (other / model / "model.safetensors").write_bytes(b"x")
+    monkeypatch.setattr(shipped_models, "FOLDER", other)
+    with pytest.raises(UsageError, match=f"^{model}_model_digest: the run in .* began with other contents .*; choose"):
+        open_run()
+    digests = {name for name in before if name.endswith("_model_digest")}
+    assert digests == {"student_model_digest", "teacher_model_digest"}
+    older = {name: value for name, value in before.items() if name not in digests}
+    (folder.path / "config.json").write_text(json.dumps(older))
+    open_run()  # of a version that did not note them
+
+
+def test_models_that_a_run_does_not_use_do_not_matter() -> None:
+    alone = plan("family", teacher_model="none", kl_penalty_coef="0", reward_coef="1", group_size="8").record()
+    assert [name for name in alone if name.endswith("_digest")] == ["student_model_digest"]

@@ -1,0 +1,103 @@
+"""``benchmarks/learning.py``: which results are pooled, and which runs are drawn."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.errors import UsageError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def learning() -> Iterator[ModuleType]:
+    folder = str(ROOT / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        import learning
+
+        yield learning
+    finally:
+        sys.path.remove(folder)
+
+
+def write(folder: Path, *rows: dict[str, Any]) -> argparse.Namespace:
+    """Results in a folder, and the options that read them."""
+    shared = {"held_out": 128, "set": [], "steps": 8, "before": 0.1, "after": 0.5, "episodes": 64.0, "seconds": 60}
+    (folder / "results.jsonl").write_text("".join(json.dumps(shared | row) + "\n" for row in rows))
+    return argparse.Namespace(folder=folder, held_out=128, set=[])
+
+
+def test_results_of_other_models_are_not_pooled(learning: ModuleType, tmp_path: Path) -> None:
+    now, other = learning.models_digest("following"), {"models": "other"}
+    first, second = {"name": "following", "seed": 0}, {"name": "self", "seed": 1}
+    sizes = write(tmp_path, first | {"models": now})
+    assert learning.measured("following", 0, sizes)
+    assert not learning.measured("following", 1, sizes)
+    for rows in ([first | other], [first], [first | {"models": now}, second | other]):
+        sizes = write(tmp_path, *rows)
+        for seed in (0, 1):  # whether or not this run is one of them
+            with pytest.raises(UsageError, match=r"^--folder: .*(other|different) models") as caught:
+                learning.measured("following", seed, sizes)
+            assert "\n" not in str(caught.value)
+    assert not learning.measured("smollm2-sft", 0, sizes)  # another student
+
+
+def test_tables_of_one_version_of_the_models_only(
+    learning: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"name": "negated", "seed": seed, "models": "old"} for seed in (0, 1)]
+    write(tmp_path, *rows)
+    learning.print_tables(tmp_path)
+    assert "| control: the KL with the opposite sign | 8/8 |" in capsys.readouterr().out
+    write(tmp_path, *rows, {"name": "negated", "seed": 2, "models": "new"})
+    with pytest.raises(UsageError, match="different models, such as negated of seed 0 and negated of seed 2"):
+        learning.print_tables(tmp_path)
+
+
+def metrics(folder: Path, seed: int, *, finished: bool = True) -> None:
+    """The metrics of a run of two steps."""
+    rows: list[dict[str, Any]] = [{"step": step, "pass_rate": 0.5, "env/all/total_episodes": 8} for step in range(2)]
+
+    def evaluated(kind: str) -> dict[str, float]:
+        rates = {"pass_rate": 0.5, "pass_rate_low": 0.4, "pass_rate_high": 0.6, "episodes": 8}
+        return {f"{kind}/{name}": value for name, value in rates.items()}
+
+    rows[0] |= evaluated("test_before")
+    rows[1] |= evaluated("test") if finished else {}
+    path = folder / f"following-{seed}" / "metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_the_curve_has_the_finished_runs_by_their_seeds(
+    learning: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.axes import Axes
+
+    metrics(tmp_path, 10, finished=False)
+    image = tmp_path / "curve.png"
+    with pytest.raises(UsageError, match="--plot: there is no finished run `following`"):
+        learning.plot(tmp_path, image)
+    metrics(tmp_path, 12)
+    metrics(tmp_path, 2)
+    labels: list[Any] = []
+    draw = Axes.errorbar
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        labels.append(options["label"])
+        return draw(*arguments, **options)
+
+    monkeypatch.setattr(Axes, "errorbar", noted)
+    learning.plot(tmp_path, image)
+    assert labels == ["8 held-out problems, seed 2", "8 held-out problems, seed 12"]
+    assert image.read_bytes().startswith(b"\x89PNG")
+    assert "following-10 is not finished" in capsys.readouterr().err
