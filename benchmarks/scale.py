@@ -2,16 +2,18 @@
 """How many episodes one machine plays at once: 20 turns each, all live at the same time, each graded at its end.
 
     .venv/bin/python benchmarks/scale.py [--sizes 8 32 128 256] [--turns 20] [--think 2] [--folder FOLDER] [--json]
-    .venv/bin/python benchmarks/scale.py --steps-only [...]
+    .venv/bin/python benchmarks/scale.py --steps-only [--output 16000] [...]
 
 With ``--steps-only`` nothing is started, graded or ended while steps are measured: every episode takes its steps, waits
 for all others, and ends without a grading. Step latency that grows with the number of episodes does so because of
 steps alone; what it grows by without the option is also due to gradings and ends of episodes.
 
-Every size is a process of its own. Its episodes start together, wait for each other, pause before each turn as long as
-a model would think (``--think``, seconds, exponentially distributed), run a command that does nothing, and write the
-reference solution with a comment of their own, so that no grading is cached. Latencies are wall milliseconds. Memory of
-the client is what its resident set grew by until all episodes were live; memory of a container is what Docker counts.
+Every size is a process of its own. Its episodes start together, write the reference solution with a comment of their
+own, so that no grading is cached, and wait for each other. Then they pause before each turn as long as a model would
+think (``--think``, seconds, exponentially distributed), and run a command that does nothing, or prints ``--output``
+characters, most of them outside ASCII. Only these steps are measured. Latencies are wall milliseconds. Memory of the
+client is the most that its resident set grew by until the last step; memory of a container is what Docker counts when
+all are live.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import docker
 
-from rtl_agent_gym import Episode, EpisodeConfig, Problem, load_problems
+from rtl_agent_gym import Episode, EpisodeConfig, load_problems
 from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.policies import write_turn
@@ -45,6 +47,7 @@ from rtl_agent_gym.sandboxes.budget import usage
 
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 PAGE = resource.getpagesize()
+WIDE = "🙂漢é."
 
 
 def resident() -> int:
@@ -70,10 +73,14 @@ class Crowd:
         think: Mean pause before a turn, in seconds.
         folder: For their transcripts.
         steps_only: Whether they end ungraded, all at once.
+        output: Characters that each command prints.
     """
 
-    def __init__(self, size: int, turns: int, think: float, folder: Path, *, steps_only: bool = False) -> None:
+    def __init__(
+        self, size: int, turns: int, think: float, folder: Path, *, steps_only: bool = False, output: int = 0
+    ) -> None:
         self.steps_only = steps_only
+        self.command = f"yes '{WIDE}' | head -c {output * len(WIDE.encode()) // len(WIDE)}" if output else "true"
         self.size, self.turns, self.think = size, turns, think
         self.config = EpisodeConfig(transcript_dir=folder, max_turns=turns)
         self.resets: list[float] = []
@@ -82,7 +89,7 @@ class Crowd:
         self.passed = 0
         self.live = asyncio.Barrier(size)
         self.memory: dict[str, float] = {}
-        self.before = 0
+        self.before = self.most = 0
         self.began = self.started = self.stepping = self.stepped = 0.0
         self.paused = 0.0
         """Seconds of the look at their memory, which no measurement counts."""
@@ -123,6 +130,7 @@ class Crowd:
                 begun = time.perf_counter()
                 await episode.start()
                 self.resets.append(1e3 * (time.perf_counter() - begun))
+                await episode.step(self._design(episode, number))
                 async with asyncio.timeout(ALL_LIVE):
                     first = await self.live.wait() == 0
                 if first:
@@ -132,12 +140,14 @@ class Crowd:
                 await self.live.wait()
                 if not self.stepping:
                     self.stepping, self.processor = time.monotonic(), -time.process_time()
-                for completion in self._completions(episode.problem, episode, number):
+                completion = write_turn(episode.renderer, "", [self.command])
+                for _ in range(self.turns - 2):  # without the first one, and the one that would end the episode
                     await asyncio.sleep(rng.expovariate(1 / self.think) if self.think else 0)
                     begun = time.perf_counter()
                     await episode.step(completion)
                     self.steps.append(1e3 * (time.perf_counter() - begun))
                 self.stepped = time.monotonic()
+                self.most = max(self.most, resident())
                 if self.steps_only:
                     if await self.live.wait() == 0:
                         self.processor += time.process_time()
@@ -155,23 +165,20 @@ class Crowd:
             except asyncio.BrokenBarrierError:  # another episode has said why
                 pass
 
-    def _completions(self, problem: Problem, episode: Episode, number: int) -> Iterator[str]:
-        """All turns but the one that would end the episode, which is ended with `Episode.finish`."""
-        [(path, text)] = (problem.golden or {}).items()
-        yield write_turn(episode.renderer, "", [heredoc(path, f"{text}\n// {number} {time.time_ns()}\n")])
-        for _ in range(self.turns - 2):
-            yield write_turn(episode.renderer, "", ["true"])
+    def _design(self, episode: Episode, number: int) -> str:
+        """The turn that writes the reference solution, with a comment of its own."""
+        [(path, text)] = (episode.problem.golden or {}).items()
+        return write_turn(episode.renderer, "", [heredoc(path, f"{text}\n// {number} {time.time_ns()}\n")])
 
     def _memory(self, name: str) -> dict[str, float]:
-        """Megabytes of the client and of the containers, for each episode."""
-        client = (resident() - self.before) / self.size
+        """Megabytes of each container, and how many there are."""
         prefix = name.rsplit("-", 1)[0]
         with contextlib.closing(docker.from_env()) as found, ThreadPoolExecutor(8) as threads:
             api: Any = found.api
             names = [one["Id"] for one in api.containers(filters={"name": prefix})]
             every = list(threads.map(lambda one: api.stats(one, stream=False, one_shot=True)["memory_stats"], names))
         counted = [one["usage"] - one["stats"].get("inactive_file", 0) for one in every if "usage" in one]
-        return {"client": client / 1e6, "container": statistics.fmean(counted) / 1e6, "live": len(counted)}
+        return {"container": statistics.fmean(counted) / 1e6, "live": len(counted)}
 
     def _result(self, seconds: float) -> dict[str, Any]:
         queues = usage()
@@ -192,7 +199,7 @@ class Crowd:
             "step p95": quantile(self.steps, 0.95) if self.steps else math.nan,
             "reset p50": statistics.median(self.resets) if self.resets else math.nan,
             "reset p95": quantile(self.resets, 0.95) if self.resets else math.nan,
-            "memory": self.memory,
+            "memory": self.memory | {"client": (self.most - self.before) / self.size / 1e6},
             "queue": waited,
         }
 
@@ -227,18 +234,20 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="for the transcripts; by default one that is removed")
     parser.add_argument("--json", action="store_true", help="print one JSON line for each size")
     parser.add_argument("--steps-only", action="store_true", help="measure while nothing is started or graded")
+    parser.add_argument("--output", type=int, default=0, help="characters that each command prints; default: none")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         with tempfile.TemporaryDirectory() as made:
             folder = options.folder or Path(made)
-            crowd = Crowd(options.sizes[0], options.turns, options.think, folder, steps_only=options.steps_only)
+            own = {"steps_only": options.steps_only, "output": options.output}
+            crowd = Crowd(options.sizes[0], options.turns, options.think, folder, **own)
             print(json.dumps(asyncio.run(crowd.play())))
         return 0
     rows: list[dict[str, Any]] = []
     for size in options.sizes:
         again = [sys.executable, __file__, "--one", "--sizes", str(size), "--turns", str(options.turns)]
-        again += ["--steps-only"] * options.steps_only
+        again += ["--steps-only"] * options.steps_only + ["--output", str(options.output)]
         again += ["--think", str(options.think), *(["--folder", str(options.folder)] if options.folder else [])]
         done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:

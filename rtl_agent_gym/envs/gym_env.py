@@ -124,7 +124,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 on_output=self._on_output,
             )
             opening = run_sync(self._episode.start())
-            self._screen = [opening.text]
+            self._screen = []
+            self._show(opening.text)
             info = {
                 "problem_id": problem.id,
                 "category": problem.category,
@@ -160,8 +161,13 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 raise UsageError(f"an action is the completion's text (str), got {type(action).__name__}")
             turn = run_sync(episode.step(action))
             title = "answer" if self.workspace == "answer" else f"turn {turn.number}"
-            self._screen += [f"── {title} ──\n{action}", turn.observation]
+            self._show(f"── {title} ──\n{action}", turn.observation)
             return turn.observation, turn.reward, turn.terminated, turn.truncated, turn.info()
+
+    def _show(self, *texts: str) -> None:
+        """Keep what `render` returns; without a render mode, nothing."""
+        if self.render_mode is not None:
+            self._screen += texts
 
     def render(self) -> str | None:
         """The episode so far as text, for ``render_mode="ansi"``."""

@@ -98,6 +98,8 @@ class Episode:
         self._score: Score | None = None
         self._fault: SandboxError | None = None
         self.turns: list[Turn] = []
+        """The turns so far. Only the last one has its outputs, as thousands of episodes may be live at once. Keep the
+        conversation yourself, or read the transcript."""
         self.stop_reason: StopReason | None = None
         """Why the episode ended; None while it runs, and after an error."""
         self.oom_kills: int | None = None
@@ -186,6 +188,8 @@ class Episode:
             self._end("error", error)
             raise
         turn = replace(turn, stop_reason=stop, score=score)
+        if self.turns:
+            self.turns[-1] = self.turns[-1].without_texts()
         self.turns.append(turn)
         if stop is not None:
             self._end(stop)

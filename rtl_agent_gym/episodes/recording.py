@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,8 +36,8 @@ class Recording:
     problem: Problem
     config: EpisodeConfig
     _writer: TranscriptWriter | None = field(default=None, init=False)
-    _files: dict[str, str] = field(default_factory=dict, init=False)
-    """The text files as last recorded."""
+    _files: dict[str, bytes] = field(default_factory=dict, init=False)
+    """Digests of the text files as last recorded."""
     _written: int = field(default=0, init=False)
     """Bytes of the transcript that changes of files take."""
 
@@ -50,8 +51,10 @@ class Recording:
         if self.config.transcript_dir is None:
             return
         self._writer = TranscriptWriter.in_folder(self.config.transcript_dir, self.problem.id)
+        files = {}
         if self.config.record_files and self.config.workspace == "shell":
-            self._files = _recorded_files(self.problem)
+            files = _recorded_files(self.problem)
+            self._files = {path: _digest(text) for path, text in files.items()}
         options = self.config.recorded()
         if isinstance(weights, RewardWeights):
             options["weights"] = weights.model_dump()
@@ -69,7 +72,7 @@ class Recording:
                 options=options,
                 system=opening.system,
                 user=opening.user,
-                files=self._files,
+                files=files,
             )
         )
 
@@ -118,14 +121,15 @@ class Recording:
                 found = await sandbox.read_files(reading.paths, first=reading.first, **limits)
         except SandboxBroken:  # the turn's result says so
             return {}, []
-        before, self._files = self._files, {}
+        texts: dict[str, str] = {}
         for path, data in found.items():
             with contextlib.suppress(UnicodeDecodeError):  # binary files are not recorded
-                self._files[path] = data.decode()
+                texts[path] = data.decode()
+        before, self._files = self._files, {path: _digest(text) for path, text in texts.items()}
         changes: dict[str, str | None] = {}
         beyond = []
-        for path, text in list(self._files.items()):
-            if before.get(path) == text:
+        for path, text in texts.items():
+            if before.get(path) == self._files[path]:
                 continue
             if (size := _recorded_size(path, text)) <= MAX_RECORDED_EPISODE - self._written:
                 self._written += size
@@ -180,6 +184,10 @@ class Recording:
     def _write(self, event: Header | TurnRecord | ScoreRecord | End) -> None:
         if self._writer is not None:
             self._writer.write(event)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
 
 
 def _recorded_size(path: str, text: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..renderers import Action
@@ -51,6 +51,11 @@ class Turn:
     score: Score | None = None
     answer: Answer | None = None
     """The files found in the completion; only with the workspace ``"answer"``."""
+
+    def without_texts(self) -> Turn:
+        """The same turn without what the commands printed and the model read."""
+        results = tuple(replace(result, output="") for result in self.results)
+        return replace(self, results=results, outputs=(), observation="")
 
     def replies(self, calls: int = 1) -> list[str]:
         """What a model with declared tools reads of this turn: one text for each of its `calls`, at least one."""

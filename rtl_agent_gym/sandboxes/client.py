@@ -82,7 +82,8 @@ class DockerClient:
                 self.podman = is_podman(client.api)
                 self.missing_limits = missing_limits(client.api, info)
                 groups = None if self.podman else groups_of(host, info, budget.limits)
-                self._room = Room(budget.limits, groups, local=host.startswith("unix://"))
+                disk = str(info.get("DockerRootDir") or "")
+                self._room = Room(budget.limits, groups, local=host.startswith("unix://"), disk=disk)
                 self._host, self._uid_range = host, uid_range(info)
                 sweep(client.api, podman=self.podman)
                 self._client, self._budget = client, budget  # last, since others do not wait for the lock

@@ -17,7 +17,7 @@ from ..errors import DaemonError, UsageError
 MEMORY_SHARE = 0.85
 """Share of a machine's memory for sandboxes; the rest is for the daemon and the trainer."""
 STARTS_PER_CPU = 2
-"""Containers that start at the same time; the daemon manages about ten a second on each processor."""
+"""Containers that start at the same time. More would only start more slowly: a processor starts some four a second."""
 VARIABLE = "RTL_GYM_SANDBOX_LIMITS"
 """The environment variable with the user's limits."""
 WEAK_VARIABLE = "RTL_GYM_ALLOW_WEAK_LIMITS"

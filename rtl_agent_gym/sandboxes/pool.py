@@ -22,9 +22,9 @@ from typing import Any, cast
 from ..errors import SandboxError
 from .protocol import Sandbox, SandboxProvider, SandboxSpec
 
-REFILL_PAUSE = 0.05
-"""Seconds between handing out a waiting sandbox and starting the next one, which would take the processors from the
-first requests to this one."""
+PAUSE = 0.05
+"""Seconds until the next sandbox is started after one was handed out, and until an agent's is ended after its use. Both
+would take the processors from the first requests to the one that was handed out."""
 
 
 @dataclass
@@ -70,6 +70,7 @@ class WaitingSandboxes(SandboxProvider):
         """Used sandboxes that are still open."""
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._closing = asyncio.Event()
 
     async def image(self) -> str:
         return await self._provider.image()
@@ -113,7 +114,7 @@ class WaitingSandboxes(SandboxProvider):
                 else:
                     self._provider.handed_out(sandbox)
                     loop = asyncio.get_running_loop()
-                    refill = functools.partial(loop.call_later, REFILL_PAUSE, refill)
+                    refill = functools.partial(loop.call_later, PAUSE, refill)
                     return self._lend(sandbox, shelf.spec)
             return self._lend(await self._provider.create(shelf.spec), shelf.spec)
         finally:
@@ -129,7 +130,7 @@ class WaitingSandboxes(SandboxProvider):
             return
         spec = self._in_use.pop(sandbox)
         if spec.role == "agent":
-            self._end(sandbox.close())  # at once: its background jobs may run on
+            self._end(self._close_soon(sandbox))
         elif sandbox.idle:
             self._served.append(sandbox)
         self._end_served()
@@ -174,9 +175,16 @@ class WaitingSandboxes(SandboxProvider):
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
+    async def _close_soon(self, sandbox: Sandbox) -> None:
+        """End a sandbox, not later than the pool: its background jobs may run on."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), PAUSE)
+        await sandbox.close()
+
     async def close(self) -> None:
         """End every sandbox. Idempotent."""
         self._closed = True
+        self._closing.set()
         self._served.extend(self._in_use)
         self._in_use.clear()
         self._end_served()

@@ -90,7 +90,7 @@ class DockerSandboxes(SandboxProvider):
 
     async def create_ahead(self, spec: SandboxSpec) -> DockerSandbox:
         budget = await self._ready_for(spec)
-        fits = spec.role == "scoring" or self._client.room.fits(budget.memory(spec))
+        fits = spec.role == "scoring" or not self._client.room.short_of(budget.memory(spec))
         if not fits or not budget.tokens["waiting"].try_take(budget.memory(spec)):
             raise SandboxError("there is no room for another sandbox that is started in advance")
         return await self._open(spec, budget, budget.tokens["waiting"])
@@ -132,7 +132,8 @@ class DockerSandboxes(SandboxProvider):
                 await sandbox.open()
                 STARTS.labels(spec.role).inc()
         except BaseException as error:
-            if isinstance(error, DaemonError):
+            # Also one whose container starts and is silent, which keeps others from starting for a minute.
+            if isinstance(error, DaemonError | SandboxLost) and not self._closed:
                 budget.breaker.failed(error)
             await asyncio.shield(sandbox.close())
             raise

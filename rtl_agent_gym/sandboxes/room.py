@@ -1,10 +1,11 @@
-"""Whether a machine has memory for another agent's sandbox now, whatever the others were thought to need."""
+"""Whether a machine has memory and disk for another agent's sandbox now, whatever the others were thought to need."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import shutil
 import time
 from collections.abc import AsyncIterator
 
@@ -16,23 +17,28 @@ logger = logging.getLogger(__name__)
 
 SPARE = 0.05
 """Share of the limit that stays free for the growth of the sandboxes there are."""
+LEAST_DISK = 512 << 20
+"""Bytes that stay free on the daemon's disk."""
 PATIENCE = 600.0
-"""Seconds to wait for memory."""
+"""Seconds to wait for memory or disk."""
 LOOK = 0.5
 
 
 class Room:
-    """The memory in use on one machine.
+    """The memory and the disk in use on one machine. Used from one event loop.
 
     Args:
         limits: What sandboxes may use of it.
         groups: The control groups of the containers; None if there are none.
-        local: Whether it is this machine, whose memory can be read.
+        local: Whether it is this machine, whose memory and disk can be read.
+        disk: The daemon's own folder there; empty if unknown.
     """
 
-    def __init__(self, limits: Limits, groups: Groups | None, *, local: bool) -> None:
-        self.limits, self.groups, self._local = limits, groups, local
+    def __init__(self, limits: Limits, groups: Groups | None, *, local: bool, disk: str = "") -> None:
+        self.limits, self.groups, self._local, self._disk = limits, groups, local, disk
         self._told = False
+        self._queue = asyncio.Lock()
+        """Held by the first of those who wait, so that none is overtaken."""
         self._promised = 0
         """Bytes for sandboxes that are still starting, which use none yet."""
 
@@ -54,15 +60,25 @@ class Room:
         free = self.free()
         return free is None or self._promised + memory <= free
 
+    def short_of(self, memory: int) -> str:
+        """What is missing for a sandbox with so many bytes of memory: ``memory``, ``disk``, or nothing."""
+        if not self.fits(memory):
+            return "memory"
+        with contextlib.suppress(OSError):  # a folder that this process cannot see
+            if self._local and self._disk and shutil.disk_usage(self._disk).free < LEAST_DISK:
+                return "disk"
+        return ""
+
     @contextlib.asynccontextmanager
     async def promised(self, memory: int) -> AsyncIterator[None]:
         """Wait for room for so many bytes; within the context, others leave it free.
 
         Raises:
-            SandboxError: There was none for `PATIENCE` seconds.
+            SandboxError: There was none for `PATIENCE` seconds since it was this one's turn.
         """
-        await self.wait(memory)
-        self._promised += memory
+        async with self._queue:
+            await self.wait(memory)
+            self._promised += memory
         try:
             yield
         finally:
@@ -75,16 +91,21 @@ class Room:
             SandboxError: There was none for `PATIENCE` seconds.
         """
         begun = time.monotonic()
-        while not self.fits(memory):
+        while missing := self.short_of(memory):
             if time.monotonic() - begun >= PATIENCE:
-                raise SandboxError(
-                    f"no memory for another sandbox for {PATIENCE:.0f} s: those there are, or other programs, use it; "
-                    "play fewer episodes at once, or give sandboxes less (SandboxSpec.memory)"
-                )
+                raise SandboxError(f"no {missing} for another sandbox for {PATIENCE:.0f} s: {self._advice(missing)}")
             if not self._told:
                 self._told = True
-                logger.warning("no memory for another sandbox now; new ones wait")
+                logger.warning("no %s for another sandbox now; new ones wait", missing)
             await asyncio.sleep(LOOK)
         if self._told:
             self._told = False
-            logger.info("there is memory for sandboxes again")
+            logger.info("there is memory and disk for sandboxes again")
+
+    def _advice(self, missing: str) -> str:
+        if missing == "disk":
+            return f"{self._disk}, the Docker daemon's folder, has less than {LEAST_DISK >> 20} MiB free"
+        return (
+            "those there are, or other programs, use it; play fewer episodes at once, or give sandboxes less "
+            "(SandboxSpec.memory)"
+        )

@@ -19,17 +19,26 @@ from .processes import EVAL, ROOT, containers, killed, lines, started, transcrip
 pytestmark = pytest.mark.docker
 PROBLEMS = ("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_gray_counter_0001")
 OPTIONS = [word for name in PROBLEMS for word in ("--problem", name)]
-OPTIONS += ["--policy", "random", "--weights", "proxy", "-n", "3", "--max-turns", "3", "--command-timeout", "5"]
-OPTIONS += ["--concurrency", "2", "--json"]
+OPTIONS += ["-n", "3", "--max-turns", "3", "--command-timeout", "5", "--concurrency", "2", "--json"]
+RUNS = {
+    "at any moment": ["--policy", "random", "--weights", "proxy"],
+    "while hidden tests run": ["--policy", "golden", "--no-cache"],
+}
 
 
-def finished(folder: Path, log: Path) -> dict[str, Any]:
+def finished(folder: Path, log: Path, more: list[str]) -> dict[str, Any]:
     """Run an evaluation to its end; returns its summary."""
-    with started([*EVAL, "--out", str(folder), *OPTIONS], log) as process:
+    with started([*EVAL, "--out", str(folder), *OPTIONS, *more], log) as process:
         assert process.wait(400) == 0, log.read_text()
     found = json.loads((folder / "summary.json").read_text())
     assert isinstance(found, dict)
     return found
+
+
+def simulates(owner: int) -> bool:
+    """Whether a simulation runs in one of a process's containers: the policy itself starts none."""
+    every = [subprocess.run(["docker", "top", name], capture_output=True, text=True) for name in containers(owner)]
+    return any("vvp" in one.stdout for one in every)
 
 
 def verdicts(folder: Path) -> list[tuple[Any, ...]]:
@@ -39,18 +48,23 @@ def verdicts(folder: Path) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_an_evaluation_that_is_killed_goes_on_to_the_same_result(tmp_path: Path, moment: Moment) -> None:
+@pytest.mark.parametrize("when", list(RUNS))
+def test_an_evaluation_that_is_killed_goes_on_to_the_same_result(tmp_path: Path, moment: Moment, when: str) -> None:
     whole, cut, log = tmp_path / "whole", tmp_path / "cut", tmp_path / "log"
-    expected = finished(whole, log)
-    after, pause = moment.number(0, 5), moment.within(0, 0.5)
-    with started([*EVAL, "--out", str(cut), *OPTIONS], log) as process:
+    more, in_grading = RUNS[when], when == "while hidden tests run"
+    expected = finished(whole, log, more)
+    after, pause = moment.number(0, 4 if in_grading else 5), moment.within(0, 0.5)
+    with started([*EVAL, "--out", str(cut), *OPTIONS, *more], log) as process:
         wait_for(lambda: lines(cut / "results.jsonl") >= after and any(cut.glob("transcripts/*")), process=process)
-        time.sleep(pause)
+        if in_grading:
+            wait_for(lambda: simulates(process.pid), process=process)
+        else:
+            time.sleep(pause)
         killed(process)
     before = read_results(cut)
     assert len(before) < 6 or not (cut / "summary.json").exists()
     assert transcripts(cut)
-    found = finished(cut, log)
+    found = finished(cut, log, more)
     assert f"{len(before)} of 6 episodes are saved already" in log.read_text() or not before
     assert not containers(process.pid, every=True)
     assert verdicts(cut) == verdicts(whole)

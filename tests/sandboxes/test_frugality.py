@@ -198,7 +198,7 @@ async def test_the_next_sandbox_starts_after_the_first_requests_to_the_one_hande
     async with WaitingSandboxes(provider, size=1) as pool:
         await pool.prepare(SandboxSpec())
         monkeypatch.setattr(provider, "create_ahead", noted)
-        monkeypatch.setattr("rtl_agent_gym.sandboxes.pool.REFILL_PAUSE", 1.0)
+        monkeypatch.setattr("rtl_agent_gym.sandboxes.pool.PAUSE", 1.0)
         sandbox = await pool.create()
         await sandbox.ping()
         assert not started.is_set()

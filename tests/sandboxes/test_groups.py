@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -216,3 +218,43 @@ async def test_memory_that_sandboxes_will_use_once_they_have_started_is_taken(
                 pass
     async with here.promised(4 << 30):
         pass
+
+
+async def test_a_sandbox_waits_while_the_disk_of_the_daemon_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = 100 << 20
+    monkeypatch.setattr(room, "LOOK", 0.01)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
+    here = Room(LIMITS, None, local=True, disk=str(tmp_path))
+    waiting = asyncio.ensure_future(here.wait(1))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    assert [record.getMessage() for record in caplog.records] == ["no disk for another sandbox now; new ones wait"]
+    monkeypatch.setattr(room, "PATIENCE", 0.0)
+    with pytest.raises(SandboxError, match=f"{tmp_path}, the Docker daemon's folder, has less than 512 MiB free"):
+        await Room(LIMITS, None, local=True, disk=str(tmp_path)).wait(1)
+    assert Room(LIMITS, None, local=False, disk=str(tmp_path)).short_of(1) == ""  # another machine's
+    free = 1 << 40
+    monkeypatch.setattr(room, "PATIENCE", 60.0)
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_who_waits_for_memory_is_not_overtaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(room, "LOOK", 0.01)
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {3 << 20} kB\n")
+    here, order = Room(LIMITS, None, local=True), list[str]()
+
+    async def take(name: str, memory: int) -> None:
+        async with here.promised(memory):
+            order.append(name)
+
+    large = asyncio.ensure_future(take("large", 4 << 30))
+    await asyncio.sleep(0.03)
+    small = asyncio.ensure_future(take("small", 1 << 30))  # for which there would be room
+    await asyncio.sleep(0.05)
+    assert order == []
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {9 << 20} kB\n")
+    await asyncio.wait_for(asyncio.gather(large, small), 5)
+    assert order == ["large", "small"]

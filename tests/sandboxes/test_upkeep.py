@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.episodes import disk
-from rtl_agent_gym.errors import DaemonError, ImageError
+from rtl_agent_gym.errors import DaemonError, ImageError, SandboxLost
 from rtl_agent_gym.logs import FORMAT, EpisodeFilter, logging_as
 from rtl_agent_gym.sandboxes import DockerSandboxes, breaker, client, provider
 from rtl_agent_gym.sandboxes import budget as budget_module
@@ -79,6 +79,22 @@ async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monk
         await (await made.create()).close()
         assert budget.breaker.failures == 0
     assert budget_module.budget_of(daemon_host(), {}) is budget
+
+
+@pytest.mark.docker
+async def test_starts_that_never_end_count_against_the_daemon_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.container.START_PATIENCE", 0.5)
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.container.program", lambda: "import time; time.sleep(60)")
+    async with DockerSandboxes() as made:
+        budget = await made.budget()
+        failures = budget.breaker.failures
+        with pytest.raises(SandboxLost, match=r"has not answered for 0\.5 s"):
+            await made.create()
+        assert budget.breaker.failures == failures + 1
+    with pytest.raises(SandboxLost, match="closed"):
+        await made.create()
+    assert budget.breaker.failures == failures + 1  # that was not the daemon's fault
+    budget.breaker.worked()
 
 
 @pytest.mark.docker

@@ -39,6 +39,9 @@ from .watcher import Watcher
 BROKEN = 70
 """Exit status of a warden that failed unexpectedly."""
 LONGEST_SLEEP = 3600.0
+_SA_NOCLDSTOP = 1
+_FLAGS_AT = 136
+"""Where `sa_flags` is in libc's ``struct sigaction`` on 64-bit machines: behind the handler and a mask of 1024 bits."""
 
 
 class Warden:
@@ -157,7 +160,7 @@ class Warden:
         self.wake, wake_write = os.pipe()
         os.set_blocking(self.wake, False)
         os.set_blocking(wake_write, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        watch_ends_of_children()
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         self.watcher.watch(0, self.on_input)
         self.watcher.watch(self.wake, self.on_child)
@@ -169,6 +172,17 @@ class Warden:
             if self.shell is not None:
                 self.shell.check_time(time.monotonic())
                 self.watch_memory()
+
+
+def watch_ends_of_children() -> None:
+    """Make SIGCHLD wake the loop when a child ends, but not each time that bash is stopped and continued."""
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    libc = ctypes.CDLL(None)
+    action = ctypes.create_string_buffer(256)  # larger than any `struct sigaction`
+    if libc.sigaction(signal.SIGCHLD, None, action) == 0:
+        flags = ctypes.c_int.from_buffer(action, _FLAGS_AT)
+        flags.value |= _SA_NOCLDSTOP
+        libc.sigaction(signal.SIGCHLD, action, None)
 
 
 def main() -> None:
