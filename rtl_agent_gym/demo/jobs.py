@@ -14,12 +14,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..cluster import runtime_at
+from ..errors import TranscriptError
 from ..training import launch
 from ..training.plan import is_local
+from ..training.run_folder import RunFolder
 from .founding import PROBLEM_ID
+from .habits import compare_habits
 from .recipe import RECIPES
 from .shipped import SMALL
 
@@ -55,6 +59,8 @@ class Job:
     """More options with the shipped models."""
     published: Mapping[str, Any]
     """More options with other models."""
+    closing: Callable[[Path], list[str]] = lambda run: []
+    """What is printed when all steps are done, from the run's folder."""
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The job's options, replaced by those that are given."""
@@ -72,6 +78,7 @@ JOBS = {
         _one_problem,
         small={"num_steps": 16, "max_lag": 1, "log_path": "runs/distillation_1problem_small"},
         published={"log_path": "runs/distillation_1problem"},
+        closing=compare_habits,
     ),
     "family": Job(
         _family,
@@ -93,7 +100,21 @@ def main(arguments: Sequence[str]) -> int:
     if job is None:
         print(f"usage: python -m rtl_agent_gym.demo.jobs {'|'.join(JOBS)} [name=value ...]", file=sys.stderr)
         return 2
-    return launch.main(arguments[1:], recipes=RECIPES, defaults=job.options, clusters=runtime_at)
+    run: list[RunFolder] = []
+
+    def options(given: Mapping[str, str]) -> Mapping[str, Any]:
+        found = job.options(given)
+        run.append(RunFolder(found["log_path"]))
+        return found
+
+    code = launch.main(arguments[1:], recipes=RECIPES, defaults=options, clusters=runtime_at)
+    try:
+        lines = job.closing(run[0].path) if code == 0 and run else []
+    except TranscriptError as error:  # the run itself is complete
+        lines = [f"warning: {error}"]
+    for line in lines:
+        print(line, file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":
