@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -228,6 +229,19 @@ def test_the_notes_have_the_strengths_that_were_measured() -> None:
     assert {name for name, one in all_notes().items() if one.strength is not None} == set(measured)
 
 
+def test_the_documentation_lists_the_demands_that_can_never_be_named() -> None:
+    """Without a mark in the text of a design, where no test of the row passes."""
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    listed = re.sub(r"\s+", " ", page.split("It never names ")[1].split(": these leave no mark")[0])
+    silent = {
+        (one.name, note.id.removeprefix("cvdp_agentic_"))
+        for note in all_notes().values()
+        for one in note.wants
+        if not one.explains(set(one.fails), {})
+    }
+    assert set(re.findall(r"`([^`]+)` of `([^`]+)`", listed)) == silent
+
+
 def test_notes_are_written_as_they_are_read(tmp_path: Path) -> None:
     write_notes(tmp_path / "notes.json", reversed(read_notes(NOTES)))
     assert (tmp_path / "notes.json").read_text() == NOTES.read_text()
@@ -253,7 +267,11 @@ def test_what_is_measured_is_written_into_figures_and_notes(mutants: ModuleType)
     before, figures = {note.id: note for note in read_notes(NOTES)}, json.loads(FIGURES.read_text())
     right = all_notes()[FIFO].digest
     error = {"source": "rows.jsonl", "id": "cvdp_agentic_gcd_0007", "limit": 8, "seed": 0, "error": "rejected"}
-    found = [measured_line(FIFO, 3, 1, row=right), measured_line(GRAY, 0, 0), measured_line(BUNDLED, 5, 0)]
+    found = [
+        measured_line(FIFO, 3, 1, row=right),
+        measured_line(GRAY, 0, 0),
+        measured_line(BUNDLED, 5, 0, limit=figures[BUNDLED]["limit"]),
+    ]
     mutants.write([*found, error])
     after = {note.id: note for note in read_notes(mutants.NOTES)}
     assert after[FIFO].strength == MutationScore(killed=3, counted=4)
