@@ -42,7 +42,7 @@ def test_importing_it_brings_no_machine_learning_framework(what: str) -> None:
 
 
 FRAMEWORKS = {
-    "verifiers": {"integrations/verifiers.py"},
+    "verifiers": {"integrations/verifiers.py", "integrations/verifiers_harness.py"},
     "trl": set(),  # its trainer calls the adapter, which needs nothing of it
     "datasets": {"integrations/trl.py"},
     "harbor": {"integrations/harbor/verifier.py"},

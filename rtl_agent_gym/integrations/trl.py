@@ -29,16 +29,15 @@ from weakref import WeakSet
 from ..envs.gym_options import read_problems
 from ..episodes.rewards import Reward
 from ..episodes.rules import EpisodeConfig
-from ..episodes.runtime import acquire, background_loop, run_sync
+from ..episodes.runtime import background_loop, run_sync
 from ..episodes.tools import ToolOpening, tool_opening
 from ..errors import SandboxError, UsageError
 from ..problems import Problem, find_problem
 from ..renderers import ToolCall
 from ..renderers.protocol import MAX_CALLS_READ, TOOL_NAME
-from ..sandboxes.budget import RESERVED, usage
-from ..sandboxes.provider import DockerSandboxes
 from ..scoring.scorable import require_scorable
 from .lookup import read_source
+from .room import sandboxes_at_once
 from .session import OVER, Result, ToolSession, require_shell
 
 if TYPE_CHECKING:
@@ -100,8 +99,7 @@ class RTLEnvironment:
         run_sync(self._end())
         problem = find_problem(self._problems(), problem_id)
         require_scorable(problem, self._config.grading, texts=False)
-        run_sync(_connect())
-        room = usage().get("agent/capacity", float("inf")) // min(RESERVED["agent"], self._config.sandbox.memory)
+        room = run_sync(sandboxes_at_once(self._config))
         if len(_open) >= max(room, 1):
             raise UsageError(
                 f"a generation batch needs a sandbox for each of its episodes, and there is memory for {room:.0f}: "
@@ -171,20 +169,6 @@ async def _close(session: ToolSession, started: Future[ToolOpening]) -> None:
     with contextlib.suppress(SandboxError):  # close() during start() would race with it
         await asyncio.wrap_future(started)
     await session.close()
-
-
-async def _connect() -> None:
-    """Connect to the daemon, so that `usage` knows the memory that there is."""
-    if usage():
-        return
-    lease = acquire()
-    try:
-        provider = lease.runtime.provider
-        if isinstance(provider, DockerSandboxes):
-            with contextlib.suppress(SandboxError):  # `_grade` will say so
-                await provider.budget()
-    finally:
-        await lease.release()
 
 
 def make_dataset(environment: Callable[[], RTLEnvironment] = RTLEnvironment) -> Dataset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -45,6 +45,13 @@ class Played:
     """The verdict; None for a fault."""
     observations: tuple[str, ...] | None = None
     """What the model read after each turn with calls; None where the framework does not show it."""
+    numbers: dict[str, float] | None = field(default=None, compare=False)
+    """All numbers of `result_numbers`; None without a verdict, or where the framework has only their means."""
+
+    def same_numbers(self, other: Played) -> bool:
+        """Whether both have the same numbers, but for the time that a grading took."""
+        mine, theirs = (dict(one.numbers or {}, score_seconds=0.0) for one in (self, other))
+        return mine == theirs
 
 
 class Player(Protocol):

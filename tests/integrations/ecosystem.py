@@ -7,8 +7,10 @@ this package into a fresh environment, and run ``pip freeze --exclude-editable``
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import pickle
@@ -27,6 +29,8 @@ from tests.integrations.conformance import Played, Script
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = Path(__file__).with_name("requirements")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "ecosystem"
+"""What these tests install."""
 OUT_OF_REACH = re.compile(
     "NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError|Connection refused|Network is unreach"
 )
@@ -56,7 +60,14 @@ def lacking(what: str) -> NoReturn:
     """Skip the calling test, or let it fail if the variable ``RTL_GYM_TESTS_MAY_NOT_SKIP`` is set, as every night."""
     if os.environ.get("RTL_GYM_TESTS_MAY_NOT_SKIP"):
         pytest.fail(what)
-    pytest.skip(what)
+    pytest.skip(what, allow_module_level=True)
+
+
+def importable(*modules: str) -> None:
+    """Skip the calling test or file if a module is not installed here, as `lacking` does."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            lacking(f"{module} is not installed")
 
 
 def clean(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -64,16 +75,23 @@ def clean(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {key: value for key, value in variables.items() if not key.startswith("PYTHON") and key != "VIRTUAL_ENV"}
 
 
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold the lock of something in the cache folder: workers of one run want it at the same time."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @cache
 def _environment(name: str) -> Path | str:
     """The Python, or why there is none."""
     versions = REQUIREMENTS / f"{name}.txt"
     checkout = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "ecosystem"
-    folder = caches / f"{name}-{checkout}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (caches / f"{name}-{checkout}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # workers of one run want it at the same time
+    folder = CACHE / f"{name}-{checkout}"
+    with locked(folder.name):
+        folder.mkdir(exist_ok=True)
         try:
             return _make(folder, versions)
         except Missing as error:
@@ -170,4 +188,4 @@ async def play_all(name: str, scripts: Sequence[Script], folder: Path, **variabl
 def read_played(played: dict[str, Any]) -> Played:
     """A `Played` from its JSON."""
     seen = played["observations"]
-    return Played(played["reward"], played["passed"], None if seen is None else tuple(seen))
+    return Played(played["reward"], played["passed"], None if seen is None else tuple(seen), played["numbers"])

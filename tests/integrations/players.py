@@ -7,17 +7,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import gymnasium as gym
-from tinker_cookbook.rl.rollouts import do_single_rollout
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
 from rtl_agent_gym.envs import CVDPAgenticEnv
-from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, load_renderer
-from rtl_agent_gym.envs.tinker_env import CVDPEnv
 from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.integrations.session import ToolSession
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
-from tests.envs.scripted_tinker import END, LOGPROB, encode
 from tests.integrations.conformance import Played, Script, gray, in_short, kill
 
 QWEN = get_renderer("qwen3")
@@ -49,7 +45,7 @@ class SessionPlayer:
             return Played(None, None, tuple(observations))
         finally:
             await session.close()
-        return Played(result.reward, result.score.passed, tuple(observations))
+        return Played(result.reward, result.score.passed, tuple(observations), result.numbers)
 
 
 class GymnasiumPlayer:
@@ -78,7 +74,8 @@ class GymnasiumPlayer:
             return Played(None, None, tuple(observations))
         finally:
             env.close()
-        return Played(total, info["score"]["passed"], tuple(observations))
+        assert info["numbers"]["reward"] == total
+        return Played(total, info["score"]["passed"], tuple(observations), info["numbers"])
 
 
 class CookbookPlayer:
@@ -87,6 +84,12 @@ class CookbookPlayer:
     name = "tinker-cookbook"
 
     async def play(self, script: Script, folder: Path) -> Played:
+        from tinker_cookbook.rl.rollouts import do_single_rollout
+
+        from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, load_renderer
+        from rtl_agent_gym.envs.tinker_env import CVDPEnv
+        from tests.envs.scripted_tinker import END, LOGPROB, encode
+
         config = TinkerEnvConfig(episode=script.config.with_options(transcript_dir=folder))
         lease = acquire()
         runtime, renderer = lease.runtime, load_renderer(config)
@@ -124,4 +127,4 @@ class CookbookPlayer:
         last = trajectory.transitions[-1].metrics
         reward = sum(transition.reward for transition in trajectory.transitions)
         assert last["reward"] == reward
-        return Played(reward, bool(last["tests_passed"]), observations())
+        return Played(reward, bool(last["tests_passed"]), observations(), dict(last))

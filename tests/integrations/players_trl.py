@@ -1,68 +1,85 @@
-"""TRL as a player: the environment and its reward function as `GRPOTrainer` calls them."""
+"""TRL as a player: `GRPOTrainer` generates, calls the tool, and asks for rewards; only the sampled ids are scripted."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, hidden_tests
-from rtl_agent_gym.renderers import ToolCall
-from tests.integrations.conformance import Played, Script, gray, in_short, kill
+import pytest
 
+from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, hidden_tests, make_dataset
+from tests.integrations.conformance import Played, Script, gray, in_short
 
-def call_tool(environment: RTLEnvironment, call: ToolCall) -> str:
-    """What TRL's loop makes of a parsed call: an exception of the tool becomes a text."""
-    try:
-        return str(getattr(environment, call.name)(**json.loads(call.arguments)))
-    except Exception as error:
-        return str({"error": str(error)})
+if TYPE_CHECKING:
+    from tests.integrations.trl_trainer import ScriptedTrainer
 
-
-def sandbox_of(environment: RTLEnvironment) -> str:
-    """The container of an environment whose sandbox has started."""
-    assert environment._session is not None
-    return environment._session.episode.sandbox.id
-
-
-async def grade(environments: Sequence[RTLEnvironment], completions: Sequence[Any], **more: Any) -> list[float | None]:
-    """What the reward function returns in a loop of its own, as TRL has one."""
-    rewards = hidden_tests(completions=completions, environments=environments, problem_id=[], **more)
-    return await asyncio.to_thread(asyncio.run, rewards)
+AT_ONCE = 4
+"""Episodes of a batch, each of which has a container."""
+FILLER = Script("filler", ("There is nothing to do.",))
+"""Beside a script that is alone, since TRL compares at least two episodes."""
 
 
 class TrlPlayer:
-    name = "TRL 1.16"
+    name = "TRL"
 
     async def play(self, script: Script, folder: Path) -> Played:
-        environment = RTLEnvironment([gray()], config=script.config.with_options(transcript_dir=folder))
-        completion, observations = await asyncio.to_thread(roll_out, environment, script)
-        numbers: dict[str, float] = {}
-        (reward,) = await grade([environment], [completion], log_metric=numbers.__setitem__)
-        if reward is None:
-            assert numbers == {"rtl/faults": 1.0}
-            return Played(None, None, observations)
-        assert numbers["rtl/reward"] == reward
-        return Played(reward, bool(numbers["rtl/tests_passed"]), observations)
+        return (await self.play_all([script], folder))[script.name]
+
+    async def play_all(self, scripts: Sequence[Script], folder: Path) -> dict[str, Played]:
+        """Play scripts in steps of GRPO; the episodes of a step have equal rules."""
+        played: dict[str, Played] = {}
+        left = list(scripts)
+        while left:
+            some = [script for script in left if script.config == left[0].config][:AT_ONCE]
+            played |= await asyncio.to_thread(step, some, folder / some[0].name)
+            left = [script for script in left if script not in some]
+        return played
 
 
-def roll_out(environment: RTLEnvironment, script: Script) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Play a script without its grading. Returns the completion in TRL's form, and what the model read."""
-    completion: list[dict[str, Any]] = []
+def step(scripts: Sequence[Script], folder: Path) -> dict[str, Played]:
+    """A step of GRPO whose episodes are the scripts. TRL must train on the very ids that were sampled."""
+    from tests.integrations.trl_trainer import ScriptedTrainer, settings, tiny
+
+    config = scripts[0].config
+    episodes = [*scripts, replace(FILLER, config=config)] if len(scripts) == 1 else scripts
+    environment = partial(RTLEnvironment, [gray()], config=config.with_options(transcript_dir=folder / "transcripts"))
+    model, tokenizer = tiny()
+    trainer = ScriptedTrainer(
+        scripts=episodes,
+        model=model,
+        args=settings(folder / "trainer", len(episodes), config.max_turns),
+        train_dataset=make_dataset(environment),
+        environment_factory=environment,
+        reward_funcs=[hidden_tests],
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    trainer.check_tokens()
+    played = [read(trainer, row) for row in range(len(episodes))]
+    (log,) = [entry for entry in trainer.state.log_history if "reward" in entry]
+    passed = [one.passed for one in played if one.passed is not None]
+    assert log["rtl/tests_passed"] == pytest.approx(sum(passed) / len(passed))
+    assert log["rtl/faults"] == pytest.approx(1 - len(passed) / len(played))
+    assert len(list((folder / "transcripts").iterdir())) == len(episodes)
+    return {script.name: one for script, one in zip(scripts, played, strict=False)}
+
+
+def read(trainer: ScriptedTrainer, row: int) -> Played:
+    """What TRL made of an episode. The reward tells the verdict; TRL logs only the mean of all."""
     observations: list[str] = []
-    environment.reset(prompt=[], problem_id=gray().id)
-    for number, said in enumerate(script.turns, start=1):
-        if isinstance(said, str):
-            completion.append({"role": "assistant", "content": said})
-            break
-        if number == script.fault_in:
-            kill(sandbox_of(environment))
-        replies = [call_tool(environment, call) for call in said]
-        completion.append({"role": "assistant", "content": "", "tool_calls": list(said)})
-        completion += [{"role": "tool", "content": reply} for reply in replies]
-        if FAULT in replies:
-            break
-        observations.append(in_short("\n".join(replies)))
-    return completion, tuple(observations)
+    for turn, replies in groupby(trainer.made[3][row], key=lambda message: message["role"]):
+        if turn == "tool":
+            texts = [str(message["content"]) for message in replies]
+            observations += [in_short("\n".join(texts))] if FAULT not in texts else []
+    (reward,) = trainer.rewards[row].tolist()
+    advantage = float(trainer.scored["advantages"].flatten()[row])
+    if reward != reward:  # not a number: outside of the loss and of the baseline
+        assert advantage == 0.0
+        return Played(None, None, tuple(observations))
+    reward = round(reward, 6)  # from 32 bits
+    return Played(reward, reward >= 1.4, tuple(observations))

@@ -5,38 +5,60 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import json
 import pickle
 import subprocess
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Collection, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("datasets")
+from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import background_loop
 from rtl_agent_gym.episodes.tools import tool_opening
 from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.integrations import room
 from rtl_agent_gym.integrations import trl as adapter
 from rtl_agent_gym.integrations.session import OVER, ToolSession
-from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, make_dataset
-from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
+from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, hidden_tests, make_dataset
+from rtl_agent_gym.renderers import ToolCall
 from rtl_agent_gym.renderers.protocol import TOOL
 from rtl_agent_gym.sandboxes import DockerSandboxes, budget
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect
 from tests.integrations import drive
-from tests.integrations.conformance import EXPECTED, RULES, gray, kill, scripts, solution
+from tests.integrations.conformance import EXPECTED, RULES, Script, gray, kill, scripts, solution
+from tests.integrations.ecosystem import importable
 from tests.integrations.players import SessionPlayer
-from tests.integrations.players_trl import TrlPlayer, call_tool, grade, sandbox_of
+from tests.integrations.players_trl import TrlPlayer
+from tests.integrations.table import recorded
 
+importable("trl", "datasets")
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = {"machine fault"}
 DONE = [{"role": "assistant", "content": "Done."}]
+
+
+def call_tool(environment: RTLEnvironment, call: ToolCall) -> str:
+    """Call the tool as TRL does, which has read the call's arguments."""
+    return str(getattr(environment, call.name)(**json.loads(call.arguments)))
+
+
+def sandbox_of(environment: RTLEnvironment) -> str:
+    """The container of an environment whose sandbox has started."""
+    assert environment._session is not None
+    return environment._session.episode.sandbox.id
+
+
+async def grade(environments: Sequence[RTLEnvironment], completions: Sequence[Any], **more: Any) -> list[float | None]:
+    """What the reward function returns in a loop of its own, as TRL has one."""
+    rewards = hidden_tests(completions=completions, environments=environments, problem_id=[], **more)
+    return await asyncio.to_thread(asyncio.run, rewards)
 
 
 def containers(name: str) -> list[str]:
@@ -50,19 +72,20 @@ def containers(name: str) -> list[str]:
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXPECTED]
-)
-async def test_each_script_gets_the_verdict_of_a_session(name: str, tmp_path: Path) -> None:
-    script = next(script for script in scripts() if script.name == name)
-    before, played = drive.containers(), []
-    for player in (SessionPlayer(), TrlPlayer()):
-        (tmp_path / player.name).mkdir()
-        played.append(await player.play(script, tmp_path / player.name))
-    direct, there = played
-    assert there == direct
-    assert there.passed is EXPECTED[name]
-    assert set(drive.containers()) <= set(before)
+@pytest.mark.own_gradings
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("names", [QUICK, pytest.param(EXPECTED.keys() - QUICK, marks=pytest.mark.slow)])
+async def test_scripts_get_the_verdicts_of_a_session(names: Collection[str], tmp_path: Path) -> None:
+    chosen, before = [script for script in scripts() if script.name in names], drive.containers()
+    with recorded("TRL", names) as notes:
+        played = await TrlPlayer().play_all(chosen, tmp_path / "there")
+        for script in chosen:
+            (tmp_path / script.name).mkdir()
+            direct = await SessionPlayer().play(script, tmp_path / script.name)
+            assert (script.name, played[script.name]) == (script.name, direct)
+            assert direct.passed is EXPECTED[script.name]
+            notes.add(script.name, direct, observations=True, tokens=True)  # tokens: `ScriptedTrainer.check_tokens`
+        assert set(drive.containers()) <= set(before)
 
 
 class TestDataset:
@@ -75,6 +98,11 @@ class TestDataset:
     def test_a_source_is_loaded_by_its_name(self) -> None:
         (row,) = make_dataset(partial(RTLEnvironment, "family:registers?count=1&seed=3"))
         assert row["problem_id"]
+
+    def test_an_answer_has_no_tool(self) -> None:
+        environment = partial(RTLEnvironment, [gray()], config=EpisodeConfig(workspace="answer"))
+        with pytest.raises(UsageError, match="tool calls need the workspace 'shell', not 'answer'"):
+            make_dataset(environment)
 
     def test_rows_whose_answer_is_text_are_left_out(self) -> None:
         text = gray().model_copy(update={"id": "cvdp_agentic_text_0001", "category": 6, "harness": {}})
@@ -90,6 +118,10 @@ class TestTool:
         declared = get_json_schema(RTLEnvironment().execute_bash)
         del declared["function"]["return"]
         assert declared == TOOL
+
+    @pytest.mark.parametrize("name", ["self", "comand", "arguments"])
+    def test_whatever_the_model_calls_its_argument(self, name: str) -> None:
+        assert RTLEnvironment().execute_bash(**{name: "ls"}) == OVER
 
     def test_nothing_else_is_a_tool(self) -> None:
         methods = inspect.getmembers(RTLEnvironment, predicate=inspect.isfunction)
@@ -144,7 +176,7 @@ class TestEpisodes:
         assert await grade([environment], [DONE]) == [None]
 
     async def test_a_batch_without_memory_for_its_sandboxes_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(adapter, "usage", lambda: {"agent/capacity": 1.0 * adapter.RESERVED["agent"]})
+        monkeypatch.setattr(room, "usage", lambda: {"agent/capacity": 1.0 * budget.RESERVED["agent"]})
         first, second = RTLEnvironment([gray()]), RTLEnvironment([gray()])
         await asyncio.to_thread(first.reset, problem_id=gray().id)
         with pytest.raises(UsageError, match="there is memory for 1: lower"):
@@ -163,7 +195,7 @@ class TestEpisodes:
         connected: list[DockerSandboxes] = []
         ask = DockerSandboxes.budget
         monkeypatch.setattr(DockerSandboxes, "budget", known)
-        monkeypatch.setattr(adapter, "usage", unconnected)
+        monkeypatch.setattr(room, "usage", unconnected)
         monkeypatch.setattr(adapter, "_open", set(range(1 << 16)))  # as if so many were open
         with pytest.raises(UsageError, match=r"there is memory for \d+: lower"):
             await asyncio.to_thread(RTLEnvironment([gray()]).reset, problem_id=gray().id)
@@ -199,120 +231,47 @@ class TestEpisodes:
         assert not containers(f"-{number}-")
 
 
-END = "<|im_end|>"
-
-
-def tiny() -> tuple[Any, Any]:
-    """A random Qwen3 of a few thousand weights, and the shipped tokenizer with Qwen3's own chat template."""
-    import torch
-    import transformers
-
-    from rtl_agent_gym.demo.shipped import shipped
-
-    library: Any = transformers
-    tokenizer = library.AutoTokenizer.from_pretrained(shipped("student"))
-    spec = importlib.util.find_spec("trl")
-    assert spec is not None
-    assert spec.origin is not None
-    tokenizer.chat_template = (Path(spec.origin).parent / "chat_templates" / "qwen3.jinja").read_text()
-    torch.manual_seed(0)
-    config = library.Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, max_position_embeddings=32768, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
-    return library.Qwen3ForCausalLM(config), tokenizer
-
-
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_step_of_grpo_trains_on_the_ids_that_were_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+def test_a_step_of_the_example_trains(tmp_path: Path) -> None:
+    from tests.integrations.trl_trainer import ScriptedTrainer, tiny
+
     spec = importlib.util.spec_from_file_location("grpo_trl", ROOT / "examples" / "grpo_trl.py")
     assert spec is not None
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     model, tokenizer = tiny()
-    renderer = get_renderer("qwen3_disable_thinking")
     look, other, solve = (ToolCall.of("ls rtl docs"),), (ToolCall.of("ls docs"),), solution()
-    played = [[look, solve, "The first."], ["The second."], [other, look, "The third."], [solve, "The fourth."]]
-    fault_in = 2
-    texts = [
-        [said if isinstance(said, str) else renderer.turn_text(ModelTurn(calls=said)) for said in one] for one in played
+    played = [
+        Script("first", (look, solve, "The first.")),
+        Script("second", ("The second.",)),
+        Script("third", (other, look, "The third."), fault_in=2),
+        Script("fourth", (solve, "The fourth.")),
     ]
-    scripted = [[tokenizer.encode(text + END, add_special_tokens=False) for text in one] for one in texts]
-
-    class Scripted(example.GRPOTrainer):  # type: ignore[misc, name-defined]
-        """Samples what is scripted, and ends a container before the third episode's second turn."""
-
-        def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> tuple[Any, None]:
-            if not hasattr(self, "texts"):
-                self.texts = [(list(prompt), list[int]()) for prompt in prompt_ids]
-                self.turns, live = [0] * len(prompt_ids), range(len(prompt_ids))
-            else:
-                live = [self._row(prompt) for prompt in prompt_ids]
-            sampled = []
-            for row, prompt in zip(live, prompt_ids, strict=True):
-                ids = scripted[row][self.turns[row]]
-                if row == fault_in and self.turns[row] == 1:
-                    kill(sandbox_of(self.environments[row]))
-                self.turns[row] += 1
-                _, positions = self.texts[row]
-                positions += range(len(prompt), len(prompt) + len(ids))
-                self.texts[row] = ([*prompt, *ids], positions)
-                sampled.append(ids)
-            return sampled, None
-
-        def _row(self, prompt: list[int]) -> int:
-            """The episode whose prompt and sampled ids are the beginning of this prompt."""
-            (row,) = [
-                row
-                for row, (ids, _) in enumerate(self.texts)
-                if prompt[: len(ids)] == ids and len(prompt) > len(ids) and self.turns[row] < len(scripted[row])
-            ] or [None]
-            assert row is not None, "a prompt is not the one before, the sampled ids, and more"
-            return row
-
-        def _generate(self, prompts: Any) -> Any:
-            self.made = super()._generate(prompts)
-            return self.made
-
-        def _calculate_rewards(self, *arguments: Any) -> Any:
-            self.rewards = super()._calculate_rewards(*arguments)
-            return self.rewards
-
-        def _generate_and_score_completions(self, inputs: Any) -> Any:
-            self.scored = super()._generate_and_score_completions(inputs)
-            return self.scored
-
     options = Namespace(
         model=model, problems=[gray()], group=4, max_turns=6, max_tokens=20000, steps=1, learning_rate=1e-2,
         out=str(tmp_path),
     )  # fmt: skip
     trainer = example.make_trainer(
-        options, Scripted, processing_class=tokenizer, use_cpu=True, bf16=False, save_strategy="no", disable_tqdm=True
-    )
+        options, partial(ScriptedTrainer, scripts=played), processing_class=tokenizer, use_cpu=True, bf16=False,
+        save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     trainer.train()
 
-    prompt_ids, completion_ids, mask, completions, *_ = trainer.made
-    for row in range(4):
-        ids, positions = trainer.texts[row]
-        assert prompt_ids[row] + completion_ids[row] == ids
-        offset = len(prompt_ids[row])
-        assert [offset + place for place, one in enumerate(mask[row]) if one] == positions
-        assert [ids[place] for place in positions] == list(chain.from_iterable(scripted[row]))
+    trainer.check_tokens()
+    completions = trainer.made[3]
     outputs = [message["content"] for message in completions[0] if message["role"] == "tool"]
     assert len(outputs) == 1 + len(solve)
     assert "rtl:" in outputs[0]
-    assert completions[fault_in][3]["content"] == FAULT
+    assert completions[2][3]["content"] == FAULT
     rewards = trainer.rewards[:, 0].tolist()
     assert rewards[:2] + rewards[3:] == [pytest.approx(1.4), pytest.approx(0.4), pytest.approx(1.4)]
-    assert rewards[fault_in] != rewards[fault_in]  # not a number: left out
+    assert rewards[2] != rewards[2]  # not a number: left out
     advantages = trainer.scored["advantages"].flatten().tolist()
-    assert advantages[fault_in] == 0.0
+    assert advantages[2] == 0.0
     assert advantages[0] > 0 > advantages[1]
     log = next(entry for entry in trainer.state.log_history if "reward" in entry)
     assert log["reward"] == pytest.approx((1.4 + 0.4 + 1.4) / 3)
