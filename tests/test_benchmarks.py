@@ -118,6 +118,15 @@ def test_the_tables_of_learning_pool_the_seeds(tmp_path: Path) -> None:
     assert "| 8/8 | 10% | 6.2% (3.2% – 11.8%) | 0%, 12% | 60 |" in line
 
 
+def test_the_rates_of_the_shipped_models(tmp_path: Path) -> None:
+    source, folder = "family:registers?count=4&seed=11&split=combinations", ("--folder", str(tmp_path))
+    found = benchmark("shipped_models", "teacher", source, *folder)
+    assert found.split(":")[0] in ("3 of 4", "4 of 4")
+    assert benchmark("shipped_models", "teacher", source, *folder) == found
+    text = ("shipped_models", "student", "registers", "--text", "--count", "16", "--reference", "another")
+    assert benchmark(*text).startswith("0 of 16: 0.0% (0.0% – ")
+
+
 def test_repair_and_reward_hacking_begin_where_they_should(tmp_path: Path) -> None:
     options = ("--seeds", "0", "--held-out", "16", "--folder", str(tmp_path), "--set", "num_steps=1", "batch_size=1")
     benchmark("learning", "--runs", "repair-scrambled", "hacking-before", "hacking-compile", *options)

@@ -48,6 +48,7 @@ CHANGES = {
     "unreachable": ("default: state <= 2'd2;", "default: state <= 2'd1;", "bounded"),
     "ones": ("'0 : d", "'1 : d", "differs"),
     "edge": ("posedge clk", "negedge clk", "differs"),
+    "reset value": ("      q <= 2'd0;\n", "      q <= 2'd1;\n", "differs"),
     "no reset": ("      q <= 2'd0;\n", "", "differs"),
     "no synthesis": ("assign done", "class c; endclass\n  assign done", "unknown"),
 }
@@ -74,6 +75,31 @@ async def test_what_yosys_finds(name: str, problem: Problem, provider: DockerSan
     assert finding.equivalence == expected, finding
     assert (finding.steps > 0) == (expected == "bounded")
     assert bool(finding.why) == (expected == "unknown")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [("go & d", "d & go", "proved"), ("r <= go", "r <= !go", "differs"), ("go & d", "go | d", "differs")],
+    ids=["equivalent", "of the second", "of the first"],
+)
+async def test_every_top_module_is_compared(
+    before: str, after: str, expected: str, problem: Problem, provider: DockerSandboxes
+) -> None:
+    """The tests of two services run on a module each."""
+    first = "module m (input logic go, d, output logic y);\n  assign y = go & d;\nendmodule\n"
+    second = "module n (input logic clk, go, output logic r);\n  always_ff @(posedge clk) r <= go;\nendmodule\n"
+    service = COMPOSE.removeprefix("services:\n").replace("direct:", "other:").replace(".env", "other.env")
+    harness = {
+        "docker-compose.yml": COMPOSE + service,
+        "src/.env": ENV,
+        "src/other.env": ENV.replace("TOPLEVEL = m", "TOPLEVEL = n"),
+        "src/t.py": "",
+    }
+    design = first + second
+    assert design.count(before) == 1
+    two = problem.model_copy(update={"harness": harness})
+    finding = await compare(two, {"rtl/m.sv": design}, {"rtl/m.sv": design.replace(before, after)}, provider)
+    assert finding.equivalence == expected, finding
 
 
 async def test_a_harness_that_names_no_top(problem: Problem, provider: DockerSandboxes) -> None:

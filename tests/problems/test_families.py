@@ -28,6 +28,8 @@ from rtl_agent_gym.problems.families.source import draw_members
 from rtl_agent_gym.problems.rows import ROW_ID
 from rtl_agent_gym.problems.writing import problem_row
 
+from .family_designs import designs, members
+
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 each_split = pytest.mark.parametrize("split", SPLITS)
 
@@ -145,6 +147,18 @@ def test_a_habit_is_listed_exactly_where_it_changes_the_design(family: Family) -
             counts[habit] += habit in listed
             assert (family.design(member, {habit}) != family.design(member)) == (habit in listed)
     assert min(counts.values()) > 20
+
+
+@each_family
+def test_every_habitual_design_compiles(family: Family) -> None:
+    """Under a front end; that the simulator compiles it too, and its tests then fail, takes containers."""
+    for member in members(family.name, 40):
+        for habits, files in designs(member).items():
+            compilation = pyslang.ast.Compilation()
+            compilation.addSyntaxTree(pyslang.syntax.SyntaxTree.fromText(files[TARGET]))
+            errors = [str(one.code) for one in compilation.getAllDiagnostics() if one.isError()]
+            assert errors == [], (member.digest, habits)
+            assert [top.name for top in compilation.getRoot().topInstances] == [member.names["module"]]
 
 
 def test_no_name_is_a_keyword() -> None:

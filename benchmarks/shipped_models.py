@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""The pass rate of a shipped model, with its 95 % interval, on problems that it was not trained on.
+
+    .venv/bin/python benchmarks/shipped_models.py teacher 'family:registers?count=256&seed=11&split=combinations'
+    .venv/bin/python benchmarks/shipped_models.py student registers --text --count 512 --seed 11 --reference own
+
+The first form plays episodes in real shells at temperature 1, graded by the hidden tests. Its episodes are kept below
+``--folder``: the same command continues after an interruption. ``--text`` plays none: it compares the sampled text of
+a design with that of the reference solution, which takes seconds. There, ``--reference`` puts a reference solution
+into the prompt, the problem's ``own`` or that of ``another`` one, as for a student that is its own teacher.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+from rtl_agent_gym import evaluate
+from rtl_agent_gym.demo.family_check import check
+from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT
+from rtl_agent_gym.demo.family_making import FAMILIES
+from rtl_agent_gym.demo.shipped import SMALL, shipped
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.errors import RTLGymError, UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.evaluation.statistics import wilson
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.renderers import get_renderer
+
+
+def play(options: argparse.Namespace) -> tuple[int, int]:
+    """How many episodes passed, one on each problem, and how many there were."""
+    name = re.sub(r"\W+", "-", options.problems)
+    config = EvaluationConfig(
+        problems=options.problems,
+        policy=f"local:{shipped(options.model)}",
+        renderer=RENDERER,
+        model=ModelOptions(max_tokens=SMALL.defaults["max_tokens"], max_context=1000),
+        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, max_turns=SMALL.defaults["max_turns"]),
+        folder=options.folder / f"{options.model}-{name}",
+        concurrency=options.concurrency,
+    )
+    summary = asyncio.run(evaluate(config)).summary
+    if summary.finished < summary.episodes:
+        raise UsageError(f"{summary.episodes - summary.finished} episodes have no verdict; run the same command again")
+    return summary.passed, summary.episodes
+
+
+def compare_texts(options: argparse.Namespace) -> tuple[int, int]:
+    """How many sampled designs have the text of the reference solution, and how many there were."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = (one.from_pretrained(shipped(options.model)) for one in (AutoModelForCausalLM, AutoTokenizer))
+    family = FAMILIES.get(options.problems)
+    if family is None:
+        raise UsageError(f"{options.problems} is no family; with --text choose one of {', '.join(FAMILIES)}")
+    renderer = get_renderer(RENDERER, tokenizer)
+    found = check(
+        model, tokenizer, renderer, family, options.split, options.count, options.seed, reference=options.reference
+    )
+    return found.right, found.members
+
+
+def main() -> int:
+    """Measure, print the rate, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=("student", "teacher"))
+    parser.add_argument("problems", help="a source of problems; with --text, the name of a family")
+    parser.add_argument("--text", action="store_true", help="compare texts instead of playing episodes")
+    parser.add_argument("--split", default="combinations", help="with --text")
+    parser.add_argument("--count", type=int, default=256, help="with --text: number of problems")
+    parser.add_argument("--seed", type=int, default=11, help="with --text: of the problems and of sampling")
+    parser.add_argument("--reference", choices=("own", "another"), default="", help="with --text")
+    parser.add_argument("--folder", type=Path, default=Path("runs/shipped_models"), help="folder of the episodes")
+    parser.add_argument("--concurrency", type=int, default=8, help="episodes at the same time")
+    options = parser.parse_args()
+    try:
+        passed, total = compare_texts(options) if options.text else play(options)
+    except RTLGymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 3
+    low, high = wilson(passed, total)
+    print(f"{passed} of {total}: {passed / total:.1%} ({low:.1%} – {high:.1%})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
