@@ -10,6 +10,7 @@ import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
 from ..episodes.episode import Episode, EpisodeConfig
+from ..episodes.results import result_numbers
 from ..episodes.rewards import FunctionGrader, Reward, read_reward
 from ..episodes.runtime import Lease, acquire, background_loop, run_sync
 from ..errors import UsageError
@@ -146,7 +147,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         return find_problem(self._problems, wanted)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Play one turn: run what the completion asks for. On the last turn the files are scored.
+        """Play one turn: run what the completion asks for. On the last turn the files are scored: `info` has the
+        ``score``, and as ``numbers`` those of `result_numbers`.
 
         Raises:
             ResetNeeded: The episode has not begun or is over.
@@ -162,7 +164,10 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             turn = run_sync(episode.step(action))
             title = "answer" if self.workspace == "answer" else f"turn {turn.number}"
             self._show(f"── {title} ──\n{action}", turn.observation)
-            return turn.observation, turn.reward, turn.terminated, turn.truncated, turn.info()
+            info = turn.info()
+            if turn.score is not None:
+                info["numbers"] = result_numbers(turn.score, turn.stop_reason, episode.turns, episode.oom_kills)
+            return turn.observation, turn.reward, turn.terminated, turn.truncated, info
 
     def _show(self, *texts: str) -> None:
         """Keep what `render` returns; without a render mode, nothing."""

@@ -92,6 +92,9 @@ def test_the_contract_of_reset_and_step(env: gym.Env[str, str], arbiter: Problem
     assert (reward, terminated, truncated) == (pytest.approx(1.4), True, False)
     assert (info["action"], info["stop_reason"], info["score"]["passed"]) == ("final", "completed", True)
     assert json.loads(json.dumps(info["score"])) == info["score"]
+    numbers = info["numbers"]
+    assert (numbers["reward"], numbers["tests_passed"], numbers["turns"]) == (reward, 1.0, 5.0)
+    assert (numbers["malformed_turns"], numbers["stop/completed"]) == (1.0, 1.0)
     with pytest.raises(gym.error.ResetNeeded):
         env.step("more")
 

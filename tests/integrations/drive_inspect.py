@@ -93,8 +93,10 @@ def play(script: Script, folder: Path) -> Played:
         assert "SandboxLost" in sample.error.traceback, sample.error.traceback
         assert not sample.scores
         return Played(None, None, seen)
-    value = score_of(sample).as_dict()
-    return Played(float(str(value["reward"])), bool(value["passed"]), seen)
+    score = score_of(sample)
+    value = score.as_dict()
+    numbers = {name: number for name, number in (score.metadata or {}).items() if name != "stop_reason"}
+    return Played(float(str(value["reward"])), bool(value["passed"]), seen, numbers)
 
 
 def play_all(jobs: list[tuple[Script, Path]]) -> list[Played]:

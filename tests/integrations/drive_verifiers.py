@@ -7,17 +7,21 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby, pairwise
+from operator import add
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from renderers.base import load_tokenizer
 from verifiers.v1.cli.eval.main import main as vf_eval
 
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
 from rtl_agent_gym.errors import RTLGymError, SandboxError, SandboxLost
 from rtl_agent_gym.integrations.session import ToolSession
 from rtl_agent_gym.integrations.verifiers import CVDPTaskConfig, CVDPTaskset, CVDPTasksetConfig
+from rtl_agent_gym.renderers import ModelTurn, get_renderer
 from tests.integrations.conformance import Played, Script, gray, in_short, kill
+from tests.integrations.generate_server import GenerateServer
 from tests.policies.stub_server import ChatServer, Reply
 
 sessions: list[ToolSession] = []
@@ -31,12 +35,18 @@ def reply(turn: Any) -> Reply:
 
 def evaluate(answer: Callable[[dict[str, Any]], Reply], *options: str) -> tuple[list[dict[str, Any]], ChatServer]:
     """The traces of ``vf-eval``, and the service with the requests that it got."""
-    with ChatServer(answer, whole=True) as server, tempfile.TemporaryDirectory() as out:
-        place = ["--output-dir", out, "--client.base-url", server.url, "--client.api-key-var", "NO_KEY"]
+    with ChatServer(answer, whole=True) as server:
+        return traces_of(server.url, *options), server
+
+
+def traces_of(url: str, *options: str) -> list[dict[str, Any]]:
+    """The traces of ``vf-eval`` with a service."""
+    with tempfile.TemporaryDirectory() as out:
+        place = ["--output-dir", out, "--client.base-url", url, "--client.api-key-var", "NO_KEY"]
         chosen = ["--select.include.ids", gray().id, *options]
         vf_eval(["rtl_agent_gym_verifiers", "--model", "stub", "--no-push", "--no-rich", *place, *chosen])
         lines = [line for path in Path(out).rglob("traces.jsonl") for line in path.read_text().splitlines()]
-    return [trace for line in lines for trace in json.loads(line)["traces"]], server
+    return [trace for line in lines for trace in json.loads(line)["traces"]]
 
 
 _start = ToolSession.start
@@ -84,11 +94,45 @@ def play(script: Script, folder: Path) -> Played:
         return Played(None, None, seen)
     (reward,) = (each["score"] * each["weight"] for each in trace["rewards"].values())
     whole = seen if isinstance(script.turns[-1], str) else None  # what the last turn gave is not shown
-    return Played(reward, bool(trace["metrics"]["tests_passed"]), whole)
+    return Played(reward, bool(trace["metrics"]["tests_passed"]), whole, {"reward": reward, **trace["metrics"]})
 
 
 def play_all(jobs: list[tuple[Script, Path]]) -> list[Played]:
     return [play(*job) for job in jobs]
+
+
+def play_tokens(script: Script, folder: Path, tokenizer: str) -> dict[str, Any]:
+    """What verifiers' train client makes of a script, with the tokenizer of that folder.
+
+    Each prompt must be the one before, the sampled ids, and what was appended; and the trace's one branch must hold all
+    ids, with the sampled ones marked.
+    """
+    encoder, renderer = load_tokenizer(tokenizer), get_renderer("qwen3_disable_thinking")
+
+    def sample(number: int) -> list[int]:
+        if number + 1 == script.fault_in:
+            kill(sessions[-1].episode.sandbox.id)
+        said = script.turns[number]
+        text = said if isinstance(said, str) else renderer.turn_text(ModelTurn(calls=said))
+        ids: list[int] = encoder.encode(f"{text}<|im_end|>", add_special_tokens=False)
+        return ids
+
+    client = ["--client.type", "train", "--client.renderer-model-name", tokenizer]
+    client += ["--client.renderer.name", "qwen3", "--client.renderer.enable-thinking", "false"]
+    with GenerateServer(sample) as server:
+        (trace,) = traces_of(server.url, *client, *options_of(script, folder))
+    whole = [*map(add, server.prompts, server.sampled)]
+    for before, after in zip(whole, server.prompts[1:], strict=False):
+        assert after[: len(before)] == before
+        assert len(after) > len(before)
+    nodes = trace["nodes"]
+    assert [node.get("parent") for node in nodes] == [None, *range(len(nodes) - 1)]
+    ids = [id_ for node in nodes for id_ in node["token_ids"]]
+    assert ids[: len(whole[-1])] == whole[-1]
+    marked = [id_ for node in nodes for id_, one in zip(node["token_ids"], node["mask"], strict=True) if one]
+    assert marked == [id_ for one in server.sampled for id_ in one]
+    (reward,) = [each["score"] * each["weight"] for each in trace["rewards"].values()] or [None]
+    return {"reward": reward, "turns": len(server.sampled), "errors": [error["type"] for error in trace["errors"]]}
 
 
 def check(trace: dict[str, Any], server: ChatServer) -> None:

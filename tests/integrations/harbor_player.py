@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import socket
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any
 
 from rtl_agent_gym.integrations.harbor.tasks import write_task
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect
 from rtl_agent_gym.sandboxes.image import image_tag
+from tests.integrations.compose import compose_variables
 from tests.integrations.conformance import Played, Script, gray
-from tests.integrations.ecosystem import ROOT, clean, environment, lacking
+from tests.integrations.ecosystem import ROOT, clean, environment
 
 VERIFIER = "rtl_agent_gym.integrations.harbor.verifier:RTLVerifier"
 
@@ -41,17 +44,20 @@ def run_trial(folder: Path, problem: Problem, *options: str, exact: bool = True)
         options: Of ``harbor run``, such as the agent.
         exact: Whether our class verifies; otherwise the task's ``test.sh``.
     """
-    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
-        lacking("Harbor needs docker compose")
     task = write_task(problem, folder / "tasks", image_tag())
     command = [str(environment("harbor")), "-m", "harbor.cli.main", "run", "--path", str(task), "--yes", "--quiet"]
     command += ["--jobs-dir", str(folder / "jobs"), "--job-name", "job", *options]
     command += ["--verifier", VERIFIER] if exact else []
     variables = clean() | {"PYTHONPATH": str(ROOT), "HARBOR_TELEMETRY": "0", "DOCKER_BUILDKIT": "1"}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+    variables |= compose_variables()
+    harbor = subprocess.Popen(
+        command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    output, _ = harbor.communicate()
+    assert not owned(harbor.pid)
     (result,) = (folder / "jobs" / "job").glob("*/result.json")
     read: dict[str, Any] = json.loads(result.read_text())
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert harbor.returncode == 0, output
     error, verdict = read["exception_info"] or {}, read["verifier_result"]
     return Trial(
         None if verdict is None else verdict["rewards"],
@@ -90,5 +96,15 @@ def containers() -> set[str | None]:
     try:
         found = client.containers.list(all=True, filters={"label": "com.docker.compose.service=main"})
         return {container.id for container in found}
+    finally:
+        client.close()
+
+
+def owned(process: int) -> set[str | None]:
+    """The containers that our package has started in a process of this machine."""
+    client = connect()
+    try:
+        mine = f"{OWNER_LABEL}={socket.gethostname()}:{process}"
+        return {container.id for container in client.containers.list(all=True, filters={"label": mine})}
     finally:
         client.close()

@@ -59,6 +59,17 @@ def containers(process: int, role: str = "") -> list[str]:
         client.close()
 
 
+def container_with(names: list[str], path: str, text: str) -> str:
+    """The one of these containers whose file has this text."""
+    client = connect()
+    try:
+        contents = {name: client.containers.get(name).exec_run(["cat", path]).output.decode() for name in names}
+        (found,) = (name for name, content in contents.items() if content.strip() == text)
+        return found
+    finally:
+        client.close()
+
+
 class OpenEnvPlayer:
     name = "OpenEnv 0.10"
 
@@ -102,7 +113,7 @@ async def play(script: Script, url: str, server: int) -> Played:
     except SandboxError:
         return Played(None, None, tuple(observations))
     assert result.metadata["numbers"]["reward"] == total
-    return Played(total, result.metadata["score"]["passed"], tuple(observations))
+    return Played(total, result.metadata["score"]["passed"], tuple(observations), result.metadata["numbers"])
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def play(script: Script, folder: Path, attempts: int) -> Played:
         env.close()
     assert metrics["reward"] == total
     read_all = isinstance(script.turns[-1], str)  # the model does not read the output of the last turn
-    return Played(total, bool(metrics["tests_passed"]), tuple(observations) if read_all else None)
+    return Played(total, bool(metrics["tests_passed"]), tuple(observations) if read_all else None, metrics)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,11 @@ from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect
 from rtl_agent_gym.transcripts import read_transcript
 from tests.integrations.conformance import EXPECTED, Played, Player, scripts
-
-pytest.importorskip("tinker_cookbook")
+from tests.integrations.ecosystem import importable
 from tests.integrations.players import CookbookPlayer, GymnasiumPlayer, SessionPlayer
+from tests.integrations.table import Notes, recorded
 
+importable("tinker_cookbook")
 PLAYERS: Sequence[Player] = (SessionPlayer(), GymnasiumPlayer(), CookbookPlayer())
 
 
@@ -53,8 +54,15 @@ def containers() -> set[str | None]:
         ),
     ],
 )
-async def test_all_players_agree(tmp_path: Path, names: Collection[str]) -> None:
-    before = containers()
+async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path, names: Collection[str]) -> None:
+    with recorded("Gymnasium", names) as gymnasium, recorded("tinker-cookbook", names) as cookbook:
+        before = containers()
+        await play_and_compare(tmp_path, names, {GymnasiumPlayer.name: gymnasium, CookbookPlayer.name: cookbook})
+        assert containers() <= before
+
+
+async def play_and_compare(tmp_path: Path, names: Collection[str], notes: Mapping[str, Notes]) -> None:
+    """Play scripts in each framework, and compare what came of them."""
     direct, *others = [await play_all(player, tmp_path, names) for player in PLAYERS]
     assert {name: played.passed for name, played in direct.items()} == {name: EXPECTED[name] for name in names}
     for name, played in direct.items():
@@ -67,13 +75,14 @@ async def test_all_players_agree(tmp_path: Path, names: Collection[str]) -> None
         for name, expected in direct.items():
             played = played_there[name]
             assert (name, played.reward, played.passed) == (name, expected.reward, expected.passed), player.name
+            assert played.same_numbers(expected), (player.name, name, played.numbers, expected.numbers)
             shown, read = played.observations or (), expected.observations or ()
             assert len(shown) >= len(read) - (player.name == CookbookPlayer.name)
             assert (name, shown) == (name, read[: len(shown)]), player.name
+            notes[player.name].add(name, played, observations=True, tokens=player.name == CookbookPlayer.name)
     for player in PLAYERS:
         for name in names:
             (path,) = (tmp_path / player.name / name).iterdir()
             end = read_transcript(path).end
             assert end is not None
             assert (end.stop_reason == "error") == (name == "machine fault")
-    assert containers() <= before

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.episodes.results import score_numbers
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
 from tests.integrations.conformance import EXPECTED, gray, scripts
-from tests.integrations.harbor_player import HarborPlayer, containers, run_trial, scripted
+from tests.integrations.harbor_player import HarborPlayer, containers, owned, run_trial, scripted
+from tests.integrations.players import SessionPlayer
+from tests.integrations.table import recorded
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.docker, pytest.mark.timeout(1800)]
 
@@ -21,10 +27,10 @@ QUICK = {"solved", "hostile", "machine fault"}
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    before = containers()
+    before = containers() | owned(os.getpid())
     images = tagged()
     yield
-    assert containers() <= before
+    assert containers() | owned(os.getpid()) <= before
     assert tagged() <= images
 
 
@@ -44,16 +50,15 @@ def tagged() -> set[str]:
         if name not in HarborPlayer.left_out
     ],
 )
-async def test_a_script_ends_as_in_a_session(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("tinker_cookbook")
-    from tests.integrations.players import SessionPlayer
-
+async def test_scripts_get_the_verdicts_of_a_session(name: str, tmp_path: Path) -> None:
     for player in ("session", "harbor"):
         (tmp_path / player).mkdir()
-    direct = await SessionPlayer().play(SCRIPTS[name], tmp_path / "session")
-    played = await HarborPlayer().play(SCRIPTS[name], tmp_path / "harbor")
-    assert (played.reward, played.passed) == (direct.reward, direct.passed)
-    assert played.passed == EXPECTED[name]
+    with recorded("Harbor", [name]) as notes:
+        direct = await SessionPlayer().play(SCRIPTS[name], tmp_path / "session")
+        played = await HarborPlayer().play(SCRIPTS[name], tmp_path / "harbor")
+        assert (played.reward, played.passed) == (direct.reward, direct.passed)
+        assert played.passed == EXPECTED[name]
+        notes.add(name, played, observations=False)
 
 
 async def test_a_machine_fault_is_repeated(tmp_path: Path) -> None:
@@ -65,12 +70,16 @@ async def test_a_machine_fault_is_repeated(tmp_path: Path) -> None:
     assert trial.rewards["reward"] == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), pytest.param("nop", 0.0, marks=[pytest.mark.slow])])
-def test_the_script_of_the_task_verifies_alone(agent: str, reward: float, tmp_path: Path) -> None:
-    trial = run_trial(tmp_path, gray(), "--agent", agent, exact=False)
+@pytest.mark.parametrize("agent", ["oracle", pytest.param("nop", marks=[pytest.mark.slow])])
+async def test_the_script_of_the_task_verifies_alone(agent: str, tmp_path: Path, provider: DockerSandboxes) -> None:
+    trial = await asyncio.to_thread(run_trial, tmp_path, gray(), "--agent", agent, exact=False)
+    left = gray().context if agent == "nop" else gray().context | (gray().golden or {})
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(gray(), {**left})
     assert trial.exception is None, trial
     assert trial.rewards is not None
-    assert trial.rewards["reward"] == reward
+    assert (trial.rewards["reward"], score.passed) == (float(score.passed), agent == "oracle")
+    assert trial.rewards["tests_share"] == score_numbers(score)["tests_share"]
 
 
 def test_a_machine_fault_is_no_number_for_the_script_either(tmp_path: Path) -> None:
@@ -81,10 +90,17 @@ def test_a_machine_fault_is_no_number_for_the_script_either(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", load_problems("bundled"), ids=lambda problem: problem.id)
-def test_the_reference_solution_earns_all(problem: object, tmp_path: Path) -> None:
-    from rtl_agent_gym.problems import Problem
+class TestBundledProblems:
+    def test_the_reference_solution_earns_all(self, problem: Problem, tmp_path: Path) -> None:
+        solved = run_trial(tmp_path, problem, "--agent", "oracle")
+        assert solved.rewards is not None
+        assert solved.rewards["reward"] == pytest.approx(1.4), solved
 
-    assert isinstance(problem, Problem)
-    solved = run_trial(tmp_path, problem, "--agent", "oracle")
-    assert solved.rewards is not None
-    assert solved.rewards["reward"] == pytest.approx(1.4), solved
+    async def test_untouched_files_earn_what_the_scorer_says(
+        self, problem: Problem, tmp_path: Path, provider: DockerSandboxes
+    ) -> None:
+        async with Scorer(provider) as scorer:
+            score = await scorer.score(problem, {**problem.context})
+        untouched = await asyncio.to_thread(run_trial, tmp_path, problem, "--agent", "nop")
+        assert untouched.rewards is not None, untouched
+        assert (untouched.rewards["reward"], untouched.rewards["tests_passed"]) == (score.reward, float(score.passed))

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from rtl_agent_gym import problems
 from rtl_agent_gym.cli import app
+from rtl_agent_gym.episodes.results import score_numbers
 from rtl_agent_gym.episodes.rules import FOLDERS
 from rtl_agent_gym.episodes.untrusted import read_untrusted
 from rtl_agent_gym.errors import SandboxError, UsageError
@@ -369,21 +370,21 @@ def test_a_hostile_agent_does_not_stop_the_collection(images: VerifierImages) ->
 
 
 @pytest.mark.docker
-@pytest.mark.slow  # each problem's image has to be built first
 class TestScript:
-    @pytest.mark.parametrize(
-        "problem",
-        [pytest.param(p, id=p.id, marks=[] if "gray" in p.id else [pytest.mark.slow]) for p in BUNDLED],
-    )
-    def test_the_solution_earns_all_and_untouched_files_what_the_scorer_says(
-        self, problem: Problem, images: VerifierImages
+    @pytest.mark.slow  # each problem's image has to be built first
+    @pytest.mark.parametrize("problem", BUNDLED, ids=lambda problem: problem.id)
+    async def test_the_solution_earns_all_and_untouched_files_what_the_scorer_says(
+        self, problem: Problem, images: VerifierImages, provider: DockerSandboxes
     ) -> None:
         assert problem.golden
+        async with Scorer(provider) as scorer:
+            score = await scorer.score(problem, {**problem.context})
         solved, untouched = images.grade(problem, problem.golden), images.grade(problem, problem.context)
         assert solved.rewards is not None, solved.output
         assert untouched.rewards is not None, untouched.output
         assert (solved.code, solved.rewards["reward"], solved.rewards["tests_share"]) == (0, 1.0, 1.0), solved.output
-        assert (untouched.code, untouched.rewards["reward"]) == (0, 0.0), untouched.output
+        assert (untouched.code, untouched.rewards["reward"]) == (0, float(score.passed)), untouched.output
+        assert untouched.rewards["tests_share"] == score_numbers(score)["tests_share"]
 
     @pytest.mark.slow
     async def test_its_numbers_are_the_scorers(self, images: VerifierImages, provider: DockerSandboxes) -> None:
@@ -396,18 +397,21 @@ class TestScript:
         assert rewards["tests_share"] == score.tests_passed / score.tests_total
         assert (rewards["reward"], rewards["compile"]) == (float(score.passed), score.compile)
 
+    @pytest.mark.slow
     def test_the_user_of_a_design_reaches_nothing_of_roots(self, images: VerifierImages) -> None:
         problem = arbiter().model_copy(update={"harness": {**arbiter().harness, **WALLS}})
         verdict = images.grade(problem, {TARGET: module("")})
         assert verdict.rewards is not None, verdict.output
         assert verdict.rewards["reward"] == 1.0, verdict.output
 
+    @pytest.mark.slow
     def test_lost_files_leave_no_reward(self, images: VerifierImages) -> None:
         problem = gray()
         verdict = images.grade(problem, problem.golden or {}, collected=False)
         assert (verdict.code, verdict.rewards) == (3, None)
         assert verdict.output.startswith("no verdict, since the machine failed: the agent's files were not collected")
 
+    @pytest.mark.slow
     def test_a_supervisor_that_ends_leaves_no_reward(self, images: VerifierImages) -> None:
         """Also in place of a reward that is there already."""
         with images.container(gray()) as container:
@@ -427,6 +431,7 @@ class TestScript:
         reported = attack.said is not None and arrives == attack.files
         assert (verdict.rewards["violations"] > 0) == reported, verdict.output
 
+    @pytest.mark.slow
     def test_a_theft_works_without_its_wall(self, images: VerifierImages) -> None:
         (attack,) = [attack for attack in ATTACKS if attack.name == "final block"]
         verdict = images.grade(attack.problem, attack.files, settings=vars(attack.undefended))

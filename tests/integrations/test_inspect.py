@@ -8,21 +8,26 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.renderers import ToolCall
-from tests.integrations.conformance import Script, scripts, solution
+from tests.integrations.conformance import EXPECTED, Script, scripts, solution
 from tests.integrations.ecosystem import call, play_all
 from tests.integrations.ecosystem_players import vocabulary
 from tests.integrations.players import SessionPlayer
+from tests.integrations.table import recorded
 from tests.integrations.test_verifiers import CUT_OFF
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.docker, pytest.mark.timeout(3600)]
 
 
-async def test_scripts_end_as_without_a_framework(tmp_path: Path) -> None:
-    played = await play_all("inspect", scripts(), tmp_path / "there", **vocabulary())
-    for script, there in zip(scripts(), played, strict=True):
-        (tmp_path / script.name).mkdir()
-        assert (script.name, there) == (script.name, await SessionPlayer().play(script, tmp_path / script.name))
-        assert [path.suffix for path in (tmp_path / "there" / script.name).iterdir()] == [".jsonl"]
+async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path) -> None:
+    with recorded("inspect_ai", EXPECTED) as notes:
+        played = await play_all("inspect", scripts(), tmp_path / "there", **vocabulary())
+        for script, there in zip(scripts(), played, strict=True):
+            (tmp_path / script.name).mkdir()
+            here = await SessionPlayer().play(script, tmp_path / script.name)
+            assert (script.name, there) == (script.name, here)
+            assert there.same_numbers(here), (script.name, there.numbers, here.numbers)
+            notes.add(script.name, there, observations=True)
+            assert [path.suffix for path in (tmp_path / "there" / script.name).iterdir()] == [".jsonl"]
 
 
 async def test_a_machine_fault_is_retried_if_asked_for(tmp_path: Path) -> None:

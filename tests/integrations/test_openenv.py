@@ -15,6 +15,7 @@ from tests.integrations.conformance import EXPECTED, gray, scripts
 from tests.integrations.ecosystem import ROOT, clean, environment
 from tests.integrations.players import SessionPlayer
 from tests.integrations.players_openenv import OpenEnvPlayer, containers, serving
+from tests.integrations.table import recorded
 
 BY_NAME = {script.name: script for script in scripts()}
 TOKEN = "a-token-of-this-test"
@@ -49,14 +50,18 @@ async def told(work):
 @pytest.mark.ecosystem
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", EXPECTED)
-async def test_each_script_gets_the_verdict_of_a_session(name: str, tmp_path: Path) -> None:
+async def test_scripts_get_the_verdicts_of_a_session(name: str, tmp_path: Path) -> None:
     folders = [tmp_path / "direct", tmp_path / "there"]
     for folder in folders:
         folder.mkdir()
-    direct = await SessionPlayer().play(BY_NAME[name], folders[0])
-    played = await OpenEnvPlayer().play(BY_NAME[name], folders[1])
-    assert played == direct
-    assert played.passed is EXPECTED[name]
+    with recorded("OpenEnv", [name]) as notes:
+        direct = await SessionPlayer().play(BY_NAME[name], folders[0])
+        played = await OpenEnvPlayer().play(BY_NAME[name], folders[1])
+        assert (played.reward, played.passed) == (direct.reward, direct.passed)
+        assert played.passed is EXPECTED[name]
+        assert played.same_numbers(direct), (played.numbers, direct.numbers)
+        assert played.observations == direct.observations
+        notes.add(name, played, observations=True)
 
 
 async def status(url: str, **headers: str) -> int:
@@ -206,6 +211,79 @@ async def test_an_idle_connection_is_closed_and_its_episode_ends() -> None:
     assert lines[1].startswith("SandboxError")
     assert lines[2] == "['again\\n']"
     assert 0 in counts[counts.index(1) : len(counts) - counts[::-1].index(1)]  # between the two episodes
+
+
+EIGHT = """
+from tests.integrations.conformance import kill
+from tests.integrations.players_openenv import containers, container_with
+PROBLEM, SERVER = MORE
+
+async def play(number, written, go_on):
+    async with RTLClient(URL) as env:
+        await env.reset(problem_id=PROBLEM)
+        await env.step({"command": f"echo {number} > docs/mine"})
+        written.release()
+        await go_on.wait()
+        try:
+            return (await env.step({"command": "cat docs/mine"})).observation["replies"][0].strip()
+        except SandboxError:
+            return "SandboxError"
+
+async def main():
+    written, go_on = asyncio.Semaphore(0), asyncio.Event()
+    clients = [asyncio.ensure_future(play(number, written, go_on)) for number in range(8)]
+    for _ in clients:
+        await written.acquire()
+    ninth = RTLClient(URL)
+    await told(ninth.reset(problem_id=PROBLEM))
+    await asyncio.to_thread(kill, container_with(containers(int(SERVER), "agent"), "/code/docs/mine", "5"))
+    go_on.set()
+    print(*await asyncio.gather(*clients))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+async def test_eight_sessions_at_once_are_apart() -> None:
+    async with serving("--max-sessions", "8") as (url, server):
+        refused, played = await asyncio.to_thread(run, EIGHT, url, gray().id, str(server.pid))
+        assert len(containers(server.pid, "agent")) == 0
+    assert refused.startswith("SandboxError: the server has no free session")
+    assert played == "0 1 2 3 4 SandboxError 6 7"
+
+
+OPEN = """
+async def main():
+    async with RTLClient(URL) as idle, RTLClient(URL) as busy:
+        for env in (idle, busy):
+            await env.reset(problem_id=MORE[0])
+        running = asyncio.ensure_future(busy.step({"command": "sleep 20"}))
+        await asyncio.wait([running], timeout=1)
+        print("open", flush=True)
+        await told(running)
+        await told(idle.step({"command": "true"}))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+async def test_a_server_that_is_interrupted_ends_open_sessions() -> None:
+    python = await asyncio.to_thread(environment, "openenv")
+    async with serving() as (url, server):
+        client = await asyncio.create_subprocess_exec(
+            str(python), "-c", IMPORTS + OPEN, url, gray().id, cwd=ROOT, env=clean(), stdout=subprocess.PIPE
+        )
+        assert client.stdout is not None
+        assert await client.stdout.readline() == b"open\n"
+        assert len(containers(server.pid, "agent")) == 2
+    told = (await client.communicate())[0].decode().splitlines()  # `serving` has looked for containers
+    assert [line.partition(":")[0] for line in told] == ["SandboxError", "SandboxError"]
 
 
 LATE = """

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.renderers import ToolCall
-from tests.integrations.conformance import RULES, Script, scripts, solution
+from tests.integrations.conformance import EXPECTED, RULES, Script, scripts, solution
 from tests.integrations.ecosystem import call, play_all
 from tests.integrations.players import SessionPlayer
+from tests.integrations.table import recorded
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.docker, pytest.mark.timeout(3600)]
 
@@ -19,15 +21,24 @@ CUT_OFF = Script("cut off", (solution(), *[SLEEP] * 4, "Done."), RULES.with_opti
 """Solved in its first turn; the others take longer than a time limit."""
 
 
-async def test_scripts_end_as_without_a_framework(tmp_path: Path) -> None:
-    played = await play_all("verifiers", scripts(), tmp_path / "there")
-    for script, there in zip(scripts(), played, strict=True):
-        (tmp_path / script.name).mkdir()
-        here = await SessionPlayer().play(script, tmp_path / script.name)
-        assert (script.name, there.reward, there.passed) == (script.name, here.reward, here.passed)
-        if isinstance(script.turns[-1], str):
-            assert (script.name, there.observations) == (script.name, here.observations)
-        assert [path.suffix for path in (tmp_path / "there" / script.name).iterdir()] == [".jsonl"]
+async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path) -> None:
+    with recorded("verifiers", EXPECTED) as notes:
+        played = await play_all("verifiers", scripts(), tmp_path / "there")
+        for script, there in zip(scripts(), played, strict=True):
+            (tmp_path / script.name).mkdir()
+            here = await SessionPlayer().play(script, tmp_path / script.name)
+            assert (script.name, there.reward, there.passed) == (script.name, here.reward, here.passed)
+            assert there.same_numbers(here), (script.name, there.numbers, here.numbers)
+            place = tmp_path / "tokens" / script.name
+            place.mkdir(parents=True)
+            exact = await call("verifiers", "play_tokens", script, place, str(shipped("student")))
+            assert (exact["reward"], exact["turns"]) == (here.reward, script.fault_in or len(script.turns)), script.name
+            assert exact["errors"] == ([] if here.reward is not None else ["SandboxError"])
+            shown = isinstance(script.turns[-1], str)
+            if shown:
+                assert (script.name, there.observations) == (script.name, here.observations)
+            notes.add(script.name, there, observations=shown, tokens=True)
+            assert [path.suffix for path in (tmp_path / "there" / script.name).iterdir()] == [".jsonl"]
 
 
 async def test_a_machine_fault_is_retried_if_asked_for(tmp_path: Path) -> None:
