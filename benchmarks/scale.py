@@ -155,7 +155,8 @@ class Crowd:
                     episode.abandon(asyncio.CancelledError("enough was measured"))
                     self.passed += 1
                 else:
-                    self.passed += (await episode.finish("completed")).passed
+                    score = await episode.finish("completed")
+                    self.passed += score.passed
             except SandboxError as error:
                 self.faults.append(f"{type(error).__name__}: {error}")
                 await self.live.abort()

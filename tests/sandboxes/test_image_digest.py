@@ -174,6 +174,23 @@ class TestImages:
         assert found.digest == image_digest.RECORDED.read_text().strip()
 
     @pytest.mark.slow
+    @pytest.mark.timeout(1800)
+    def test_a_build_without_cached_steps_has_the_digest_of_the_one_before(
+        self, client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another build on another day, as far as its packages are still to be had."""
+        here, before = image.find_image(client), client.api.inspect_image(image.find_image(client))["Created"]
+        monkeypatch.setattr(image, "image_tag", lambda: f"{image.REPOSITORY}:test-{os.getpid()}")
+        monkeypatch.setattr(image, "_tag", lambda *_: image.image_tag())
+        try:
+            again = image.ensure_image(rebuild=True)
+            assert again != here
+            assert client.api.inspect_image(again)["Created"] > before
+            assert content_of(client, again) == content_of(client, here)
+        finally:
+            client.api.remove_image(image.image_tag(), force=True)
+
+    @pytest.mark.slow
     async def test_two_builds_give_gradings_the_same_key(
         self, client: docker.DockerClient, derived: Callable[..., str], tmp_path: Path
     ) -> None:
