@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ..cluster import Cluster
-from ..cluster.admitted import RemoteMachine
 from ..cluster.connecting import connect
 from ..cluster.machine import METRICS_PORTS, Report
-from ..cluster.machines import reports
 from ..cluster.node import prepare, slots_here, start_node, stop_node
+from ..cluster.slots import SLOTS
+from ..cluster.status import NodeState, look
+from ..errors import SandboxError
 from .options import JsonOption
 
 cluster_app = typer.Typer(
@@ -59,47 +59,57 @@ def up(
 
 @cluster_app.command("status")
 def status(address: AddressArgument = "auto", json_: JsonOption = False) -> None:
-    """Show the nodes: daemon, image, slots, what the canaries say, and the work and faults of the runs that use them.
+    """Show the nodes: daemon, image, slots, and for each run that uses them its canaries, work and faults.
 
-    Exits 3 if none can be used.
+    No container is started. Exits 3 if none can be used.
     """
-    lines: list[str] = []
-
-    async def look() -> list[dict[str, Any]]:
-        running = await reports()
-        cluster = Cluster(on_event=lines.append, metrics=False)
-        try:
-            await cluster.open()
-            return [_described(machine, running.get(machine.node[:8], [])) for machine in cluster.working]
-        finally:
-            await cluster.close()
-
     connect(address)
     found = asyncio.run(look())
     if json_:
-        print(json.dumps({"nodes": found, "events": lines}))
-        return
-    print("\n".join(lines))
-    for node in found:
-        print(f"{node['machine']}: {node['slots']} slots, {node['gradings']:g} gradings at once")
-        print(f"  daemon {node['daemon']}, image {node['image'][:19]}")
-        for run in node["runs"]:
-            faults = ", ".join(f"{name} {count}" for name, count in sorted(run["faults"].items())) or "none"
-            served = f", metrics at port {run['metrics_port']}" if run["metrics_port"] else ""
-            work = f"{run['sandboxes']} sandboxes, {run['gradings']} gradings"
-            print(f"  process {run['process']}: {work}, faults: {faults}{served}")
+        print(json.dumps({"nodes": [_described(node) for node in found]}))
+    else:
+        for node in found:
+            _show(node)
+    if not any(not node.why for node in found):
+        raise SandboxError(
+            "no node of the Ray cluster can be used"
+            + ("" if found else f": none reports the resource {SLOTS}; prepare nodes with `rtl-agent-gym cluster up`")
+        )
 
 
-def _described(machine: RemoteMachine, running: list[Report]) -> dict[str, Any]:
+def _described(node: NodeState) -> dict[str, Any]:
     """A node, with the runs that use it."""
+    facts = node.facts
     return {
-        "machine": machine.name,
-        "slots": machine.slots,
-        "gradings": machine.facts.cpus,
-        "image": machine.facts.digest,
-        "daemon": machine.facts.daemon,
-        "runs": [asdict(report) for report in running],
+        "machine": node.machine,
+        "slots": node.slots,
+        "free": node.free,
+        "gradings": facts.cpus if facts else 0.0,
+        "image": facts.digest if facts else "",
+        "daemon": facts.daemon if facts else "",
+        "unusable": node.why,
+        "runs": [asdict(report) for report in node.runs],
     }
+
+
+def _show(node: NodeState) -> None:
+    print(f"{node.machine}: {node.slots} slots, {node.free} free" + (f"; not used: {node.why}" if node.why else ""))
+    if node.facts:
+        print(f"  daemon {node.facts.daemon}, image {node.facts.digest[:19]}, {node.facts.cpus:g} gradings at once")
+    for run in node.runs:
+        print(f"  {_summary(run)}")
+    if not node.runs and not node.why:
+        print("  no run uses it; each run begins with canaries")
+
+
+def _summary(run: Report) -> str:
+    """What a run has done on a node, in a line."""
+    faults = ", ".join(f"{name} {count}" for name, count in sorted(run.faults.items())) or "none"
+    served = f", metrics at port {run.metrics_port}" if run.metrics_port else ""
+    ago = "" if run.last_canary is None else f", the last {run.last_canary:.0f} s ago"
+    canaries = f"canaries: {run.canaries.get('right', 0)} right{ago}, {run.canaries.get('wrong', 0)} wrong"
+    work = f"{run.sandboxes} sandboxes, {run.gradings} gradings"
+    return f"process {run.process}: {work}, {canaries}, faults: {faults}{served}"
 
 
 @cluster_app.command("down")

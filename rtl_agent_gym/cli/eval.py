@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..cluster import runtime_at
+from ..cluster import CANARY_SECONDS, runtime_at
 from ..episodes.runtime import using
 from ..evaluation import EvaluationConfig, evaluate
 from ..metrics import serving
@@ -53,6 +53,23 @@ def eval_command(
             help="Ray cluster whose nodes have the sandboxes and grade (see: cluster up); auto for this machine's.",
         ),
     ] = "",
+    ray_slots: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="With --ray: slots that this run reserves of each node at most, so that others get the rest; 0: as "
+            "many as --concurrency.",
+        ),
+    ] = 0,
+    canary_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=3600,
+            help="With --ray: seconds for which a verdict waits at most until its node has graded two known designs "
+            "right. More costs less grading and makes episodes end later; 0 checks at once.",
+        ),
+    ] = CANARY_SECONDS,
     metrics_port: Annotated[
         int,
         typer.Option(min=-1, max=65535, help="Port that serves metrics for Prometheus; 0: none; -1: any free one."),
@@ -78,7 +95,9 @@ def eval_command(
     try:
         with contextlib.ExitStack() as stack:
             if ray:
-                stack.enter_context(using(runtime_at(ray, config.sandbox_limits)))
+                stack.enter_context(
+                    using(runtime_at(ray, config.sandbox_limits, canary_seconds, ray_slots or config.concurrency))
+                )
             if port := stack.enter_context(serving(metrics_port)):
                 console.print(f"metrics: http://127.0.0.1:{port}/metrics", style="dim")
             stack.enter_context(progress)

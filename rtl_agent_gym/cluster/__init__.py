@@ -11,7 +11,8 @@ its node's daemon, containers, budget and scorer. A machine that is lost is a `S
 which are played again on others, under the same keys.
 """
 
-from .machines import Cluster
-from .remote import ClusterRuntime, RemoteGrader, RemoteSandboxes, runtime_at
+from .machines import CANARY_SECONDS, Cluster
+from .remote import RemoteGrader, RemoteSandboxes
+from .runtime import ClusterRuntime, runtime_at
 
-__all__ = ["Cluster", "ClusterRuntime", "RemoteGrader", "RemoteSandboxes", "runtime_at"]
+__all__ = ["CANARY_SECONDS", "Cluster", "ClusterRuntime", "RemoteGrader", "RemoteSandboxes", "runtime_at"]

@@ -7,12 +7,15 @@ says at once that it is alive. So whoever waits for long asks for that, and take
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import RTLGymError, SandboxLost
+from ..scoring import rules_digest
 from .machine import Facts
+from .slots import release
 
 LONG = 30.0
 """Seconds after which whoever waits for an answer asks whether the machine is alive, each time anew."""
@@ -29,8 +32,13 @@ class RemoteMachine:
     name: str
     """Its host and address, for messages."""
     slots: int
+    """Sandboxes that it can have at once: what this run has reserved of the node's slots."""
     actor: Any
     facts: Facts
+    capacity: int = 0
+    """All slots of the node."""
+    reserved: list[Any] = field(default_factory=list)
+    """What holds its slots; see `slots.reserve`."""
     live: int = 0
     """Sandboxes that it has now."""
     grading: int = 0
@@ -43,6 +51,17 @@ class RemoteMachine:
     """Whether it graded a canary wrong."""
     _alive: asyncio.Future[None] | None = field(default=None, init=False)
     """The question whether it is alive, which all who wait share."""
+
+    def end(self) -> None:
+        """End its actor, and with it the containers, and give its slots back."""
+        import ray
+        from ray.exceptions import RayError
+
+        if self.actor is not None:
+            with contextlib.suppress(RayError, ValueError):  # it may be gone already
+                ray.kill(self.actor)
+        while self.reserved:
+            release(self.reserved.pop())
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the `Machine`.
@@ -96,3 +115,21 @@ class RemoteMachine:
             self._is_gone(f"{type(error).__name__}: {str(error).splitlines()[0]}")
         except TimeoutError:
             self._is_gone(f"it has not answered for {SILENCE:.0f} s")
+
+
+def name_of(node: dict[str, Any]) -> str:
+    """A node's host and address, from what Ray says of it."""
+    return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"
+
+
+def difference(facts: Facts, digest: str) -> str:
+    """Why a node would grade differently from this process, or from machines whose image has a digest; empty if not."""
+    here = rules_digest()
+    if facts.rules != here:
+        return (
+            f"its version of this package grades by the rules {facts.rules[:12]}, this one by {here[:12]}; "
+            "install the same version there"
+        )
+    if digest not in ("", facts.digest):
+        return f"its image holds {facts.digest[:19]}, that of the machines in use {digest[:19]}"
+    return ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
-from .machines import SLOTS
+from .slots import SLOTS
 
 P = ParamSpec("P")
 T = TypeVar("T")

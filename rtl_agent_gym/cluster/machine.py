@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import SandboxError, SandboxLost, UsageError
@@ -69,6 +70,10 @@ class Report:
     """Where it serves metrics; 0 for nowhere."""
     usage: dict[str, float]
     """The state of the node's budget; see `Budget.usage`."""
+    canaries: dict[str, int] = field(default_factory=dict)
+    """How often its canaries were ``right`` and ``wrong``."""
+    last_canary: float | None = None
+    """Seconds since the last ones were right."""
 
 
 class Machine:
@@ -87,6 +92,8 @@ class Machine:
         set_limits(limits)
         self._cache = HeldCache()
         self._gradings, self._faults = 0, Counter[str]()
+        self._canaries = Counter[str](right=0, wrong=0)
+        self._last_canary: float | None = None
         self._serving = contextlib.ExitStack()
         wanted = int(os.environ.get(METRICS_VARIABLE) or 0) if metrics_port is None else metrics_port
         self._port = self._serve(wanted)
@@ -189,10 +196,13 @@ class Machine:
 
     async def keep(self) -> None:
         """Keep the sealed gradings in the cache: a canary that began after them was right."""
+        self._canaries["right"] += 1
+        self._last_canary = time.monotonic()
         await asyncio.to_thread(self._cache.keep)
 
     async def drop(self) -> None:
         """Forget the gradings that are in no cache yet: a canary was wrong."""
+        self._canaries["wrong"] += 1
         self._cache.drop()
 
     @contextlib.contextmanager
@@ -208,7 +218,9 @@ class Machine:
 
     async def report(self) -> Report:
         """What it has done so far."""
-        return Report(os.getpid(), len(self._sandboxes), self._gradings, dict(self._faults), self._port, usage())
+        age = None if self._last_canary is None else time.monotonic() - self._last_canary
+        counts = len(self._sandboxes), self._gradings, dict(self._faults)
+        return Report(os.getpid(), *counts, self._port, usage(), dict(self._canaries), age)
 
     async def close(self) -> None:
         """End every container of this node."""

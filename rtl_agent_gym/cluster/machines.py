@@ -12,14 +12,15 @@ from typing import Any
 
 from ..errors import DaemonError, RTLGymError, SandboxError, SandboxLost
 from ..sandboxes.budget import Tokens
-from ..scoring import rules_digest
-from .admitted import RemoteMachine
+from .admitted import RemoteMachine, difference, name_of
 from .canary import canary
-from .machine import Facts, Machine, Report
+from .machine import Facts, Machine
+from .sent import SentOnce
+from .slots import SLOTS, free_slots, reserve
 from .vouching import Voucher
 
-SLOTS = "rtl_gym_slots"
-"""The custom resource of a node: agent sandboxes that it can have at the same time."""
+CANARY_SECONDS = 15.0
+"""Time for which a verdict waits for others, so that one canary vouches for many, unless told otherwise."""
 REFRESH = 10.0
 """Seconds between two looks at the cluster's nodes."""
 LOOK = 1.0
@@ -29,8 +30,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 30.0, 600.0
 number. A node that graded wrong is not tried again."""
 NAMESPACE, NAME = "rtl_agent_gym", "machine-"
 """Ray's namespace and the beginning of the names of all machines, by which others find them."""
-REPORT_SECONDS = 10.0
-"""Time in which a machine has to report."""
 CONCURRENCY = 10_000
 """Calls that a machine has open at the same time; its own budget bounds what they do."""
 
@@ -46,6 +45,8 @@ class Refusal:
     """How often in a row it could not be used."""
     until: float = float("inf")
     """When it is tried again, by the event loop's clock."""
+    taken: bool = False
+    """Whether it only has no free slots."""
 
 
 class Cluster:
@@ -54,21 +55,23 @@ class Cluster:
     Args:
         limits: What sandboxes may use of each node; see `sandboxes.limits.read_limits`.
         canary_seconds: Time for which a verdict waits at most until its machine grades canaries; see `vouching`.
-        on_event: Called with a line when a machine is admitted, lost or quarantined.
-        metrics: Whether the machines serve metrics where their nodes say so.
+        on_event: Called with a line when a machine is admitted, lost or quarantined, or waits for slots.
+        slots: Slots that it reserves of each node at most; 0 for all that are free.
     """
 
     def __init__(
         self,
         limits: str = "",
-        canary_seconds: float = 15.0,
+        canary_seconds: float = CANARY_SECONDS,
         on_event: Callable[[str], None] = logger.info,
-        metrics: bool = True,
+        slots: int = 0,
     ) -> None:
-        self._limits, self._canary_seconds, self._on_event, self._metrics = limits, canary_seconds, on_event, metrics
+        self._limits, self._canary_seconds, self._on_event, self._most = limits, canary_seconds, on_event, slots
+        self.sent = SentOnce()
+        """What goes to many sandboxes and gradings."""
         self.machines: dict[str, RemoteMachine] = {}
         self._admitted: list[RemoteMachine] = []
-        """Also those that are lost: what is under way on a machine in quarantine goes on."""
+        """Also those that get no more work: what is under way on a machine in quarantine goes on."""
         self._refused: dict[str, Refusal] = {}
         """Nodes that are not used now."""
         self._digest: str | None = None
@@ -82,10 +85,17 @@ class Cluster:
     async def open(self) -> None:
         """Admit the nodes that report slots, and look for changes from then on.
 
+        Waits while other runs have reserved all slots.
+
         Raises:
             SandboxError: No node can be used; the message names each and why.
         """
         await self.refresh()
+        pause = 1.0
+        while not self.working and any(one.taken for one in self._refused.values()):
+            await asyncio.sleep(min(pause, REFRESH))
+            await self.refresh()
+            pause *= 2
         if not self.working:
             raise SandboxError(f"no node of the Ray cluster can be used: {self._why_none()}")
         self._watching = asyncio.ensure_future(self._watch())
@@ -104,13 +114,13 @@ class Cluster:
             if not machine.gone:
                 with contextlib.suppress(SandboxError):
                     await machine.call("close")
-            _kill(machine.actor)
+            machine.end()
         self._admitted.clear()
 
     def abandon(self) -> None:
         """End every container without the event loop: the machines end with their actors."""
         for machine in self._admitted:
-            _kill(machine.actor)
+            machine.end()
 
     @property
     def refused(self) -> dict[str, str]:
@@ -128,98 +138,133 @@ class Cluster:
 
         async with self._refreshing:
             alive = {node["NodeID"]: node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]}
+            for node in [node for node, one in self._refused.items() if one.taken and node not in alive]:
+                del self._refused[node]
             for machine in self.working:
                 if machine.node not in alive:
                     machine.lost, machine.gone = "its node has left the cluster", True
             for machine in [one for one in self.machines.values() if one.lost]:
                 del self.machines[machine.node]
-                if machine.gone:
-                    _kill(machine.actor)  # if it is only out of reach, its containers end with it
-                else:
-                    task = asyncio.ensure_future(self._retire(machine))
-                    self._retiring.add(task)
-                    task.add_done_callback(self._retiring.discard)
+                task = asyncio.ensure_future(self._retire(machine))
+                self._retiring.add(task)
+                task.add_done_callback(self._retiring.discard)
                 self._refuse(machine.node, machine.lost, forever=machine.wrong or machine.node not in alive)
                 if not machine.wrong:  # its voucher has said so
                     self._on_event(f"machine {machine.name} gets no more work: {machine.lost}")
-            now = asyncio.get_running_loop().time()
+            now, free = asyncio.get_running_loop().time(), await asyncio.to_thread(free_slots)
+            for machine in self.working:
+                await self._reserve_more(machine, free.get(machine.node, 0))
             new = [
-                self._admit(node, found)
+                self._admit(node, found, free.get(node, int(found["Resources"][SLOTS])))
                 for node, found in alive.items()
                 if found["Resources"].get(SLOTS, 0) >= 1 and node not in self.machines
                 if node not in self._refused or self._refused[node].until <= now
             ]
             ended = await asyncio.gather(*new, return_exceptions=True)
-            self._slots.resize(sum(machine.slots for machine in self.working))
+            self._count_slots()
             for error in ended:
                 if error is not None:
                     raise error
 
+    async def _reserve_more(self, machine: RemoteMachine, free: int) -> None:
+        """Reserve slots that other runs have given back since."""
+        more = min(free, (self._most or machine.capacity) - machine.slots)
+        if more > 0 and (group := await reserve(machine.node, more)) is not None:
+            machine.reserved.append(group)
+            machine.slots += more
+            self._on_event(f"machine {machine.name} is used with {machine.slots} slots now")
+
+    def _count_slots(self) -> None:
+        self._slots.resize(sum(machine.slots for machine in self.working))
+
     async def _retire(self, machine: RemoteMachine) -> None:
-        """End a machine that gets no more work, once what is under way on it has ended."""
+        """End a machine that gets no more work, once what is under way on it has ended, and forget it."""
         while (machine.live or machine.grading) and not machine.gone:
             await asyncio.sleep(LOOK)
         if not machine.gone:
             with contextlib.suppress(SandboxError):
                 await machine.call("close")
-        _kill(machine.actor)
+        machine.end()  # if it is only out of reach, its containers end with it
         self._admitted.remove(machine)
         if (voucher := self._vouchers.pop(machine, None)) is not None:
             await voucher.close()
 
     def _refuse(self, node: str, why: str, *, forever: bool = False) -> None:
         """Do not use a node, for a while that grows each time, or for good."""
-        times = self._refused[node].times + 1 if node in self._refused else 1
+        before = self._refused.get(node)
+        times = before.times + 1 if before is not None and not before.taken else 1
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times - 1, 10))
         until = float("inf") if forever else asyncio.get_running_loop().time() + pause
         self._refused[node] = Refusal(why, times, until)
 
-    async def _admit(self, node: str, found: dict[str, Any]) -> None:
+    def _wait_for(self, node: str, name: str, slots: int) -> None:
+        """All slots of a node are reserved: look again soon, and say so at the second time."""
+        before, why = self._refused.get(node), f"all of its {slots} slots are reserved"
+        times = before.times + 1 if before is not None and before.taken else 0
+        if times == 1:  # what Ray says of free slots may be old at the first
+            line = (
+                f"machine {name} is not used yet: {why}, by other runs or by what still ends there; it is used once "
+                "some of them are free (rtl-agent-gym cluster status shows its runs)"
+            )
+            logger.warning("%s", line)
+            self._on_event(line)
+        self._refused[node] = Refusal(why, times, 0.0, taken=True)
+
+    async def _admit(self, node: str, found: dict[str, Any], free: int) -> None:
+        """Reserve slots of a node, start a machine there, and use it if it grades its canaries right."""
+        slots, name = int(found["Resources"][SLOTS]), name_of(found)
+        wanted = min(free, self._most or slots)
+        reserved = await reserve(node, wanted) if wanted > 0 else None
+        if reserved is None:
+            self._wait_for(node, name, slots)
+            return
+        try:
+            machine = RemoteMachine(node, name, wanted, None, Facts(name, "", "", 1.0), slots, [reserved])
+            await self._start(machine)
+        except BaseException:  # the cluster is closed meanwhile: nobody else knows this machine
+            machine.end()
+            raise
+        if machine.lost:
+            machine.end()
+
+    async def _start(self, machine: RemoteMachine) -> None:
+        """Start the actor of a machine; `lost` says why it is not used."""
         import ray
         from ray.exceptions import RayError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        node, name = machine.node, machine.name
         strategy = NodeAffinitySchedulingStrategy(node, soft=False)
         made = ray.remote(Machine).options(
             num_cpus=0, max_concurrency=CONCURRENCY, scheduling_strategy=strategy, max_restarts=0,
             name=f"{NAME}{node[:8]}-{secrets.token_hex(4)}", namespace=NAMESPACE,
         )  # fmt: skip
-        actor = made.remote(self._limits, metrics_port=None if self._metrics else 0)
-        name = f"{found['NodeManagerHostname']} ({found['NodeManagerAddress']}, {node[:8]})"
-        unknown = Facts(name, "", "", 1.0)
-        machine = RemoteMachine(node, name, int(found["Resources"][SLOTS]), actor, unknown)
+        machine.actor = made.remote(self._limits)
         try:
             machine.facts = await machine.call("facts")
             self._compare(machine.facts)
             if wrong := await canary(machine.call):
                 machine.wrong = True
                 raise SandboxError(wrong)
+            await machine.call("keep")
             self._compare(machine.facts)  # another machine may have been the first meanwhile
             self._digest = machine.facts.digest
         except (RTLGymError, RayError) as error:  # also another version of this package, or wrong limits there
+            machine.lost = str(error)
             self._refuse(node, str(error), forever=machine.wrong)
             again = "" if machine.wrong else "; it is tried again later"
             self._on_event(f"machine {name} is not used: {error}{again}")
-            _kill(actor)
             return
-        except BaseException:  # the cluster is closed meanwhile: nobody else knows this actor
-            _kill(actor)
-            raise
         self.machines[node] = machine
         self._admitted.append(machine)
         if node in self._refused:
-            self._refused[node].until = 0.0
-        self._on_event(f"machine {name} is used, with {machine.slots} slots")
+            self._refused[node].until, self._refused[node].taken = 0.0, False
+        of = "" if machine.slots == machine.capacity else f" of {machine.capacity}"
+        self._on_event(f"machine {name} is used, with {machine.slots}{of} slots")
 
     def _compare(self, facts: Facts) -> None:
-        here, first = rules_digest(), self._digest
-        if facts.rules != here:
-            raise SandboxError(
-                f"its version of this package grades by the rules {facts.rules[:12]}, this one by {here[:12]}; "
-                "install the same version there"
-            )
-        if first not in (None, facts.digest):
-            raise SandboxError(f"its image holds {facts.digest[:19]}, that of the machines in use {str(first)[:19]}")
+        if why := difference(facts, self._digest or ""):
+            raise SandboxError(why)
 
     async def _watch(self) -> None:
         from ray.exceptions import RayError
@@ -237,9 +282,10 @@ class Cluster:
         Raises:
             SandboxLost: It did not: a verdict that it gave must not be used.
         """
-        if machine not in self._vouchers:
-            self._vouchers[machine] = Voucher(machine, self._canary_seconds, self._on_event)
-        await self._vouchers[machine].vouch()
+        voucher = self._vouchers.get(machine) or Voucher(machine, self._canary_seconds, self._on_event)
+        if not machine.lost:  # otherwise it refuses, and nobody will need it again
+            self._vouchers[machine] = voucher
+        await voucher.vouch()
 
     @contextlib.asynccontextmanager
     async def placed(self) -> AsyncIterator[RemoteMachine]:
@@ -250,7 +296,9 @@ class Cluster:
             SandboxLost: No machine is left.
         """
         async with self._slots.held(1):
-            machine = self._best(lambda one: one.live / one.slots)
+            self._count_slots()  # without those of a machine that has been lost meanwhile
+            while (machine := self._best(lambda one: one.live / one.slots)).live >= machine.slots:
+                await asyncio.sleep(LOOK)
             machine.live += 1
             try:
                 yield machine
@@ -278,26 +326,3 @@ class Cluster:
     def _why_none(self) -> str:
         whys = [*self.refused.values(), *(one.lost for one in self.machines.values() if one.lost)]
         return "; ".join(whys) or f"none reports the resource {SLOTS}; prepare nodes with `rtl-agent-gym cluster up`"
-
-
-async def reports() -> dict[str, list[Report]]:
-    """What the machines of all drivers have done so far, by the first digits of their nodes' ids."""
-    import ray
-    from ray.exceptions import RayError
-
-    found: dict[str, list[Report]] = {}
-    for one in ray.util.list_named_actors(all_namespaces=True):
-        if one["namespace"] == NAMESPACE and one["name"].startswith(NAME):
-            with contextlib.suppress(RayError, ValueError, TimeoutError):  # it has just ended, or does not answer
-                report: Any = ray.get_actor(one["name"], NAMESPACE).report.remote()
-                node = one["name"].removeprefix(NAME).partition("-")[0]
-                found.setdefault(node, []).append(await asyncio.wait_for(report, REPORT_SECONDS))
-    return found
-
-
-def _kill(actor: Any) -> None:
-    import ray
-    from ray.exceptions import RayError
-
-    with contextlib.suppress(RayError, ValueError):  # it may be gone already
-        ray.kill(actor)

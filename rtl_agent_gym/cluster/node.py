@@ -21,7 +21,7 @@ from ..sandboxes.image import find_image
 from ..sandboxes.limits import Limits, read_limits
 from .connecting import use_token
 from .machine import METRICS_VARIABLE
-from .machines import SLOTS
+from .slots import SLOTS
 
 START_SECONDS, STOP_SECONDS = 120.0, 30.0
 """Time that Ray has to start, and to end."""
@@ -35,15 +35,19 @@ def slots_here(limits: str = "") -> int:
         DaemonError, ImageError: There is no daemon or no simulation image.
         UsageError: The limits cannot be read.
     """
-    host = daemon_host()
     client = connect()
     try:
         find_image(client)
-        info: Any = client.api.info()
+        found = limits_here(client, limits)
     finally:
         client.close()
-    found = Limits.of(info, local=host.startswith("unix://"), given=given_limits() | read_limits(limits, "limits"))
     return max(1, int(Budget(found).tokens["agent"].capacity // RESERVED["agent"]))
+
+
+def limits_here(client: Any, limits: str = "") -> Limits:
+    """What sandboxes may use of the machine of a daemon. Raises `UsageError`: the limits cannot be read."""
+    given = given_limits() | read_limits(limits, "limits")
+    return Limits.of(client.api.info(), local=daemon_host().startswith("unix://"), given=given)
 
 
 def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379, metrics_port: int = 0) -> str:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-from ..episodes.runtime import WAITING, Runtime
 from ..errors import SandboxError, SandboxLost, UsageError
-from ..policies import Closable
-from ..policies.judge import judge_of
 from ..problems import Problem
 from ..sandboxes import (
     WORK_DIR,
@@ -29,16 +23,11 @@ from ..sandboxes import (
 )
 from ..sandboxes.budget import queue_group
 from ..scoring import RewardWeights, Scorer
-from ..scoring.judging import Judge
-from ..scoring.options import GradingOptions
 from ..scoring.retrying import retrying
 from ..scoring.score import Score
 from .admitted import RemoteMachine
-from .connecting import connect
 from .machines import Cluster
-
-REMEMBERED = 1_000
-"""Problems that stay in Ray's object store for a grader."""
+from .sent import SentOnce
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +35,8 @@ logger = logging.getLogger(__name__)
 class RemoteSandbox(Sandbox):
     """A sandbox on a machine of the cluster; implements `Sandbox`, but for processes beside the shell."""
 
-    def __init__(self, machine: RemoteMachine, held: contextlib.AsyncExitStack) -> None:
-        self._machine, self._held = machine, held
+    def __init__(self, machine: RemoteMachine, held: contextlib.AsyncExitStack, sent: SentOnce) -> None:
+        self._machine, self._held, self._sent = machine, held, sent
         self._name = secrets.token_hex(8)
         self._id = self.image_id = ""
         self._closing: asyncio.Task[None] | None = None
@@ -97,7 +86,7 @@ class RemoteSandbox(Sandbox):
         folders: Sequence[str] = (),
     ) -> None:
         options = {"root": root, "keeper": keeper, "folders": list(folders)}
-        await self._machine.call("write_files", self._name, dict(files), options)
+        await self._machine.call("write_files", self._name, self._sent.files(files), options)
 
     async def read_files(
         self,
@@ -142,7 +131,7 @@ class RemoteSandboxes(SandboxProvider):
         if self._closed:
             raise SandboxLost("this provider is closed; make another RemoteSandboxes")
         held = contextlib.AsyncExitStack()
-        sandbox = RemoteSandbox(await held.enter_async_context(self._cluster.placed()), held)
+        sandbox = RemoteSandbox(await held.enter_async_context(self._cluster.placed()), held, self._cluster.sent)
         self._sandboxes.add(sandbox)
         held.callback(self._sandboxes.discard, sandbox)
         try:
@@ -192,8 +181,6 @@ class RemoteGrader:
     ) -> None:
         self.weights, self._texts = weights or RewardWeights(), texts
         self._cluster, self._cached, self._opened = cluster, cached, opened
-        self._problems: dict[str, Any] = {}
-        """The last problems that were sent to Ray's object store, by digest: each node fetches them once."""
 
     async def score(
         self,
@@ -212,7 +199,7 @@ class RemoteGrader:
 
         async def once() -> Score:
             async with self._cluster.grading() as machine:
-                sent = self._sent(problem)
+                sent = self._cluster.sent.reference(problem.digest, problem)
                 options = (timeout, seed, self.weights, self._cached, queue_group())
                 score: Score = await machine.call("score", sent, dict(files), *options)
             unused.append((machine.name, score))
@@ -229,103 +216,5 @@ class RemoteGrader:
                 )  # fmt: skip
         return score
 
-    def _sent(self, problem: Problem) -> Any:
-        import ray
-
-        sent = self._problems.pop(problem.digest, None) or ray.put(problem)
-        while len(self._problems) >= REMEMBERED:
-            del self._problems[next(iter(self._problems))]
-        self._problems[problem.digest] = sent  # the newest is the last
-        return sent
-
     async def prepare(self, problem: Problem) -> None:
         """Machines keep scoring sandboxes ready from their first grading on."""
-
-
-class ClusterRuntime(Runtime):
-    """The runtime of a loop whose episodes have their sandboxes on a cluster; for `episodes.runtime.using`.
-
-    Args:
-        address: Of the cluster's head, such as ``10.0.0.1:6379``; ``auto`` for the one on this machine.
-        limits: As for `Cluster`.
-    """
-
-    def __init__(self, address: str = "auto", limits: str = "") -> None:
-        self.cluster = Cluster(limits)
-        self._provider = _OpenedLater(self.cluster, address)
-        self.users = 0
-        self._graders: dict[tuple[RewardWeights | None, Path | None, str | Judge | None], RemoteGrader] = {}
-        self._judges: dict[str | Judge | None, Judge | None] = {}
-
-    @property
-    def provider(self) -> RemoteSandboxes:
-        return self._provider
-
-    @property
-    def agents(self) -> RemoteSandboxes:
-        return self._provider
-
-    def scorer(
-        self,
-        weights: RewardWeights | None,
-        cache: Path | None = None,
-        *,
-        waiting: int = WAITING,
-        options: GradingOptions | None = None,
-    ) -> RemoteGrader:
-        """The grader with these weights; with a `cache`, each machine uses its own. Texts are graded in this process.
-
-        Raises:
-            UsageError: The options name images: a cluster's nodes have only the simulation image.
-        """
-        options = options or GradingOptions()
-        if options.harness.images:
-            raise UsageError("--harness-image: a cluster grades with the simulation image only; leave --ray out")
-        key = (weights, cache, options.judge)
-        if key not in self._graders:
-            if options.judge not in self._judges:
-                self._judges[options.judge] = judge_of(options)
-            texts = Scorer(weights=weights, cache=cache, judge=self._judges[options.judge])
-            self._graders[key] = RemoteGrader(
-                self.cluster, weights, cached=cache is not None, texts=texts, opened=self._provider.opened
-            )
-        return self._graders[key]
-
-    async def close(self) -> None:
-        """End every container on every machine, and the connections to judges."""
-        try:
-            await self.provider.close()
-            for named, judge in self._judges.items():
-                if isinstance(named, str) and isinstance(judge, Closable):
-                    await judge.close()
-        finally:
-            await self.cluster.close()
-
-    def abandon(self) -> None:
-        self.cluster.abandon()
-
-
-def runtime_at(address: str, limits: str = "") -> Callable[[], Runtime]:
-    """What makes the runtime of a loop, for `episodes.runtime.using`. Arguments are those of `ClusterRuntime`."""
-    return functools.partial(ClusterRuntime, address, limits)
-
-
-class _OpenedLater(RemoteSandboxes):
-    """Connects at the first sandbox or grading."""
-
-    def __init__(self, cluster: Cluster, address: str) -> None:
-        super().__init__(cluster)
-        self._address, self._opening = address, asyncio.Lock()
-        self._open = False
-
-    async def opened(self) -> None:
-        """Return when the cluster is open. Raises like `connect` and `Cluster.open`."""
-        async with self._opening:
-            if not self._open:
-                await asyncio.to_thread(connect, self._address)
-                await self._cluster.open()
-                self._open = True
-
-    async def create(self, spec: SandboxSpec | None = None) -> RemoteSandbox:
-        await self.opened()
-        return await super().create(spec)

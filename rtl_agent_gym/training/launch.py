@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .loop import OnMetrics
     from .services import Engine, Status
 
-Clusters = Callable[[str, str], Callable[[], "Runtime"]]
-"""From an address and limits of each node to what makes the runtime of a loop."""
+Clusters = Callable[[str, str, float, int], Callable[[], "Runtime"]]
+"""From an address, limits of each node, seconds between canaries and slots to what makes the runtime of a loop."""
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,8 @@ def _machines(options: TrainOptions, clusters: Clusters | None) -> contextlib.Ab
         return contextlib.nullcontext()
     if clusters is None:
         raise UsageError("ray_address: this caller of launch has no clusters; give it cluster.runtime_at")
-    return using(clusters(options.ray_address, options.sandbox_limits))
+    slots = options.ray_slots or options.max_concurrent
+    return using(clusters(options.ray_address, options.sandbox_limits, options.canary_seconds, slots))
 
 
 async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:

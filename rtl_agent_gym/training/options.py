@@ -208,8 +208,11 @@ class TrainOptions(BaseModel):
     max_concurrent: int = Field(64, ge=1)
     """Maximum number of episodes at the same time."""
     ray_address: str = ""
-    """Address of a Ray cluster whose nodes have the sandboxes and grade, such as ``10.0.0.1:6379``, or ``auto`` for the
-    one on this machine; empty for the Docker daemon of this machine."""
+    """Ray cluster whose nodes have the sandboxes: ``10.0.0.1:6379``, or ``auto`` for this machine's; empty: none."""
+    ray_slots: int = Field(0, ge=0)
+    """On a cluster: slots to reserve of each node at most, so that other runs get the rest; 0: ``max_concurrent``."""
+    canary_seconds: float = Field(15.0, ge=0, le=3600)
+    """On a cluster: seconds that a verdict waits at most until its node has graded two known designs right."""
     sandbox_limits: str = ""
     """What sandboxes may use of the machine, such as ``memory=16G,cpus=4,starts=8``: memory in all, gradings and
     container starts at the same time. What is not given follows from the Docker daemon's machine."""
@@ -294,8 +297,7 @@ class TrainOptions(BaseModel):
 
     def evaluates_after(self, step: int) -> bool:
         """Whether the weights after a step, counted from 0, are evaluated."""
-        done = step + 1
-        return done == self.num_steps or (self.eval_every > 0 and done % self.eval_every == 0)
+        return (done := step + 1) == self.num_steps or (self.eval_every > 0 and done % self.eval_every == 0)
 
     def local_config(self, checkpoints: Path) -> LocalEngineConfig:
         """The configuration of the local engine, with its checkpoints in a folder."""
@@ -327,9 +329,7 @@ class TrainOptions(BaseModel):
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
         rate = self.learning_rate * min(1.0, (step + 1) / (self.warmup_steps + 1))
-        if self.lr_schedule == "constant":
-            return rate
-        done = step / max(1, self.num_steps - 1)
+        done = 0.0 if self.lr_schedule == "constant" else step / max(1, self.num_steps - 1)
         return rate * (1 - (1 - self.lr_final) * done)
 
     def text_of(self, name: str) -> str | None:

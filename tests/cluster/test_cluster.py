@@ -23,7 +23,7 @@ from rtl_agent_gym.cluster import Cluster, RemoteGrader, RemoteSandboxes, admitt
 from rtl_agent_gym.cluster import machines as machines_module
 from rtl_agent_gym.cluster.canary import known
 from rtl_agent_gym.cluster.executor import RayExecutor
-from rtl_agent_gym.cluster.machines import SLOTS
+from rtl_agent_gym.cluster.slots import SLOTS
 from rtl_agent_gym.episodes.runtime import using
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.evaluation import EvaluationConfig

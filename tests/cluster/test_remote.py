@@ -15,14 +15,16 @@ from rtl_agent_gym import evaluate
 from rtl_agent_gym.cluster import admitted, machines
 from rtl_agent_gym.cluster.canary import known
 from rtl_agent_gym.cluster.machine import Facts, Machine
-from rtl_agent_gym.cluster.machines import SLOTS, Cluster
+from rtl_agent_gym.cluster.machines import Cluster
 from rtl_agent_gym.cluster.node import slots_here
 from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
+from rtl_agent_gym.cluster.sent import SentOnce
+from rtl_agent_gym.cluster.slots import SLOTS
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.sandboxes import Reading, SandboxSpec, budget
 from rtl_agent_gym.sandboxes.budget import Tokens, queue_group, usage
-from tests.cluster.actors import FACTS, Actor, Stub, cluster_of, exceptions
+from tests.cluster.actors import FACTS, Actor, Grades, Stub, cluster_of, exceptions
 
 
 @pytest.fixture
@@ -30,6 +32,25 @@ async def actor() -> AsyncIterator[Actor]:
     machine = Machine(waiting=0)
     yield Actor(machine)
     await machine.close()
+
+
+def node_of(node: str, slots: int) -> dict[str, Any]:
+    """A node as Ray describes it."""
+    where = {"NodeManagerHostname": "b", "NodeManagerAddress": "127.0.0.1"}
+    return {"NodeID": node, "Alive": True, "Resources": {SLOTS: slots}, **where}
+
+
+def reservations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What is reserved, in the place of Ray's placement groups."""
+    held: list[tuple[str, int]] = []
+
+    async def reserve(node: str, slots: int) -> tuple[str, int]:
+        held.append((node, slots))
+        return node, slots
+
+    monkeypatch.setattr("rtl_agent_gym.cluster.machines.reserve", reserve)
+    monkeypatch.setattr("rtl_agent_gym.cluster.admitted.release", held.remove)
+    return held
 
 
 @pytest.mark.docker
@@ -64,13 +85,15 @@ async def test_a_cluster_that_is_closed_while_it_admits_a_node_leaves_no_actor(m
     actor = Actor(Starting())
     made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: actor))
     monkeypatch.setattr("ray.remote", lambda _: made)
-    monkeypatch.setattr("rtl_agent_gym.cluster.machines._kill", killed.append)
-    node = {"NodeManagerHostname": "b", "NodeManagerAddress": "127.0.0.1", "Resources": {SLOTS: 2}}
+    monkeypatch.setattr("ray.kill", killed.append)
+    reserved = reservations(monkeypatch)
     cluster = Cluster()
-    cluster._watching = asyncio.ensure_future(cluster._admit("ab" * 28, node))
+    cluster._watching = asyncio.ensure_future(cluster._admit("ab" * 28, node_of("ab" * 28, 2), free=2))
     await asyncio.wait_for(facts_wanted.wait(), 60)
+    assert reserved == [("ab" * 28, 2)]
     await cluster.close()
     assert killed == [actor]
+    assert reserved == []
 
 
 @pytest.mark.parametrize(
@@ -86,7 +109,7 @@ async def test_machines_that_would_grade_differently_are_not_used(
     """Also if none is in use yet: all of them are looked at together when the cluster is opened."""
     good = replace(FACTS, digest="x")
     facts: list[Any] = [good, replace(good, **others), good]  # type: ignore[arg-type]
-    actors = iter([Actor(SimpleNamespace(facts=AsyncMock(return_value=one))) for one in facts])
+    actors = iter([Actor(SimpleNamespace(facts=AsyncMock(return_value=one), keep=AsyncMock())) for one in facts])
     made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: next(actors)))
     events: list[str] = []
 
@@ -94,11 +117,12 @@ async def test_machines_that_would_grade_differently_are_not_used(
         await asyncio.sleep(0)
 
     monkeypatch.setattr("ray.remote", lambda _: made)
-    monkeypatch.setattr("rtl_agent_gym.cluster.machines._kill", lambda _: None)
+    monkeypatch.setattr("ray.kill", lambda _: None)
     monkeypatch.setattr("rtl_agent_gym.cluster.machines.canary", right)
-    node = {"NodeManagerHostname": "b", "NodeManagerAddress": "127.0.0.1", "Resources": {SLOTS: 2}}
+    reserved = reservations(monkeypatch)
     cluster = Cluster(on_event=events.append)
-    await asyncio.gather(*(cluster._admit(digit * 56, node) for digit in "123"))
+    await asyncio.gather(*(cluster._admit(digit * 56, node_of(digit * 56, 2), free=2) for digit in "123"))
+    assert {node for node, _ in reserved} == set(cluster.machines)
     assert {one.facts for one in cluster.machines.values()} == {good}
     assert len(cluster.machines) == 2
     [refused] = [line for line in events if "is not used" in line]
@@ -206,9 +230,10 @@ async def test_without_any_machine_work_is_refused_for_the_moment_or_for_good() 
 
 async def test_a_machine_that_gets_no_more_work_is_ended_once_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines, "LOOK", 0.01)
-    closed, killed = [], []
+    closed: list[bool] = []
+    killed: list[Any] = []
     actor = Actor(SimpleNamespace(close=AsyncMock(side_effect=lambda: closed.append(True))))
-    monkeypatch.setattr(machines, "_kill", killed.append)
+    monkeypatch.setattr("ray.kill", killed.append)
     cluster = cluster_of(actor)
     machine = cluster.machines["0"]
     cluster._admitted.append(machine)
@@ -219,6 +244,80 @@ async def test_a_machine_that_gets_no_more_work_is_ended_once_it_has_none(monkey
     machine.live = 0
     await ending
     assert (closed, killed, cluster._admitted) == ([True], [actor], [])
+
+
+async def test_a_machine_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of a month loses many: none stays in memory, and nobody can wait for its canaries any more."""
+    killed: list[Any] = []
+    monkeypatch.setattr("ray.kill", killed.append)
+    monkeypatch.setattr("ray.nodes", lambda: [])
+    monkeypatch.setattr(machines, "free_slots", dict)
+    actor = Actor(Grades())
+    cluster = cluster_of(actor)
+    machine = cluster.machines["0"]
+    cluster._admitted.append(machine)
+    await cluster.vouch(machine)
+    assert list(cluster._vouchers) == [machine]
+    machine.live = 1  # its sandboxes are closed later
+    await cluster.refresh()
+    await asyncio.gather(*cluster._retiring)
+    assert killed == [actor]
+    assert (cluster.machines, cluster._admitted, cluster._vouchers) == ({}, [], {})
+    with pytest.raises(SandboxLost, match="its node has left the cluster"):
+        await cluster.vouch(machine)
+    assert cluster._vouchers == {}
+
+
+async def test_slots_that_others_give_back_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    reserved = reservations(monkeypatch)
+    free = {"0": 0}
+    monkeypatch.setattr("ray.nodes", lambda: [node_of("0", 8)])
+    monkeypatch.setattr(machines, "free_slots", lambda: dict(free))
+    cluster = cluster_of(Actor(None), slots=1)
+    cluster._most = 4
+    cluster.machines["0"].capacity = 8
+    async with cluster.placed():
+        waiting = asyncio.ensure_future(cluster.placed().__aenter__())
+        await cluster.refresh()
+        assert not waiting.done()
+        free["0"] = 7
+        await cluster.refresh()
+        assert (await waiting).slots == 4
+    assert reserved == [("0", 3)]
+
+
+async def test_nothing_is_placed_on_a_full_machine_when_another_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "LOOK", 0.01)
+    cluster = cluster_of(Actor(None), Actor(None), slots=1)
+    async with cluster.placed() as first:
+        [other] = [one for one in cluster.working if one is not first]
+        other.lost, other.gone = "its node has left the cluster", True
+        waiting = asyncio.ensure_future(cluster.placed().__aenter__())
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        assert first.live == 1
+    assert await waiting is first
+
+
+async def test_a_problems_files_are_sent_once_and_small_ones_within_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    put: list[Any] = []
+
+    def noted(value: Any) -> str:
+        put.append(value)
+        return f"reference {len(put)}"
+
+    monkeypatch.setattr("ray.put", noted)
+    sent = SentOnce(most=2)
+    large = {"rtl/a.sv": "x" * 5_000}
+    assert sent.files({"rtl/a.sv": "small"}) == {"rtl/a.sv": "small"}
+    assert [sent.files(dict(large)) for _ in range(3)] == ["reference 1"] * 3
+    assert sent.files({"rtl/a.sv": b"x" * 5_000}) == "reference 2"  # what is read from it differs
+    assert sent.files({"rtl/b.sv": "x" * 5_000}) == "reference 3"
+    assert sent.files(large) == "reference 4", "only two are kept"
+    assert len(put) == 4
+    assert SentOnce(most_bytes=6_000).files(large) == "reference 5"
+    tight = SentOnce(most_bytes=6_000)
+    assert [tight.files(files) for files in (large, {"b": "y" * 5_000}, large)] == [f"reference {n}" for n in (6, 7, 8)]
 
 
 async def test_a_machine_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

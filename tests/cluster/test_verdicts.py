@@ -10,7 +10,8 @@ import pytest
 
 from rtl_agent_gym.cluster.canary import canary, known
 from rtl_agent_gym.cluster.machine import Machine
-from rtl_agent_gym.cluster.remote import ClusterRuntime, RemoteGrader, RemoteSandboxes
+from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
+from rtl_agent_gym.cluster.runtime import ClusterRuntime
 from rtl_agent_gym.errors import SandboxLost
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.sandboxes.budget import queueing_as
@@ -100,7 +101,7 @@ async def test_the_first_grading_opens_the_cluster_too(monkeypatch: pytest.Monke
     async def opened() -> None:
         runtime.cluster.machines.update(good.machines)
 
-    monkeypatch.setattr("rtl_agent_gym.cluster.remote.connect", lambda address: None)
+    monkeypatch.setattr("rtl_agent_gym.cluster.runtime.connect", lambda address: None)
     monkeypatch.setattr(runtime.cluster, "open", opened)
     problem, right, _ = known()
     assert (await runtime.scorer(None).score(problem, right)).passed

@@ -1,0 +1,115 @@
+"""What the nodes of a cluster are and do, seen without using them: no sandbox and no grading is started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import RTLGymError
+from ..sandboxes.daemon import connect, daemon_host
+from ..sandboxes.image import find_image
+from ..sandboxes.image_digest import CONTENT_LABEL
+from ..scoring import rules_digest
+from .admitted import difference, name_of
+from .machine import Facts, Report
+from .machines import NAME, NAMESPACE
+from .node import limits_here
+from .slots import SLOTS, free_slots
+
+REPORT_SECONDS = 10.0
+"""Time in which a machine has to report."""
+LOOK_SECONDS = 60.0
+"""Time in which a node has to describe itself, for which Ray may have to start a process there."""
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """A node that reports slots."""
+
+    machine: str
+    """Its host and address."""
+    slots: int
+    free: int
+    """Slots that no run has reserved."""
+    facts: Facts | None = None
+    """What it says of itself; None if it says nothing."""
+    why: str = ""
+    """Why it cannot be used; empty if it can."""
+    runs: list[Report] = field(default_factory=list)
+    """What its machines have done, one for each run that uses it."""
+
+
+def facts_here() -> Facts:
+    """Describe this node from its daemon's answers. Raises `DaemonError`, `ImageError` or `UsageError`."""
+    client = connect()
+    try:
+        image = find_image(client)
+        labels = client.api.inspect_image(image)["Config"].get("Labels") or {}
+        limits = limits_here(client)
+    finally:
+        client.close()
+    digest = str(labels.get(CONTENT_LABEL) or "")
+    return Facts(socket.gethostname(), daemon_host(), image, limits.cpus, digest, rules_digest())
+
+
+async def look() -> list[NodeState]:
+    """All nodes that report slots. Connect to the cluster before."""
+    import ray
+
+    running = await reports()
+    free = free_slots()
+    listed: Any = ray.nodes  # this function is untyped
+    nodes = [node for node in listed() if node["Alive"] and node["Resources"].get(SLOTS, 0) >= 1]
+    found = await asyncio.gather(*(_facts(node["NodeID"]) for node in nodes))
+    digest = next((facts.digest for facts in found if isinstance(facts, Facts)), "")
+    states = []
+    for node, facts in zip(nodes, found, strict=True):
+        slots = int(node["Resources"][SLOTS])
+        why = facts if isinstance(facts, str) else difference(facts, digest)
+        described = None if isinstance(facts, str) else facts
+        states.append(
+            NodeState(name_of(node), slots, free.get(node["NodeID"], slots), described, why, running.get(
+                node["NodeID"][:8], []))
+        )  # fmt: skip
+    return states
+
+
+async def _facts(node: str) -> Facts | str:
+    """A node's facts, or why there are none."""
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    asked: Any = ray.remote(facts_here).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy).remote()
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            facts: Facts = await asked
+            return facts
+    except TimeoutError:
+        ray.cancel(asked, force=True)
+        return f"it has not answered for {LOOK_SECONDS:.0f} s"
+    except RayTaskError as error:
+        if isinstance(error.cause, RTLGymError):
+            return str(error.cause)
+        return str(error).splitlines()[-1]
+    except RayError as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+
+async def reports() -> dict[str, list[Report]]:
+    """What the machines of all runs have done so far, by the first digits of their nodes' ids."""
+    import ray
+    from ray.exceptions import RayError
+
+    found: dict[str, list[Report]] = {}
+    for one in ray.util.list_named_actors(all_namespaces=True):
+        if one["namespace"] == NAMESPACE and one["name"].startswith(NAME):
+            with contextlib.suppress(RayError, ValueError, TimeoutError):  # it has just ended, or does not answer
+                report: Any = ray.get_actor(one["name"], NAMESPACE).report.remote()
+                node = one["name"].removeprefix(NAME).partition("-")[0]
+                found.setdefault(node, []).append(await asyncio.wait_for(report, REPORT_SECONDS))
+    return found

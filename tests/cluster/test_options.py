@@ -1,0 +1,58 @@
+"""The options of a cluster, from the commands to the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.cluster import CANARY_SECONDS, ClusterRuntime, runtime_at
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.training import launch
+from rtl_agent_gym.training.options import TrainOptions
+from tests.cli import in_process
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[ClusterRuntime]:
+    """The runtimes that an evaluation would use. Each evaluation ends there."""
+    made: list[ClusterRuntime] = []
+
+    def using(make: Callable[[], Any]) -> Any:
+        made.append(make())
+        raise UsageError("enough")
+
+    monkeypatch.setattr("rtl_agent_gym.cli.eval.using", using)
+    return made
+
+
+def options_of(runtime: Any) -> tuple[float, int, str]:
+    cluster = runtime.cluster
+    return cluster._canary_seconds, cluster._most, cluster._limits
+
+
+def test_an_evaluation_passes_its_options_on(asked: list[ClusterRuntime]) -> None:
+    common = ("eval", "--policy", "golden", "--ray", "here", "--concurrency", "7")
+    in_process.call(*common)
+    in_process.call(*common, "--canary-seconds", "120", "--ray-slots", "3", "--sandbox-limits", "cpus=1")
+    assert [options_of(one) for one in asked] == [(CANARY_SECONDS, 7, ""), (120.0, 3, "cpus=1")]
+
+
+@pytest.mark.parametrize("value", ["-1", "3601", "nan", "soon"])
+def test_a_time_that_makes_no_sense_is_refused(value: str, asked: list[ClusterRuntime]) -> None:
+    done = in_process.call("eval", "--policy", "golden", "--ray", "here", "--canary-seconds", value)
+    assert done.returncode == 2
+    assert "--canary-seconds" in done.stderr
+    assert not asked
+    with pytest.raises(UsageError, match="canary_seconds"):
+        TrainOptions.build({"canary_seconds": value})
+
+
+def test_training_passes_its_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr("rtl_agent_gym.episodes.runtime.using", lambda make: made.append(make()))
+    for given in ({}, {"canary_seconds": "0", "ray_slots": "5"}):
+        options = TrainOptions.build({"ray_address": "here", "max_concurrent": "9", **given})
+        launch._machines(options, runtime_at)
+    assert [options_of(one) for one in made] == [(CANARY_SECONDS, 9, ""), (0.0, 5, "")]
