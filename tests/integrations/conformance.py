@@ -48,10 +48,11 @@ class Played:
     numbers: dict[str, float] | None = field(default=None, compare=False)
     """All numbers of `result_numbers`; None without a verdict, or where the framework has only their means."""
 
-    def same_numbers(self, other: Played) -> bool:
-        """Whether both have the same numbers, but for the time that a grading took."""
-        mine, theirs = (dict(one.numbers or {}, score_seconds=0.0) for one in (self, other))
-        return mine == theirs
+    def other_numbers(self, session: Played) -> dict[str, float | None]:
+        """Those that differ from a session's, but for the time that a grading took. A framework may have more."""
+        mine = self.numbers or {}
+        names = (session.numbers or {}).keys() - {"score_seconds"}
+        return {name: mine.get(name) for name in names if mine.get(name) != (session.numbers or {})[name]}
 
 
 class Player(Protocol):

@@ -26,6 +26,10 @@ def written(turn: tuple[ToolCall, ...] | str) -> str:
     return turn if isinstance(turn, str) else QWEN.turn_text(ModelTurn(calls=turn))
 
 
+ABSENT = {"submissions": 0.0, "progress_reward": 0.0}
+"""Numbers that the cookbook's face leaves out where there are no submissions."""
+
+
 class SessionPlayer:
     name = "ToolSession"
 
@@ -127,4 +131,4 @@ class CookbookPlayer:
         last = trajectory.transitions[-1].metrics
         reward = sum(transition.reward for transition in trajectory.transitions)
         assert last["reward"] == reward
-        return Played(reward, bool(last["tests_passed"]), observations(), dict(last))
+        return Played(reward, bool(last["tests_passed"]), observations(), ABSENT | last)

@@ -28,7 +28,7 @@ async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path) -> None:
             (tmp_path / script.name).mkdir()
             here = await SessionPlayer().play(script, tmp_path / script.name)
             assert (script.name, there.reward, there.passed) == (script.name, here.reward, here.passed)
-            assert there.same_numbers(here), (script.name, there.numbers, here.numbers)
+            assert (script.name, there.other_numbers(here)) == (script.name, {})
             place = tmp_path / "tokens" / script.name
             place.mkdir(parents=True)
             exact = await call("verifiers", "play_tokens", script, place, str(shipped("student")))
