@@ -35,7 +35,9 @@ class RayExecutor(Executor):
         """Run ``fn(*args, **kwargs)`` on some node."""
         import ray
 
-        task: Any = ray.remote(_call).options(num_cpus=0, resources={SLOTS: self._slots}, max_retries=self._retries)
+        task: Any = ray.remote(_call).options(
+            num_cpus=0, resources={SLOTS: self._slots}, max_retries=self._retries, scheduling_strategy="SPREAD"
+        )
         future: Future[T] = task.remote(fn, args, kwargs).future()
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)

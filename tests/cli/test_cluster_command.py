@@ -104,7 +104,7 @@ def test_an_evaluation_on_the_node_is_seen_by_status_and_by_prometheus(node: Nod
     assert sorted(row["sample"] for row in rows) == list(range(6))
 
 
-def test_status_shows_daemon_image_slots_and_the_faults_of_runs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_shows_nodes_and_runs_and_starts_no_machine(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     from rtl_agent_gym.cluster.connecting import connect
@@ -122,20 +122,28 @@ def test_status_shows_daemon_image_slots_and_the_faults_of_runs(node: Node, monk
         actor: Any = ray.remote(Machine).options(name=name, namespace=NAMESPACE, max_concurrency=4).remote()
         with pytest.raises(ray.exceptions.RayTaskError):
             ray.get(actor.create.remote("x", SandboxSpec(image="rtl-gym-no-such-image")))
+        asking = node.start("cluster", "status", node.address)
+        machines: set[str] = set()
+        while asking.poll() is None:
+            machines |= {one["name"] for one in ray.util.list_named_actors(all_namespaces=True)}
+            time.sleep(0.05)
+        shown, _ = asking.communicate()
         found = node.status()
-        shown = node.run("cluster", "status", node.address)
         ray.kill(actor)
     finally:
         ray.shutdown()
     [one] = found["nodes"]
-    assert (one["slots"], one["daemon"]) == (SLOTS, daemon_host())
+    assert (one["slots"], one["free"], one["daemon"], one["unusable"]) == (SLOTS, SLOTS, daemon_host(), "")
     assert one["image"].startswith("sha256:")
     [run] = one["runs"]
     assert run["faults"] == {"sandbox: ImageError": 1}
     assert run["metrics_port"] >= node.metrics
-    assert any("is used, with 3 slots" in event for event in found["events"])
-    assert "faults: sandbox: ImageError 1" in shown.stdout
+    assert (run["canaries"], run["last_canary"]) == ({"right": 0, "wrong": 0}, None)
+    assert "3 slots, 3 free" in shown
+    assert "canaries: 0 right, 0 wrong, faults: sandbox: ImageError 1" in shown
+    assert machines == {name}, "asking has started another machine"
     assert node.status()["nodes"][0]["runs"] == []
+    assert "no run uses it" in node.run("cluster", "status", node.address).stdout
 
 
 def test_training_on_the_node(node: Node, tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""What Ray adds to a step: the same steps in a sandbox of this process and in one on a Ray node on this machine.
+
+    .venv/bin/python benchmarks/remote_step.py [--rounds 300] [--at-once 8] [--json]
+
+A step is a command that does nothing and the reading of a problem's files after it, as in an episode with a transcript.
+Rounds alternate between the two, so that what else the machine does concerns both alike. In a round, so many steps run
+at the same time. `driver CPU` is the processor time of this process, all of its threads, for a step; that of the node's
+own process, of the containers and of Ray's other processes is not in it. The last row, `Ray adds`, is the difference:
+`capacity.py --remote-ms` takes its processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import ray
+
+from rtl_agent_gym.cluster import Cluster, RemoteSandboxes
+from rtl_agent_gym.cluster.canary import known
+from rtl_agent_gym.cluster.slots import SLOTS
+from rtl_agent_gym.sandboxes import DockerSandboxes, Reading, Sandbox, SandboxProvider
+
+WARM_UP = 20
+
+
+@dataclass
+class Measured:
+    """The steps of one kind of sandbox."""
+
+    where: str
+    sandboxes: list[Sandbox]
+    wall: list[float] = field(default_factory=list)
+    """Milliseconds of each step."""
+    cpu: list[float] = field(default_factory=list)
+    """Milliseconds of this process for a step, of each round."""
+
+    async def step(self, sandbox: Sandbox) -> float:
+        """Milliseconds of one step."""
+        begun = time.perf_counter()
+        await sandbox.run("true", then_read=Reading(["rtl", "verif", "docs"]))
+        return 1e3 * (time.perf_counter() - begun)
+
+    async def round(self) -> None:
+        """A step in each sandbox, all at the same time."""
+        begun = time.process_time()
+        self.wall += await asyncio.gather(*(self.step(sandbox) for sandbox in self.sandboxes))
+        self.cpu.append(1e3 * (time.process_time() - begun) / len(self.sandboxes))
+
+    def result(self) -> dict[str, float]:
+        """Quantiles of the steps after the warm-up."""
+        wall = sorted(self.wall[WARM_UP * len(self.sandboxes) :])
+        return {
+            "step p50, ms": statistics.median(wall),
+            "step p95, ms": wall[int(0.95 * len(wall))],
+            "driver CPU, ms a step": statistics.fmean(self.cpu[WARM_UP:]),
+        }
+
+
+async def prepared(where: str, provider: SandboxProvider, number: int) -> Measured:
+    """Sandboxes with a problem's files."""
+    problem, right, _ = known()
+    made = await asyncio.gather(*(provider.create() for _ in range(number)))
+    for sandbox in made:
+        await sandbox.write_files({**problem.context, **right})
+    return Measured(where, list(made))
+
+
+async def measure(rounds: int, number: int) -> Sequence[Measured]:
+    """Steps here and on the node, in turn."""
+    cluster = Cluster(slots=number)
+    await cluster.open()
+    here, there = DockerSandboxes(), RemoteSandboxes(cluster)
+    try:
+        kinds = [await prepared("this process", here, number), await prepared("a Ray node", there, number)]
+        for _ in range(WARM_UP + rounds):
+            for kind in kinds:
+                await kind.round()
+        return kinds
+    finally:
+        await here.close()
+        await there.close()
+        await cluster.close()
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--at-once", type=int, default=8, help="steps that run at the same time")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each row")
+    options = parser.parse_args()
+    ray.init(
+        num_cpus=1, resources={SLOTS: options.at_once}, include_dashboard=False,
+        logging_level=logging.ERROR, log_to_driver=False,
+    )  # fmt: skip
+    measured = {kind.where: kind.result() for kind in asyncio.run(measure(options.rounds, options.at_once))}
+    here, there = measured.values()
+    measured["Ray adds"] = {name: there[name] - here[name] for name in here}
+    if not options.json:
+        print(f"| where | {' | '.join(here)} |", "|---" * (1 + len(here)) + "|", sep="\n")
+    for where, row in measured.items():
+        if options.json:
+            print(json.dumps({"where": where, "at once": options.at_once} | row))
+        else:
+            print(f"| {where} | {' | '.join(f'{value:.2f}' for value in row.values())} |")
+
+
+if __name__ == "__main__":
+    main()
