@@ -4,9 +4,9 @@
     .venv/bin/python benchmarks/scale.py --json > scale.jsonl
     .venv/bin/python benchmarks/capacity.py scale.jsonl [--problems 10000] [--samples 16]
 
-Machines add up as long as the one process that plays the episodes keeps up, whose time for each step was measured, too
-(without Ray, which adds to it: `--remote-ms`). So the table gives the share of one processor that it needs; from 100 %
-on, the episodes have to be split over several processes.
+Machines add up as long as the one process that plays the episodes keeps up, whose time for each step was measured, too.
+That was without Ray: what Ray adds to it is measured by `remote_step.py` and given by `--remote-ms`. So the table gives
+the share of one processor that this process needs; from 100 % on, the episodes have to be split over several processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def main() -> None:
     parser.add_argument("measured", type=Path, help="what scale.py --json printed; the largest size counts")
     parser.add_argument("--problems", type=int, default=10_000)
     parser.add_argument("--samples", type=int, default=16)
-    parser.add_argument("--remote-ms", type=float, default=2.0, help="processor time of the driver for a remote step")
+    parser.add_argument(
+        "--remote-ms", type=float, default=0.4, help="processor time that Ray adds to a step, as remote_step.py says"
+    )
     options = parser.parse_args()
     rows = [json.loads(line) for line in options.measured.read_text().splitlines()]
     whole = [one for one in rows if not one.get("steps only")]
