@@ -7,8 +7,8 @@
     policy      RemoteGrader ───┴─ Cluster ──┴──                   └──► Scorer
 
 Episodes are played here, where their policy or engine is: what travels are commands, files and scores. A `Machine` owns
-its run's containers, budget and scorers on a node, of whose slots the run has reserved some (`slots`). A machine that is
-lost is a `SandboxLost` of each of its episodes, which are played again on others, under the same keys.
+its run's containers, budget and scorers on a node, of whose slots the run has reserved some (`slots`). A machine that
+is lost is a `SandboxLost` of each of its episodes, which are played again on others, under the same keys.
 """
 
 from .machines import CANARY_SECONDS, Cluster
