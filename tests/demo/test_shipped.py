@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ TINIEST = FamilyRecipe(
 
 def test_the_files_are_those_of_the_recipe_and_small() -> None:
     record = json.loads((FOLDER / "recipe.json").read_text())
+    assert {name: record[name] for name in asdict(RECIPE)} == json.loads(json.dumps(asdict(RECIPE)))
     assert record["files"] == digests(FOLDER)
     assert record["families"] == families_digest(RECIPE.trained_families)
     assert sum(path.stat().st_size for path in FOLDER.rglob("*.safetensors")) <= 12_000_000
@@ -71,6 +73,23 @@ def test_a_shorter_recipe_learns_to_copy_from_the_specification(tmp_path: Path) 
     assert tables.right >= 24
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("family", ["registers", "arbiters"])
+def test_the_student_follows_a_reference_in_its_prompt_and_not_the_specification(family: str) -> None:
+    """So it can be its own teacher, and a reference of another problem makes it a useless one."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = (one.from_pretrained(shipped("student")) for one in (AutoModelForCausalLM, AutoTokenizer))
+    renderer = get_renderer(RENDERER, tokenizer)
+    own, another = (
+        check(model, tokenizer, renderer, FAMILIES[family], "combinations", 128, 5, reference=reference).right
+        for reference in ("own", "another")
+    )
+    assert own >= 0.95 * 128
+    assert another <= 0.05 * 128
+
+
 @pytest.mark.parametrize("feedback", [0, 2])
 def test_the_models_get_the_environments_user_prompt(feedback: int) -> None:
     given = {
@@ -87,14 +106,17 @@ def test_the_models_get_the_environments_user_prompt(feedback: int) -> None:
 @pytest.mark.slow
 @pytest.mark.docker
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("feedback", [0, 2])
 @pytest.mark.parametrize("problems", ["family:registers", "family:arbiters"])
-@pytest.mark.parametrize(("name", "least", "most"), [("teacher", 0.95, 1.0), ("student", 0.0, 0.2)])
+@pytest.mark.parametrize(
+    ("name", "feedback", "least", "most"),
+    [("teacher", 0, 0.97, 1.0), ("teacher", 2, 0.95, 1.0), ("student", 0, 0.0, 0.15)],
+    ids=["teacher", "teacher that submits", "student"],  # a student that may submit mends some of its habits
+)
 async def test_the_teacher_passes_the_real_harness_and_the_student_seldom_does(
-    name: str, least: float, most: float, problems: str, feedback: int
+    name: str, feedback: int, least: float, most: float, problems: str
 ) -> None:
     config = EvaluationConfig(
-        problems=f"{problems}?count=48&seed=5&split=combinations",
+        problems=f"{problems}?count=96&seed=5&split=combinations",
         policy=f"local:{shipped(name)}",
         renderer=RENDERER,
         keep=False,
@@ -105,6 +127,5 @@ async def test_the_teacher_passes_the_real_harness_and_the_student_seldom_does(
         ),
     )
     results = (await asyncio.wait_for(evaluate(config), 1100)).results
-    assert len(results) == 48
-    if name == "teacher" or not feedback:  # a student that may submit mends some of its habits
-        assert least <= sum(bool(one.score and one.score.passed) for one in results) / 48 <= most
+    assert len(results) == 96
+    assert least <= sum(bool(one.score and one.score.passed) for one in results) / 96 <= most
