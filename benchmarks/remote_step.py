@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="a line of JSON for each row")
     options = parser.parse_args()
     ray.init(
-        num_cpus=1, resources={SLOTS: options.at_once}, include_dashboard=False,
+        "local", num_cpus=1, resources={SLOTS: options.at_once}, include_dashboard=False,
         logging_level=logging.ERROR, log_to_driver=False,
     )  # fmt: skip
     measured = {kind.where: kind.result() for kind in asyncio.run(measure(options.rounds, options.at_once))}
