@@ -25,7 +25,9 @@ class ClusterRuntime(Runtime):
 
     Args:
         address: Of the cluster's head, such as ``10.0.0.1:6379``; ``auto`` for the one on this machine.
-        limits, canary_seconds, slots: As for `Cluster`.
+        limits: As for `Cluster`.
+        canary_seconds: As for `Cluster`.
+        slots: As for `Cluster`.
     """
 
     def __init__(
