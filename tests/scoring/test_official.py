@@ -8,6 +8,7 @@ and no sifting in between: a volume of the work folder, the hidden tests mounted
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import shutil
@@ -22,10 +23,12 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.problems.compose import SIM_IMAGES
 from rtl_agent_gym.problems.families import FAMILIES
+from rtl_agent_gym.problems.writing import problem_row
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import RUN_DIR, read_services
+from tests.integrations.compose import compose_variables
 from tests.problems.family_designs import designs, members
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -35,7 +38,10 @@ FOLDERS = ("docs", "rundir", "rtl", "verif", "src")
 
 
 def _docker(*words: str, cwd: Path) -> int:
-    return subprocess.run(["docker", *words], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True).returncode
+    environment = os.environ | compose_variables()
+    return subprocess.run(
+        ["docker", *words], cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True
+    ).returncode
 
 
 def official(problem: Problem, files: Mapping[str, str]) -> bool:
@@ -64,8 +70,11 @@ def official(problem: Problem, files: Mapping[str, str]) -> bool:
 
 @pytest.fixture(scope="module")
 def compose() -> None:
-    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
-        pytest.skip("the compose plugin of Docker is not there")
+    compose_variables()
+
+
+MEMBERS = 5
+"""Of each family."""
 
 
 @pytest.mark.usefixtures("compose")
@@ -78,10 +87,16 @@ async def test_the_verdict_is_the_official_one(problem: Problem, provider: Docke
 
 @pytest.mark.usefixtures("compose")
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", range(MEMBERS))
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_the_verdict_on_a_generated_problem_is_the_official_one(family: str, provider: DockerSandboxes) -> None:
-    (member,) = members(family, 1)
-    await agrees(FAMILIES[family].problem(member), designs(member), provider)
+async def test_the_verdict_on_a_generated_problem_is_the_official_one(
+    family: str, number: int, provider: DockerSandboxes, tmp_path: Path
+) -> None:
+    """As ``problems generate`` writes it."""
+    member, file = members(family, MEMBERS)[number], tmp_path / "problems.jsonl"
+    file.write_text(json.dumps(problem_row(FAMILIES[family].problem(member))))
+    [problem] = load_problems(file)
+    await agrees(problem, designs(member), provider)
 
 
 async def agrees(problem: Problem, tried: Mapping[str, Mapping[str, str]], provider: DockerSandboxes) -> None:
