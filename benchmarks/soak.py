@@ -4,10 +4,10 @@
     .venv/bin/python benchmarks/soak.py 1000 [--concurrency 16] [--warm-up 32] [--memory-mb 64] [--json]
 
 Plays evaluations of bundled problems with random commands and with hostile ones (half of the episodes each) in this
-process. After a warm-up, which imports libraries, connects and fills caches, it counts open files, threads, resident
-memory, containers, networks, volumes and temporary files; it plays N episodes, and counts again. All must be equal but
-the memory, which may have grown by ``--memory-mb``. Exits with 1 if something has grown, or an
-episode has no result.
+process. After a warm-up, which imports libraries, connects and fills caches and pools of threads, it counts open files,
+threads, resident memory, containers, networks, volumes and temporary files; it plays N episodes, and counts again. All
+must be equal but the memory, which may have grown by ``--memory-mb``. Exits with 1 if something has grown, or an episode
+has no result.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from rtl_agent_gym.policies import Completion, RandomPolicy, write_turn
 from rtl_agent_gym.policies.scripted import ScriptedPlayer
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import Renderer
-from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
+from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxProvider
+from rtl_agent_gym.sandboxes.client import ENDS, OWNER_LABEL, THREADS, owner_label
 
 PROBLEMS = [f"cvdp_agentic_rtlgym_{name}_0001" for name in ("fixed_priority_arbiter", "gray_counter")]
 """Their hidden tests take seconds."""
@@ -124,6 +125,20 @@ async def play(episodes: int, concurrency: int, folder: Path, seed: int) -> Eval
     return await evaluate(config, SoakPolicy())
 
 
+async def fill_pools(provider: SandboxProvider) -> None:
+    """Make the pools of threads start all that they may have: they add one whenever all others are busy."""
+    assert isinstance(provider, DockerSandboxes)
+    most = THREADS + ENDS + 32  # the loop's own has at most 32
+
+    async def call(ending: bool) -> None:
+        await provider._client.call(lambda: time.sleep(0.2), ending=ending)
+
+    await asyncio.gather(
+        *(asyncio.to_thread(time.sleep, 0.2) for _ in range(most)),
+        *(call(ending) for ending in (True, False) for _ in range(most)),
+    )
+
+
 async def settled(count: Callable[[], Held], goal: Held | None, patience: float = 60.0) -> Held:
     """What is held once it is as it was, or after `patience` seconds: Docker removes containers in its own time."""
     until = time.monotonic() + patience
@@ -148,6 +163,7 @@ async def soak(episodes: int, concurrency: int, warm_up: int, temporary: Path) -
         lease = acquire()  # the loop's clients and front ends stay, as in a long run
         try:
             await play(warm_up, concurrency, folder / "warm-up", seed=1)
+            await fill_pools(lease.runtime.provider)
             before = await settled(lambda: held(api, temporary), None)
             begun = time.monotonic()
             evaluation = await play(episodes, concurrency, folder / "soak", seed=2)
