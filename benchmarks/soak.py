@@ -6,8 +6,8 @@
 Plays evaluations of bundled problems with random commands and with hostile ones (half of the episodes each) in this
 process. After a warm-up, which imports libraries, connects and fills caches and pools of threads, it counts open files,
 threads, resident memory, containers, networks, volumes and temporary files; it plays N episodes, and counts again. All
-must be equal but the memory, which may have grown by ``--memory-mb``. Exits with 1 if something has grown, or an episode
-has no result.
+must be equal but the memory, which may have grown by ``--memory-mb``. Exits with 1 if something has grown, or an
+episode has no result.
 """
 
 from __future__ import annotations
