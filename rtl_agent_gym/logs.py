@@ -31,6 +31,11 @@ def logging_as(episode: str) -> Iterator[None]:
         _episode.reset(token)
 
 
+def episode_key() -> str:
+    """The episode to which lines of a log belong here; ``-`` for none."""
+    return _episode.get()
+
+
 class EpisodeFilter(logging.Filter):
     """Gives every record an attribute ``episode``: the key of its episode, or ``-``."""
 
@@ -97,6 +102,16 @@ class _Open:
                 PACKAGE.removeHandler(self._forward)
                 PACKAGE.setLevel(self._before[0])
                 PACKAGE.propagate = self._before[1]
+
+
+def log_to_stderr() -> None:
+    """Write the package's lines from INFO on to stderr, each with its episode, in a process of the package's own."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(EpisodeFilter())
+    PACKAGE.addHandler(handler)
+    PACKAGE.setLevel(logging.INFO)
+    PACKAGE.propagate = False
 
 
 _files: ContextVar[tuple[_LogFile, ...]] = ContextVar("rtl_gym_log_files", default=())

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..problems import Problem, load_problems
+from .machine import Origin
 
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 SECONDS = 120.0
-GROUP = "canaries"
+ORIGIN = Origin("canaries")
 """As which they queue for a machine's processors: not behind all submissions that wait there."""
 
 
@@ -37,7 +38,7 @@ async def canary(call: Callable[..., Awaitable[Any]]) -> str:
     problem, right, wrong = known()
     for expected, files in ((True, right), (False, wrong)):
         marked = {path: f"{text}\n// {secrets.token_hex(8)}\n" for path, text in files.items()}
-        score = await call("score", problem, marked, SECONDS, None, None, False, GROUP)
+        score = await call("score", problem, marked, SECONDS, None, None, False, ORIGIN)
         if score.passed != expected:
             what = "fails a right design" if expected else "passes a wrong design"
             return f"it {what}: {score.reason}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import SandboxError, SandboxLost, UsageError
+from ..logs import episode_key, log_to_stderr, logging_as
 from ..metrics import FAULTS, serving
 from ..problems import Problem
 from ..sandboxes import (
@@ -25,7 +26,7 @@ from ..sandboxes import (
     SandboxSpec,
     WaitingSandboxes,
 )
-from ..sandboxes.budget import given_limits, queueing_as, set_limits, usage
+from ..sandboxes.budget import given_limits, queue_group, queueing_as, set_limits, usage
 from ..sandboxes.daemon import daemon_host
 from ..scoring import RewardWeights, Scorer, rules_digest
 from ..scoring.cache import HeldCache
@@ -52,6 +53,27 @@ class Facts:
     """The digest of the content of its simulation image."""
     rules: str = ""
     """`scoring.rules_digest` there: the version of the grader and its rules."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose work a call to a machine is."""
+
+    group: str = ""
+    """The queue in which it waits."""
+    episode: str = "-"
+    """The episode to which its lines in the node's log belong."""
+
+    @classmethod
+    def here(cls) -> Origin:
+        """That of the code that calls this."""
+        return cls(queue_group(), episode_key())
+
+    @contextlib.contextmanager
+    def resumed(self) -> Iterator[None]:
+        """Within the context, waits and lines of the log are this one's."""
+        with queueing_as(self.group), logging_as(self.episode):
+            yield
 
 
 @dataclass(frozen=True)
@@ -86,10 +108,15 @@ class Machine:
         waiting: Scoring sandboxes that are kept ready.
         metrics_port: Serves metrics for Prometheus on all of the node's networks; 0 for none. None for the port in the
             node's environment (`METRICS_VARIABLE`). If it is taken, as by another driver's machine, a later one serves.
+        logs: Whether to write the log to stderr, which Ray keeps in a file on the node.
     """
 
-    def __init__(self, limits: str = "", waiting: int = 4, metrics_port: int | None = None) -> None:
+    def __init__(
+        self, limits: str = "", waiting: int = 4, metrics_port: int | None = None, *, logs: bool = False
+    ) -> None:
         set_limits(limits)
+        if logs:
+            log_to_stderr()
         self._cache = HeldCache()
         self._gradings, self._faults = 0, Counter[str]()
         self._canaries = Counter[str](right=0, wrong=0)
@@ -119,10 +146,10 @@ class Machine:
     async def alive(self) -> None:
         """Return: this process runs, and its event loop."""
 
-    async def create(self, name: str, spec: SandboxSpec, group: str = "") -> tuple[str, str]:
-        """Make a sandbox, which queues as this group; returns its id and that of its image."""
+    async def create(self, name: str, spec: SandboxSpec, origin: Origin = Origin()) -> tuple[str, str]:
+        """Make a sandbox; returns its id and that of its image."""
         if name not in self._sandboxes:  # asked twice, it is still one sandbox
-            with queueing_as(group):
+            with origin.resumed():
                 self._sandboxes[name] = asyncio.ensure_future(self._agents.create(spec))
         with self._counting("sandbox"):
             sandbox = await asyncio.shield(self._sandboxes[name])
@@ -178,14 +205,14 @@ class Machine:
         seed: int | None,
         weights: RewardWeights | None,
         cached: bool,
-        group: str = "",
+        origin: Origin = Origin(),
     ) -> Score:
-        """See `Scorer.score`. `cached` uses the node's cache of gradings; the grading queues as the group."""
+        """See `Scorer.score`. `cached` uses the node's cache of gradings."""
         key = (weights, cached)
         if key not in self._scorers:
             cache = self._cache if cached else None
             self._scorers[key] = Scorer(self._provider, weights=weights, cache=cache, waiting=self._waiting)
-        with self._counting("grading"), queueing_as(group):
+        with self._counting("grading"), origin.resumed():
             score = await self._scorers[key].score(problem, files, timeout, seed=seed)
         self._gradings += 1
         return score

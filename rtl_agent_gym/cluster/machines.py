@@ -239,7 +239,7 @@ class Cluster:
             num_cpus=0, max_concurrency=CONCURRENCY, scheduling_strategy=strategy, max_restarts=0,
             name=f"{NAME}{node[:8]}-{secrets.token_hex(4)}", namespace=NAMESPACE,
         )  # fmt: skip
-        machine.actor = made.remote(self._limits)
+        machine.actor = made.remote(self._limits, logs=True)
         try:
             machine.facts = await machine.call("facts")
             self._compare(machine.facts)

@@ -21,11 +21,11 @@ from ..sandboxes import (
     SandboxProvider,
     SandboxSpec,
 )
-from ..sandboxes.budget import queue_group
 from ..scoring import RewardWeights, Scorer
 from ..scoring.retrying import retrying
 from ..scoring.score import Score
 from .admitted import RemoteMachine
+from .machine import Origin
 from .machines import Cluster
 from .sent import SentOnce
 
@@ -43,7 +43,7 @@ class RemoteSandbox(Sandbox):
 
     async def open(self, spec: SandboxSpec) -> None:
         """Make it on its machine."""
-        self._id, self.image_id = await self._machine.call("create", self._name, spec, queue_group())
+        self._id, self.image_id = await self._machine.call("create", self._name, spec, Origin.here())
 
     @property
     def id(self) -> str:
@@ -200,7 +200,7 @@ class RemoteGrader:
         async def once() -> Score:
             async with self._cluster.grading() as machine:
                 sent = self._cluster.sent.reference(problem.digest, problem)
-                options = (timeout, seed, self.weights, self._cached, queue_group())
+                options = (timeout, seed, self.weights, self._cached, Origin.here())
                 score: Score = await machine.call("score", sent, dict(files), *options)
             unused.append((machine.name, score))
             await self._cluster.vouch(machine)

@@ -14,7 +14,7 @@ import pytest
 from rtl_agent_gym import evaluate
 from rtl_agent_gym.cluster import admitted, machines
 from rtl_agent_gym.cluster.canary import known
-from rtl_agent_gym.cluster.machine import Facts, Machine
+from rtl_agent_gym.cluster.machine import Facts, Machine, Origin
 from rtl_agent_gym.cluster.machines import Cluster
 from rtl_agent_gym.cluster.node import slots_here
 from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
@@ -22,8 +22,9 @@ from rtl_agent_gym.cluster.sent import SentOnce
 from rtl_agent_gym.cluster.slots import SLOTS
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.logs import logging_as
 from rtl_agent_gym.sandboxes import Reading, SandboxSpec, budget
-from rtl_agent_gym.sandboxes.budget import Tokens, queue_group, usage
+from rtl_agent_gym.sandboxes.budget import Tokens, queueing_as, usage
 from tests.cluster.actors import FACTS, Actor, Grades, Stub, cluster_of, exceptions
 
 
@@ -188,19 +189,23 @@ async def test_a_sandbox_that_is_asked_for_twice_is_one(actor: Actor) -> None:
 
 
 @pytest.mark.docker
-async def test_a_machines_work_waits_in_the_queue_of_its_group(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups: list[str] = []
+async def test_a_machines_work_waits_in_the_queue_of_its_group_and_logs_its_episode(
+    actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Origin] = []
 
     async def noted(self: Tokens, amount: float) -> None:
-        groups.append(queue_group())
+        found.append(Origin.here())
         raise SandboxLost("enough")
 
     monkeypatch.setattr(Tokens, "take", noted)
     problem, right, _ = known()
-    for call in (("create", "a", SandboxSpec(), "mine"), ("score", problem, right, 60.0, None, None, False, "mine")):
+    with queueing_as("mine"), logging_as("0/1/2"):
+        mine = Origin.here()
+    for call in (("create", "a", SandboxSpec(), mine), ("score", problem, right, 60.0, None, None, False, mine)):
         with pytest.raises(SandboxLost, match="enough"):
             await getattr(actor.machine, call[0])(*call[1:])
-    assert set(groups) == {"mine"}
+    assert set(found) == {mine} == {Origin("mine", "0/1/2")}
 
 
 async def test_a_refused_node_is_tried_again_after_longer_and_longer_pauses() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.cluster.canary import canary, known
-from rtl_agent_gym.cluster.machine import Machine
+from rtl_agent_gym.cluster.machine import Machine, Origin
 from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.cluster.runtime import ClusterRuntime
 from rtl_agent_gym.errors import SandboxLost
@@ -43,11 +43,11 @@ async def test_work_queues_on_its_machine_as_its_group_and_canaries_as_their_own
 
     class Noting(Machine):
         async def score(self, *arguments: Any) -> Any:
-            seen.append(arguments[-1])
+            seen.append(arguments[-1].group)
             return SimpleNamespace(passed="~" not in str(arguments[1]), reason="")
 
-        async def create(self, name: str, spec: SandboxSpec, group: str = "") -> tuple[str, str]:
-            seen.append(group)
+        async def create(self, name: str, spec: SandboxSpec, origin: Origin = ORIGIN) -> tuple[str, str]:
+            seen.append(origin.group)
             return name, ""
 
     cluster = cluster_of(Actor(Noting(waiting=0)))

@@ -7,6 +7,7 @@ import logging
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,19 @@ async def test_every_line_names_its_episode(caplog: pytest.LogCaptureFixture) ->
         log.removeHandler(handler)
     assert sorted(line.split("episode=")[1] for line in lines[:3]) == [f"a/{n}: from a/{n}" for n in range(3)]
     assert lines[3].endswith("episode=-: from nobody")
+
+
+def test_a_process_of_the_packages_own_writes_each_line_with_its_episode_to_stderr() -> None:
+    program = """
+import logging
+from rtl_agent_gym.logs import log_to_stderr, logging_as
+log_to_stderr()
+with logging_as("step 1 group 2"):
+    logging.getLogger("rtl_agent_gym.sandboxes").info("it starts")
+logging.getLogger("rtl_agent_gym").debug("a detail")
+logging.getLogger("another").warning("of another package")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    first, other = done.stderr.splitlines()
+    assert first.endswith(" INFO rtl_agent_gym.sandboxes episode=step 1 group 2: it starts")
+    assert other == "of another package"
