@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.cluster.canary import canary, known
+from rtl_agent_gym.cluster.canary import ORIGIN, canary, known
 from rtl_agent_gym.cluster.machine import Machine, Origin
 from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.cluster.runtime import ClusterRuntime
