@@ -30,9 +30,10 @@ ROOT = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 GRADING_MEMORY = 2 << 30
 """Bytes that a grading may use: the limit of its sandbox."""
-WEIGHTS = {"agent": 1024, "scoring": 8192}
-"""Weights of all agents, and of all gradings, against each other and the machine's other work (1024), as cgroup 1 has
-them. A grading has a time limit."""
+WEIGHTS = {"agent": 1024, "scoring": 2048}
+"""Weights of all agents, and of all gradings, against each other and each of the machine's other processes (1024), as
+cgroup 1 has them. A grading has a time limit. With more weight, gradings would end no sooner, but this process and the
+daemon, which every step goes through, would wait for them."""
 PREFIX = "rtl-gym-"
 _NAME = re.compile(rf"{PREFIX}(\d+)-[0-9a-f]+-(agent|scoring)")
 

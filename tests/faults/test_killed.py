@@ -53,7 +53,7 @@ def test_an_evaluation_that_is_killed_goes_on_to_the_same_result(tmp_path: Path,
     whole, cut, log = tmp_path / "whole", tmp_path / "cut", tmp_path / "log"
     more, in_grading = RUNS[when], when == "while hidden tests run"
     expected = finished(whole, log, more)
-    after, pause = moment.number(0, 4 if in_grading else 5), moment.within(0, 0.5)
+    after, pause = moment.number(0, 2 if in_grading else 5), moment.within(0, 0.5)
     with started([*EVAL, "--out", str(cut), *OPTIONS, *more], log) as process:
         wait_for(lambda: lines(cut / "results.jsonl") >= after and any(cut.glob("transcripts/*")), process=process)
         if in_grading:
