@@ -368,7 +368,7 @@ def test_a_hostile_agent_does_not_stop_the_collection(images: VerifierImages) ->
         container.remove(force=True)
 
 
-ROWS = _rows(ATTACKS, quick=lambda number: number == 0)
+ATTACK_ROWS = _rows(ATTACKS, quick=lambda number: number == 0)
 """All attacks; one of each class is quick."""
 
 
@@ -425,7 +425,7 @@ class TestScript:
             verdict = run(container)
         assert (verdict.code, verdict.rewards) == (3, None), verdict.output
 
-    @pytest.mark.parametrize("attack", ROWS)
+    @pytest.mark.parametrize("attack", ATTACK_ROWS)
     def test_an_attack_earns_nothing(self, attack: Attack, images: VerifierImages) -> None:
         arrives = {path: text for path, text in attack.files.items() if path.split("/")[0] in FOLDERS}
         verdict = images.grade(attack.problem, arrives, seconds=attack.seconds)
@@ -445,5 +445,5 @@ class TestScript:
 def test_every_class_of_attack_has_a_quick_row() -> None:
     marks = [*TestScript.pytestmark, *TestScript.test_an_attack_earns_nothing.pytestmark]  # type: ignore[attr-defined]
     assert "slow" not in {mark.name for mark in marks}
-    quick = {row.values[0].threat for row in ROWS if not row.marks}  # type: ignore[attr-defined]
+    quick = {row.values[0].threat for row in ATTACK_ROWS if not row.marks}  # type: ignore[attr-defined]
     assert quick == {attack.threat for attack in ATTACKS}

@@ -140,7 +140,7 @@ def test_the_files_of_cgroup_2(tmp_path: Path) -> None:
     assert (agents / "memory.max").read_text() == str(100 * MIB)
     assert (agents / "memory.swap.max").read_text() == "0"
     assert (agents / "cpu.weight").read_text() == "39"  # of 1024 shares, as systemd and runc have it
-    assert (tmp_path / "rtl-gym-1-0-scoring" / "cpu.weight").read_text() == "313"
+    assert (tmp_path / "rtl-gym-1-0-scoring" / "cpu.weight").read_text() == "79"
     (agents / "memory.current").write_text(str(90 * MIB))
     (agents / "memory.stat").write_text(f"anon 5\nactive_file {30 * MIB}\ninactive_file {10 * MIB}\n")
     assert made.free("agent") == 50 * MIB

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from docker.errors import NotFound
+from docker.errors import APIError
 
 from rtl_agent_gym.sandboxes import budget, image, sharing
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
@@ -44,12 +44,12 @@ def others(nothing_given: None) -> Iterator[None]:
         try:
             for owner in (LIVES, LIVES, GONE, owner_label()):
                 made.append(api.create_container(image.ensure_image(), ["sleep", "600"], labels={OWNER_LABEL: owner}))
-                with suppress(NotFound) if owner == GONE else nullcontext():
+                with suppress(APIError) if owner == GONE else nullcontext():  # 404, or 409 while it is removed
                     api.start(made[-1]["Id"])
             yield
         finally:
             for one in made:
-                with suppress(NotFound):
+                with suppress(APIError):
                     api.remove_container(one["Id"], force=True)
 
 

@@ -51,7 +51,7 @@ class Job:
     Args:
         header: Of the request: ``id``; ``timeout`` in seconds; ``limit``, the bytes of output to keep; ``stream``,
             whether to send output before the end; ``read``, the files to send with the end, as for `read_files`.
-        at_end: Called when it has ended: before its files are read, or after the reply if there are none to read.
+        at_end: Called when it has ended, before its files are read.
     """
 
     def __init__(self, header: Mapping[str, Any], at_end: Callable[[], None] = lambda: None) -> None:
@@ -68,8 +68,7 @@ class Job:
 
     def done(self, exit_code: int, **more: object) -> None:
         """Report the end, with the output that has not been sent and the files, all in one frame."""
-        if self.read is not None:
-            self.at_end()
+        self.at_end()
         header: dict[str, Any] = {
             "id": self.id,
             "exit_code": None if self.timed_out else exit_code,
@@ -86,5 +85,3 @@ class Job:
                 header["read"] = read_files(self.read, contents.append)
                 body += contents
         reply(b"d", header, b"".join(body))
-        if self.read is None:  # here it delays nothing
-            self.at_end()
