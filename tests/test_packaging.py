@@ -46,7 +46,7 @@ FRAMEWORKS = {
     "trl": set(),  # its trainer calls the adapter, which needs nothing of it
     "datasets": {"integrations/trl.py"},
     "harbor": {"integrations/harbor/verifier.py"},
-    "openenv": {f"integrations/{name}.py" for name in ("openenv", "openenv_client", "openenv_server")},
+    "openenv": {f"integrations/{name}.py" for name in ("openenv", "openenv_client", "openenv_server", "openenv_types")},
     "fastapi": {"integrations/openenv_server.py"},
     "uvicorn": {"integrations/openenv_server.py"},
     "inspect_ai": {"integrations/inspect.py", "integrations/inspect_sandbox.py"},

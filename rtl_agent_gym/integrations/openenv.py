@@ -13,16 +13,14 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 from openenv.core.env_server.interfaces import Environment
-from openenv.core.env_server.types import Action, Observation, State
-from pydantic import Field
+from openenv.core.env_server.types import State
 
 from ..episodes.rewards import Reward
 from ..episodes.rules import EpisodeConfig
-from ..episodes.turns import StopReason
 from ..errors import SandboxError, UsageError
 from ..problems import Problem, find_problem
-from ..renderers import ToolCall
 from .openenv_client import KINDS, RTLClient
+from .openenv_types import RTLAction, RTLObservation, read_calls
 from .session import ToolSession
 
 CLOSING = 60.0
@@ -31,30 +29,6 @@ CLOSING = 60.0
 __all__ = ["RTLAction", "RTLClient", "RTLObservation", "ServedEnvironment"]
 
 T = TypeVar("T")
-
-
-class RTLAction(Action):
-    """A turn: exactly one of the fields is set."""
-
-    command: str | None = None
-    """A command to run: the same as one call of the tool."""
-    calls: list[dict[str, str]] | None = None
-    """The model's calls: ``name``, and ``arguments`` as the JSON text that it wrote."""
-    answer: str | None = None
-    """The text of a final answer, which ends the episode."""
-    stop: StopReason | None = None
-    """Why the trainer cuts the model off, such as ``max_tokens``: the files that are there are graded."""
-
-
-class RTLObservation(Observation):
-    """What the model reads, beside OpenEnv's ``done`` and ``reward``, which is this turn's."""
-
-    messages: list[dict[str, str]] = Field(default_factory=list)
-    """After `reset`, the prompt."""
-    tools: list[dict[str, Any]] = Field(default_factory=list)
-    """After `reset`, the declared tools, as in OpenAI's chat completions."""
-    replies: list[str] = Field(default_factory=list)
-    """After a turn, the text for each call."""
 
 
 class ServedEnvironment(Environment):
@@ -119,7 +93,7 @@ class ServedEnvironment(Environment):
             result = await session.finish(action.stop)
             reward, info = result.score.reward, {"score": result.score.model_dump(mode="json")}
         else:
-            calls = _read_calls(action)
+            calls = read_calls(action)
             turn = await session.act(calls or action.answer or "")
             reward, info = turn.reward, turn.info()
             replies = turn.replies(len(calls)) if calls else []
@@ -169,17 +143,6 @@ class ServedEnvironment(Environment):
         """A problem's id, category and difficulty."""
         problem = self._problems[index]
         return {"problem_id": problem.id, "category": problem.category, "difficulty": problem.difficulty}
-
-
-def _read_calls(action: RTLAction) -> list[ToolCall]:
-    """The calls of a turn; none for an answer."""
-    if action.command is not None:
-        return [ToolCall.of(action.command)]
-    if action.calls is None:
-        return []
-    if not action.calls or any({"name", "arguments"} - call.keys() for call in action.calls):
-        raise UsageError("calls has a name and arguments for each call, and one call at least")
-    return [ToolCall(call["name"], call["arguments"], call.get("id", "")) for call in action.calls]
 
 
 async def _with_kind(work: Awaitable[T]) -> T:
