@@ -134,11 +134,12 @@ async def test_a_process_of_ray_that_is_killed_or_stopped_costs_nothing(
     monkeypatch.setattr(admitted, "LONG", 2.0)
     monkeypatch.setattr(admitted, "SILENCE", 20.0)
     config = EvaluationConfig(
-        problems=right_and_wrong(), samples=6, concurrency=8, folder=tmp_path / "here", cache=False
+        problems=right_and_wrong(), samples=12, concurrency=8, folder=tmp_path / "here", cache=False
     )
     here = await evaluate(config)
-    assert (here.summary.passed, here.summary.finished) == (12, 18)
-    after, pause = moment.number(1, 8), moment.within(0, 2)
+    assert (here.summary.passed, here.summary.finished) == (24, 36)
+    # Whatever the moment, episodes on both nodes are still to come: a raylet's workers outlive it for some seconds.
+    after, pause = moment.number(1, 12), moment.within(0, 1)
 
     async def kill_one() -> None:
         while len(list((tmp_path / "there" / "transcripts").glob("*"))) < after:
