@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 import docker
 import docker.errors
 
+from ..errors import SandboxError
 from .budget import Budget, budget_of
 from .daemon import connect, daemon_host, docker_errors, missing_limits
 from .groups import forget, groups_of
-from .podman import PROCESSES, is_podman, remove_orphans
+from .podman import PROCESSES, is_podman, remove_orphans, remove_volumes, until_removed
 from .process import WORK_DIR
 from .protocol import SandboxSpec
 from .room import Room
@@ -70,6 +71,8 @@ class DockerClient:
         self._budget: Budget | None = None
         self._room: Room | None = None
         self._uids: set[int] = set()
+        self._left: set[str] = set()
+        """Containers whose removal has failed."""
 
     def docker(self) -> docker.DockerClient:
         """docker-py's client, connected at first use."""
@@ -122,6 +125,38 @@ class DockerClient:
         except asyncio.CancelledError:
             await asyncio.wait([future])  # a thread cannot be cancelled, so wait for its result
             raise
+
+    async def remove(self, name: str) -> None:
+        """Remove a container, in whatever state it is. If the daemon fails, `remove_left` does it later."""
+        try:
+            await self.call(lambda: self._remove(name), ending=True)
+        except SandboxError:
+            self._left.add(name)
+
+    async def remove_left(self) -> None:
+        """Remove the containers that could not be removed when their sandboxes ended.
+
+        A daemon that dies while it makes a container knows it again after its restart, but never starts or removes it.
+        """
+        left, self._left = self._left, set()
+        await asyncio.gather(*map(self.remove, left))
+
+    def _remove(self, name: str) -> None:
+        api: Any = self.docker().api
+
+        def remove() -> None:
+            api.remove_container(name, force=True, v=True)
+
+        try:
+            if self.podman:
+                until_removed(remove)
+            else:
+                remove()
+        except docker.errors.APIError as error:
+            if error.status_code not in (404, 409):  # gone, or its removal is under way
+                raise
+        if self.podman:
+            remove_volumes(api, name)
 
     def take_uid(self) -> int:
         """A user id that no other sandbox of this client has; see `UIDS`."""

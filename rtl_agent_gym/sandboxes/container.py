@@ -17,8 +17,6 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import docker.errors
-
 from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
 from .channel import Channel, Reply, Request
 from .client import OWNER_LABEL, DockerClient, folders, host_config, owner_label, process_limits
@@ -26,7 +24,7 @@ from .daemon import attach
 from .evidence import Usage, own_doing, usage
 from .image import find_image
 from .observation import cut
-from .podman import make_volumes, remove_volumes, until_removed
+from .podman import make_volumes
 from .process import WORK_DIR, CommandResult, Process
 from .protocol import FoundFiles, OutputSink, Reading, Sandbox, SandboxSpec
 from .warden import program
@@ -148,29 +146,11 @@ class DockerSandbox(Sandbox):
                 self._channel.close()
             if self._socket is not None:
                 self._socket.close()
-            if self._container or self._client.podman:
+            if self.uid >= 0:  # the daemon was asked for it, and may have made it without an answer
                 # Docker removes it when the warden ends; this only ensures that it is gone on return.
-                with contextlib.suppress(SandboxError):
-                    await self._client.call(self._remove, ending=True)
+                await self._client.remove(self._name)
         self._client.return_uid(self.uid)
         self._on_close(self)
-
-    def _remove(self) -> None:
-        api: Any = self._client.docker().api
-
-        def remove() -> None:
-            api.remove_container(self._container, force=True, v=True)
-
-        try:
-            if self._container and self._client.podman:
-                until_removed(remove)
-            elif self._container:
-                remove()
-        except docker.errors.APIError as error:
-            if error.status_code not in (404, 409):  # gone, or its removal is under way
-                raise
-        if self._client.podman:
-            remove_volumes(api, self._name)
 
     async def _reply(self, request: Request, patience: float | None, due: float = 0.0) -> Reply:
         """Wait for a reply. Raises `SandboxBroken` (by commands) or `SandboxLost` (by the machine) if there is none.

@@ -131,6 +131,7 @@ class DockerSandboxes(SandboxProvider):
                 await budget.breaker.ready()
                 await sandbox.open()
                 STARTS.labels(spec.role).inc()
+            await self._client.remove_left()
         except BaseException as error:
             # Also one whose container starts and is silent, which keeps others from starting for a minute.
             if isinstance(error, DaemonError | SandboxLost) and not self._closed:
@@ -179,6 +180,7 @@ class DockerSandboxes(SandboxProvider):
         """Close every sandbox that is still open. Idempotent."""
         self._closed = True
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._sandboxes)))
+        await self._client.remove_left()
         self._client.close()
 
     def abandon(self) -> None:

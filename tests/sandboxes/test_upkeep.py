@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from rtl_agent_gym.episodes import disk
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxLost
@@ -113,6 +114,42 @@ async def test_containers_without_an_owner_are_removed_now_and_then(monkeypatch:
         monkeypatch.setattr(provider, "TIDY", 0.0)
         await (await made.create()).close()
         assert subprocess.run(there, capture_output=True).returncode != 0
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("then", ["create", "close"])
+async def test_a_container_whose_removal_failed_is_removed_when_the_daemon_works(
+    monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    names: list[str] = []
+
+    def there() -> bool:
+        return subprocess.run(["docker", "inspect", names[0]], capture_output=True).returncode == 0
+
+    def away(*_: Any, **__: Any) -> None:
+        raise requests.ConnectionError("the daemon was killed")
+
+    async with DockerSandboxes() as made:
+        budget = await made.budget()
+        api = made.client()
+        create = api.create_container
+
+        def create_and_go_away(*given: Any, **options: Any) -> None:
+            create(*given, **options)
+            names.append(options["name"])
+            away()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(api, "create_container", create_and_go_away)
+            patch.setattr(api, "remove_container", away)
+            with pytest.raises(DaemonError):
+                await made.create()
+        budget.breaker.worked()
+        assert there()
+        if then == "create":
+            await (await made.create()).close()
+            assert not there()
+    assert not there()
 
 
 @pytest.mark.docker
