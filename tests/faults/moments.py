@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 
+from rtl_agent_gym.metrics import FAULTS
+
 VARIABLE = "RTL_GYM_FAULT_SEED"
 """The environment variable with the seed; by default each test draws one."""
 
@@ -28,3 +30,8 @@ class Moment:
         found = self.draw.randint(least, most)
         print(f"the fault comes at {found}")
         return found
+
+
+def machine_faults() -> float:
+    """How many machine faults this process has counted, those of gradings that were repeated included."""
+    return sum(sample.value for found in FAULTS.collect() for sample in found.samples if sample.name.endswith("_total"))
