@@ -203,10 +203,38 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and wait for its result. Ctrl-C cancels it."""
-    future = asyncio.run_coroutine_threadsafe(work, background_loop())
+    """Run a coroutine on the background loop and wait for its result. Ctrl-C cancels it.
+
+    The coroutine's own end wakes the caller. `asyncio.run_coroutine_threadsafe` would need another round of the loop.
+    """
+    loop, ended = background_loop(), threading.Lock()
+    task: asyncio.Task[None]
+    result: list[T] = []
+    error: BaseException | None = None
+
+    async def to_its_end() -> None:
+        nonlocal error
+        try:
+            result.append(await work)
+        except BaseException as raised:
+            error = raised
+        finally:
+            ended.release()
+
+    def start() -> None:
+        nonlocal task
+        task = loop.create_task(to_its_end())
+
+    ended.acquire()
+    loop.call_soon_threadsafe(start)
     try:
-        return future.result()
+        ended.acquire()
     except KeyboardInterrupt:
-        future.cancel()
+        loop.call_soon_threadsafe(lambda: task.cancel())
         raise
+    try:
+        if error is not None:
+            raise error
+        return result[0]
+    finally:
+        error = None  # its traceback holds this frame, which would hold it

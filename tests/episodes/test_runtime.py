@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
+import weakref
 
 import pytest
 
@@ -86,6 +90,54 @@ def test_callers_that_do_not_await_share_the_background_loops() -> None:
     runtime.run_sync(lease.release())
     assert other.runtime.users == 1
     runtime.run_sync(other.release())
+
+
+def test_what_the_work_raises_reaches_the_caller_and_is_not_kept() -> None:
+    class Trouble(Exception):
+        pass
+
+    held: list[weakref.ref[Trouble]] = []
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        error = Trouble()
+        held.append(weakref.ref(error))
+        try:
+            raise error
+        finally:
+            del error
+
+    gc.disable()
+    try:
+        for _ in range(2):
+            with pytest.raises(Trouble):
+                runtime.run_sync(fails())
+        runtime.run_sync(asyncio.sleep(0))
+        assert [one() for one in held] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_ctrl_c_ends_the_wait_and_cancels_the_work() -> None:
+    cancelled = threading.Event()
+
+    async def long() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runtime.run_sync(long())
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    assert cancelled.wait(5)
 
 
 def test_a_forked_child_starts_with_none() -> None:
