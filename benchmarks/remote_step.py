@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -97,6 +98,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=8, help="steps that run at the same time")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each row")
     options = parser.parse_args()
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # otherwise Ray leaves a token in the home folder
     ray.init(
         "local", num_cpus=1, resources={SLOTS: options.at_once}, include_dashboard=False,
         logging_level=logging.ERROR, log_to_driver=False,
