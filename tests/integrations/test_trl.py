@@ -23,7 +23,7 @@ from rtl_agent_gym.episodes.runtime import background_loop
 from rtl_agent_gym.episodes.tools import tool_opening
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations import room
-from rtl_agent_gym.integrations import trl as adapter
+from rtl_agent_gym.integrations import trl_environment as adapter
 from rtl_agent_gym.integrations.session import OVER, ToolSession
 from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, hidden_tests, make_dataset
 from rtl_agent_gym.renderers import ToolCall
