@@ -16,7 +16,7 @@ from rtl_agent_gym.evaluation import EvaluationConfig, Observer
 from rtl_agent_gym.transcripts import read_transcript
 from tests.second_daemon import SecondDaemon, second_daemon
 
-from .moments import Moment
+from .moments import Moment, machine_faults
 
 pytestmark = [
     pytest.mark.docker,
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 IDS = ["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_gray_counter_0001"]
-EPISODES = 32
+EPISODES = 16
 
 
 @pytest.fixture
@@ -41,6 +41,7 @@ async def test_a_daemon_that_is_killed_and_started_again_costs_no_episode(
     monkeypatch.setenv("DOCKER_HOST", daemon.host)
     after, pause, away = moment.number(1, 8), moment.within(0, 1), moment.within(5, 25)
     faults: list[SandboxError] = []
+    before = machine_faults()
     done, enough = 0, asyncio.Event()
 
     def finished(_: object) -> None:
@@ -63,8 +64,8 @@ async def test_a_daemon_that_is_killed_and_started_again_costs_no_episode(
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
     gc.collect()
-    print(f"{len(faults)} faults: {sorted({type(fault).__name__ for fault in faults})}; away for {away:.0f} s")
-    assert faults, "no episode was under way"
+    print(f"{machine_faults() - before:.0f} faults, {len(faults)} of them of episodes; away for {away:.0f} s")
+    assert machine_faults() > before, "neither an episode nor a grading was under way"
     assert evaluation.summary.faults == 0
     assert evaluation.summary.passed == EPISODES
     assert evaluation.summary.retries >= 1
