@@ -135,6 +135,7 @@ class TestTool:
 @pytest.mark.docker
 class TestEpisodes:
     @pytest.mark.slow
+    @pytest.mark.own_gradings
     async def test_a_batch_starts_and_is_graded_in_parallel(self) -> None:
         environments = [RTLEnvironment([gray()], config=RULES) for _ in range(3)]
         for environment in environments:
