@@ -136,7 +136,8 @@ class DockerClient:
     async def remove_left(self) -> None:
         """Remove the containers that could not be removed when their sandboxes ended.
 
-        A daemon that dies while it makes a container knows it again after its restart, but never starts or removes it.
+        If a daemon is killed while it makes a container, it has the container after its restart, but never starts or
+        removes it.
         """
         left, self._left = self._left, set()
         await asyncio.gather(*map(self.remove, left))

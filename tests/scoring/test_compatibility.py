@@ -9,7 +9,7 @@ import pytest
 from unidiff.patch import PatchSet
 
 from rtl_agent_gym.problems import Problem, apply_patch, load_problems
-from rtl_agent_gym.problems.cvdp_notes import note_of
+from rtl_agent_gym.problems.cvdp_notes import all_notes, note_of
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 
 pytestmark = pytest.mark.docker
@@ -117,3 +117,60 @@ def test_the_notes_say_which_rows_a_right_design_passes(rows: dict[str, Problem]
     hopeless = {name for name, note in notes.items() if note is not None and note.right == "impossible"}
     assert hopeless == {f"cvdp_agentic_{path.name}" for path in IMPOSSIBLE.iterdir()}
     assert len(passing | hopeless) == len(rows)
+
+
+RUNNER = "src/test_runner.py"
+"""The file of a harness that builds; the others run in the simulator."""
+
+BUILDING = {
+    "cocotb.runner": ("import sys", "sys.modules['cocotb.runner'] = None"),
+    "define without value": (
+        "import cocotb_tools.runner as _runner",
+        "_runner.Icarus._get_define_options = lambda self, defines: "
+        "[f'-D{name}={_runner._as_sv_literal(value)}' for name, value in defines.items()]",
+    ),
+}
+SIMULATING = {
+    **{
+        f"Logic.{name}": (
+            "from cocotb.types import Logic as _Logic",
+            f"vars(_Logic).get({name!r}) and delattr(_Logic, {name!r})",
+        )
+        for name in ("to_unsigned", "integer", "binstr")
+    },
+    "TestFailure": ("import cocotb.result as _result", "vars(_result).pop('TestFailure', None)"),
+}
+"""By need: the import that brings the part, and what takes it away again."""
+
+NOTED = [(note.id, need) for note in all_notes().values() for need in note.needs]
+"""Rows and what their notes say that they need, one need each."""
+ONE_ROW = {need: row for row, need in reversed(NOTED)}
+
+
+def beginning_with(problem: Problem, need: str, lines: int) -> Problem:
+    """The row, with the first `lines` lines of a need put in front of each file that could use the part."""
+    text = "".join(f"{line}\n" for line in (BUILDING | SIMULATING)[need][:lines])
+    harness = {
+        path: text + old if path.endswith(".py") and (path == RUNNER) == (need in BUILDING) else old
+        for path, old in problem.harness.items()
+    }
+    assert harness != problem.harness
+    return problem.model_copy(update={"harness": harness})
+
+
+def test_all_parts_are_needed_by_a_row() -> None:
+    assert {need for _, need in NOTED} == set(BUILDING | SIMULATING)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("row", "need"), NOTED)
+async def test_without_a_part_that_a_row_needs_its_right_design_fails(
+    scorer: Scorer, rows: dict[str, Problem], row: str, need: str
+) -> None:
+    files = design(row.removeprefix("cvdp_agentic_"))
+    score = await scorer.score(beginning_with(rows[row], need, 2), files)
+    assert not score.passed
+    assert score.compile == 1.0
+    if ONE_ROW[need] == row:  # the import alone changes nothing
+        assert (await scorer.score(beginning_with(rows[row], need, 1), files)).passed
