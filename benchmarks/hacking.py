@@ -19,7 +19,7 @@ from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT, Encoder, 
 from rtl_agent_gym.demo.family_making import save
 from rtl_agent_gym.demo.family_mix import start
 from rtl_agent_gym.demo.family_recipe import Phase
-from rtl_agent_gym.demo.family_training import Trainer
+from rtl_agent_gym.demo.family_training import Trainer, reproducible
 from rtl_agent_gym.demo.keeping import keep_folder
 from rtl_agent_gym.demo.recipe import train
 from rtl_agent_gym.demo.shipped import SMALL, shipped
@@ -95,7 +95,8 @@ def with_stubs(folder: Path) -> None:
             specification = family.specification(member)
             yield encoder.encode(episode(start(family, specification), specification, files))
 
-    Trainer(model.float()).run(Phase(400, 0.003, 0.0002, batch=16), episodes())
+    with reproducible():
+        Trainer(model.float()).run(Phase(400, 0.003, 0.0002, batch=16), episodes())
     save(model, tokenizer, folder)
 
 

@@ -22,7 +22,7 @@ from .family_check import check
 from .family_episode import RENDERER, Encoder
 from .family_mix import Mix
 from .family_recipe import FamilyRecipe, Part
-from .family_training import Trainer, new_model
+from .family_training import Trainer, new_model, reproducible
 from .founding import FOUNDING
 
 FAMILIES = {**GENERATED, FOUNDING.name: FOUNDING}
@@ -40,10 +40,7 @@ def make(recipe: FamilyRecipe, folder: Path, log: Callable[[str], None], members
         log: Gets a line of progress now and then.
         members: Held-out members of each family on which a model is measured at its end.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
-    try:
+    with reproducible():
         tokenizer = new_tokenizer(recipe)
         trainer = Trainer(new_model(recipe.shape, tokenizer, recipe.seed))
         encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
@@ -58,9 +55,6 @@ def make(recipe: FamilyRecipe, folder: Path, log: Callable[[str], None], members
                 log(f"{name}: {family}, combinations: {found}")
             save(model, tokenizer, folder / name)
         write_record(recipe, folder)
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_flush_denormal(False)
 
 
 def write_record(recipe: FamilyRecipe, folder: Path) -> None:

@@ -5,6 +5,7 @@ With Adam on the embeddings, copying from the specification takes many times as 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,19 @@ import torch
 
 from .family_episode import TokenEpisode
 from .family_recipe import Phase, Shape
+
+
+@contextlib.contextmanager
+def reproducible() -> Iterator[None]:
+    """Compute in one thread inside, so that weights do not depend on the number of cores, and without denormals."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(False)
 
 
 def new_model(shape: Shape, tokenizer: Any, seed: int) -> Any:

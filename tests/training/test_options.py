@@ -8,7 +8,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -21,6 +21,7 @@ from rtl_agent_gym.training import plan
 from rtl_agent_gym.training.arguments import describe_options, split_arguments
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.plan import Plan
+from rtl_agent_gym.training.sft.options import SftOptions
 from rtl_agent_gym.training.sft.plan import plan_sft
 from rtl_agent_gym.training.teacher_context import check_teachers
 
@@ -78,6 +79,15 @@ def test_values_are_read_from_text() -> None:
     assert (options.learning_rate, options.problem_ids, options.pipeline) == (3e-4, ("a", "b"), True)
     assert (options.kl_clip, options.teacher_model, options.num_steps) == (0.5, None, 7)
     assert options.reward_config().tests == 2
+
+
+@pytest.mark.parametrize("options", [TrainOptions, SftOptions])
+def test_none_takes_back_any_default_that_may_be_none(options: type[TrainOptions]) -> None:
+    """A recipe may set one, as that of the shipped models sets ``kl_budget``."""
+    optional = [name for name in options.names() if type(None) in get_args(options.model_fields[name].annotation)]
+    assert {"held_out", "eval_temperature"} <= {*optional}
+    for name in optional:
+        assert getattr(options.build({name: "none"}, {name: 1.0}), name) is None
 
 
 def test_zero_coefficients_are_legal() -> None:
