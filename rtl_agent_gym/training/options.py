@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from .. import strict_json
 from ..engines.config import LocalEngineConfig
 from ..errors import UsageError
 from ..problems.cvdp_notes import Rows
@@ -21,30 +20,10 @@ from ..problems.sources import expand_home
 from ..renderers import RENDERER_NAMES
 from ..renderers.turns import Kind
 from ..scoring import RewardWeights
+from .option_types import Count, Names, NotNegative, OptionalText, Positive, Table, from_json
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 BaselineName = Literal["group", "batch", "running", "none"]
-
-
-def _list(value: object) -> object:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _json(value: object) -> object:
-    return strict_json.loads(value) if isinstance(value, str) else value
-
-
-def optional(value: object) -> object:
-    """None for the texts ``none``, ``null`` and the empty one."""
-    return None if isinstance(value, str) and value.lower() in ("none", "null", "") else value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
-"""Several names, separated by commas."""
-Table = Annotated[dict[str, str], BeforeValidator(_json)]
-"""A JSON object of strings."""
-OptionalText = Annotated[str | None, BeforeValidator(optional)]
-OptionalPositive = Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(optional)]
 
 
 class TrainOptions(BaseModel):
@@ -68,7 +47,7 @@ class TrainOptions(BaseModel):
     teacher_context: str = "none"
     """What only the teacher reads: ``none``; ``reference``, the problem's reference solution; ``feedback``, the grading
     of this episode and a solution from its group; or ``hints:FILE``, a JSON object with a text for each problem id."""
-    teacher_lag: Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(optional)] = None
+    teacher_lag: Count = None
     """With ``teacher_model=self``: how many steps the teacher's weights are behind; None for those of the start."""
     base_url: OptionalText = None
     """Address of a Tinker-compatible service; None for Tinker's own if there is an API key, else the local engine."""
@@ -85,7 +64,7 @@ class TrainOptions(BaseModel):
     """Local engine: maximum number of tokens, with padding, in one forward pass of training. Less needs less memory."""
     local_gradient_checkpointing: bool = False
     """Local engine: compute activations twice instead of keeping them: more time, less memory, the same gradients."""
-    prices: Annotated[dict[str, tuple[float, float, float]], BeforeValidator(_json)] = Field(default_factory=dict)
+    prices: Annotated[dict[str, tuple[float, float, float]], BeforeValidator(from_json)] = Field(default_factory=dict)
     """Dollars for a million tokens of a service's models, for the estimate before a run, as JSON:
     ``{"model": [prefill, sample, train]}``."""
     load_checkpoint_path: OptionalText = None
@@ -125,13 +104,13 @@ class TrainOptions(BaseModel):
     """Maximum number of tokens in an episode, including the prompt and the commands' output."""
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature of the student."""
-    eval_temperature: Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(optional)] = None
+    eval_temperature: NotNegative = None
     """Sampling temperature in evaluations; None for ``temperature``. 0: the most likely token, once a problem."""
     timeout_seconds: float = Field(30.0, gt=0, le=7 * 24 * 3600)
     """Time limit of a command in seconds."""
     reward: str = "default"
     """Reward preset: default, staged, dense, compile or proxy."""
-    reward_weights: Annotated[dict[str, Any], BeforeValidator(_json)] = Field(default_factory=dict)
+    reward_weights: Annotated[dict[str, Any], BeforeValidator(from_json)] = Field(default_factory=dict)
     """Weights that replace some of the preset's, as JSON: ``{"tests": 2.0}``."""
     judge: OptionalText = None
     """The judge model of problems whose answer is text: ``chat:MODEL`` or ``chat:MODEL@URL``; None leaves them out."""
@@ -148,9 +127,9 @@ class TrainOptions(BaseModel):
     """Weight of the KL to the teacher in the advantages; 0 uses no teacher."""
     kl_discount_factor: float = Field(0.0, ge=0, le=1)
     """Discount factor for the KL of later tokens, which is added to a token's own; 0 uses only its own KL."""
-    kl_clip: OptionalPositive = None
+    kl_clip: Positive = None
     """Bound on a token's own KL times its coefficient and weight, before discounting; None for no bound."""
-    kl_budget: OptionalPositive = None
+    kl_budget: Positive = None
     """Sum of |KL| in nats after which the rest of an episode gets no KL; None for no limit."""
     kl_weight_thinking: float = Field(1.0, ge=0)
     """Weight of the KL of tokens in the student's thinking."""

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ..options import Names, OptionalText, TrainOptions, optional
+from ..option_types import Names, OptionalText, optional
+from ..options import TrainOptions
 
 NOT_APPLICABLE = {
     "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt", "teacher_context", "teacher_lag",
