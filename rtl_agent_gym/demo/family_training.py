@@ -18,7 +18,7 @@ from .family_recipe import Phase, Shape
 
 @contextlib.contextmanager
 def reproducible() -> Iterator[None]:
-    """Compute in one thread inside, so that weights do not depend on the number of cores, and without denormals."""
+    """Compute in one thread, so that weights do not depend on the number of cores, with denormals flushed to zero."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)

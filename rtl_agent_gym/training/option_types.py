@@ -28,7 +28,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
 Table = Annotated[dict[str, str], BeforeValidator(from_json)]
 """A JSON object of strings."""
 OptionalText = Annotated[str | None, BeforeValidator(optional)]
-Positive = Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(optional)]
-NotNegative = Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(optional)]
-Count = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(optional)]
+OptionalPositive = Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(optional)]
+OptionalNonNegative = Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(optional)]
+OptionalCount = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(optional)]
 """Numbers that may be None. The bound belongs to the number: around the union, pydantic would compare None with it."""

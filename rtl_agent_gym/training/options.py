@@ -20,7 +20,15 @@ from ..problems.sources import expand_home
 from ..renderers import RENDERER_NAMES
 from ..renderers.turns import Kind
 from ..scoring import RewardWeights
-from .option_types import Count, Names, NotNegative, OptionalText, Positive, Table, from_json
+from .option_types import (
+    Names,
+    OptionalCount,
+    OptionalNonNegative,
+    OptionalPositive,
+    OptionalText,
+    Table,
+    from_json,
+)
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 BaselineName = Literal["group", "batch", "running", "none"]
@@ -47,7 +55,7 @@ class TrainOptions(BaseModel):
     teacher_context: str = "none"
     """What only the teacher reads: ``none``; ``reference``, the problem's reference solution; ``feedback``, the grading
     of this episode and a solution from its group; or ``hints:FILE``, a JSON object with a text for each problem id."""
-    teacher_lag: Count = None
+    teacher_lag: OptionalCount = None
     """With ``teacher_model=self``: how many steps the teacher's weights are behind; None for those of the start."""
     base_url: OptionalText = None
     """Address of a Tinker-compatible service; None for Tinker's own if there is an API key, else the local engine."""
@@ -104,7 +112,7 @@ class TrainOptions(BaseModel):
     """Maximum number of tokens in an episode, including the prompt and the commands' output."""
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature of the student."""
-    eval_temperature: NotNegative = None
+    eval_temperature: OptionalNonNegative = None
     """Sampling temperature in evaluations; None for ``temperature``. 0: the most likely token, once a problem."""
     timeout_seconds: float = Field(30.0, gt=0, le=7 * 24 * 3600)
     """Time limit of a command in seconds."""
@@ -127,9 +135,9 @@ class TrainOptions(BaseModel):
     """Weight of the KL to the teacher in the advantages; 0 uses no teacher."""
     kl_discount_factor: float = Field(0.0, ge=0, le=1)
     """Discount factor for the KL of later tokens, which is added to a token's own; 0 uses only its own KL."""
-    kl_clip: Positive = None
+    kl_clip: OptionalPositive = None
     """Bound on a token's own KL times its coefficient and weight, before discounting; None for no bound."""
-    kl_budget: Positive = None
+    kl_budget: OptionalPositive = None
     """Sum of |KL| in nats after which the rest of an episode gets no KL; None for no limit."""
     kl_weight_thinking: float = Field(1.0, ge=0)
     """Weight of the KL of tokens in the student's thinking."""
