@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from unidiff.patch import PatchSet
 
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.fairness import bare_name
 from rtl_agent_gym.problems import Problem, apply_patch
 from rtl_agent_gym.problems.cvdp_notes import Statement
@@ -66,6 +68,14 @@ class Written:
     """The row's id without the prefix."""
     fields: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        try:
+            self.statement(None)
+        except ValidationError as error:
+            [first, *_] = error.errors()
+            where = ".".join(map(str, first["loc"]))
+            raise UsageError(f"{self.row}.json, {self.fields.get('name')!r}: {where}: {first['msg']}") from None
+
     @property
     def name(self) -> str:
         """The statement's name."""
@@ -82,18 +92,18 @@ class Written:
         return bool(self.fields["kind"] == "unseen")
 
     def design(self, problem: Problem) -> dict[str, str]:
-        """The design that shows it. Raises ValueError if an edit does not apply."""
+        """The design that shows it. Raises `UsageError` if an edit does not apply."""
         from_row = self.fields.get("base") == "row"
         right = {path: problem.context[path] for path in problem.targets} if from_row else right_design(problem)
         files = dict(right or {})
         for edit in self.fields.get("edits", []):
             text = files[edit["file"]]
-            if text.count(edit["from"]) != 1:
-                raise ValueError(f"{self.row}/{self.name}: {edit['from']!r} occurs {text.count(edit['from'])} times")
+            if (times := text.count(edit["from"])) != 1:
+                raise UsageError(f"{self.row}.json, {self.name!r}: {edit['from']!r} occurs {times} times")
             files[edit["file"]] = text.replace(edit["from"], edit["to"])
         for old, new in self.fields.get("rename", {}).items():
             if not any(re.search(rf"\b{old}\b", text) for text in files.values()):
-                raise ValueError(f"{self.row}/{self.name}: nothing is named {old}")
+                raise UsageError(f"{self.row}.json, {self.name!r}: nothing is named {old}")
             files = {path: re.sub(rf"\b{old}\b", new, text) for path, text in files.items()}
         folder = STATEMENTS / self.row / self.name
         return files | (files_below(folder) if folder.is_dir() else {})

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.cvdp_notes import Note, all_notes
 from rtl_agent_gym.scoring import Scorer
@@ -124,6 +125,17 @@ def test_a_row_that_is_run_again_keeps_its_strength(
     compatibility.write([again.model_copy(update={"digest": "0" * 64})])  # another row: nothing was measured of it
     [found] = [note for note in compatibility.read_notes(compatibility.NOTES) if note.id == measured.id]
     assert found.strength is None
+
+
+def test_a_mistake_in_a_statement_is_told(rows: dict[str, Problem], compatibility: ModuleType) -> None:
+    fields = {"name": "sum", "kind": "unseen", "about": "data", "text": "the sum"}
+    with pytest.raises(UsageError, match=r"adder_0001\.json, 'sum': about: Input should be 'timescale', "):
+        compatibility.Written("adder_0001", {**fields, "about": "sums"})
+    (written,) = compatibility.written_statements()["cont_adder_0001"]
+    [file] = written.design(rows["cont_adder_0001"])
+    wrong = compatibility.Written(written.row, {**fields, "edits": [{"file": file, "from": "\n", "to": ""}]})
+    with pytest.raises(UsageError, match=r"cont_adder_0001\.json, 'sum': '.n' occurs \d+ times"):
+        wrong.design(rows["cont_adder_0001"])
 
 
 @pytest.mark.slow  # a grading more, of a script that writes
