@@ -28,7 +28,7 @@ from cvdp_statements import IMPOSSIBLE, Written, files_below, needs, right_desig
 
 from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.cvdp_notes import Note, Right, Statement, read_notes, row_digest, write_notes
+from rtl_agent_gym.problems.cvdp_notes import RATINGS, Note, Right, Statement, read_notes, row_digest, write_notes
 from rtl_agent_gym.problems.cvdp_notes.notes import NOTES
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
@@ -129,7 +129,7 @@ def marked(text: str) -> str:
 def tables(notes: Iterable[Note]) -> dict[str, list[str]]:
     """The tables of the documentation by name, as lines of Markdown."""
     rows = sorted(notes, key=lambda note: note.id)
-    ratings = ("sound", "weak", "unfair", "impossible", "unknown")
+    ratings = tuple(RATINGS)
     counts = {(note.release, rating): 0 for note in rows for rating in ratings}
     for note in rows:
         counts[note.release, note.rating] += 1
@@ -137,7 +137,8 @@ def tables(notes: Iterable[Note]) -> dict[str, list[str]]:
 
     def told(kind: str) -> list[str]:
         return [
-            f"| `{note.id}` | {one.name} | {marked(one.text)}{'' if one.shown == 'run' else ' *(read, not shown)*'} |"
+            f"| `{note.id}` | {one.name}{' (core)' if one.core else ''} "
+            f"| {marked(one.text)}{'' if one.shown == 'run' else ' *(read, not shown)*'} |"
             for note in rows
             for one in note.statements
             if one.kind == kind

@@ -110,7 +110,7 @@ class Written:
 
     def statement(self, score: Score | None) -> Statement:
         """The statement as the notes hold it; `score`: of its design, None if there is none."""
-        names = ("name", "kind", "about", "text", "lacks")
+        names = ("name", "kind", "about", "text", "lacks", "core")
         fields = {name: self.fields[name] for name in names if name in self.fields}
         if score is None or self.passes:
             return Statement(**fields, shown="read" if score is None else "run")

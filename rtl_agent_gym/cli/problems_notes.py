@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from ..problems import Problem
-from ..problems.cvdp_notes import Note, Statement, note_of
-
-_MEANING = {
-    "sound": "a right design passes; no unstated demand and no blind spot of the tests is known",
-    "weak": "a right design passes, and so do some wrong ones",
-    "unfair": "a right design passes, but the tests demand what the task does not say",
-    "impossible": "no design passes",
-    "unknown": "nothing was run",
-}
+from ..problems.cvdp_notes import RATINGS, Note, Statement, note_of
 
 
 def note_lines(problem: Problem) -> list[str]:
@@ -19,7 +11,7 @@ def note_lines(problem: Problem) -> list[str]:
     note = note_of(problem)
     if note is None:
         return []
-    lines = [f"row: {note.rating}: {_MEANING[note.rating]} ({_how(note)})"]
+    lines = [f"row: {note.rating}: {RATINGS[note.rating]} ({_how(note)})"]
     lines += [f"its tests need from the image: {', '.join(note.needs)}"] if note.needs else []
     if note.strength is not None:
         lines.append(f"strength of its tests: {note.strength.rate:.0%} ({note.strength.text} rejected)")
@@ -32,4 +24,5 @@ def _how(note: Note) -> str:
 
 def _line(one: Statement) -> str:
     first = "demanded, but not stated" if one.kind == "wants" else "not seen by the tests"
+    first += " (core)" if one.core else ""
     return f"  {first}: {one.text} [{'shown by a run' if one.shown == 'run' else 'read, not shown'}]"

@@ -106,7 +106,7 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
     ids: list[str] | None = chz.field(default=None, doc="keep only these problems")
     categories: list[str] | None = chz.field(default=None, doc="keep only these categories, such as cid003")
     difficulties: list[str] | None = chz.field(default=None, doc="keep only these: easy, medium, hard")
-    rows: Rows = chz.field(default="all", doc="fair or sound: keep only rows of CVDP that are known to be")
+    rows: Rows = chz.field(default="all", doc="fair, partial or sound: keep only such rows of CVDP, or better")
     held_out: float = chz.field(default=0.0, doc="share of the problems to test with, never trained on")
 
     batch_size: int = chz.field(default=1, doc="problems, and so groups, in a batch")

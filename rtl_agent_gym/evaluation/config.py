@@ -55,7 +55,7 @@ class EvaluationConfig:
     difficulties: Sequence[str] | None = None
     """Only the problems of these difficulties: ``easy``, ``medium``, ``hard``."""
     rows: Rows = "all"
-    """Only the rows of CVDP that are known to be ``fair`` or ``sound``; see `load_problems`."""
+    """Only the rows of CVDP that are known to be ``fair``, ``partial`` or ``sound``; see `load_problems`."""
     policy: str = "golden"
     """Name of the policy, as in `make_policy`; not used if `evaluate` is given a policy."""
     model: ModelOptions = field(default_factory=ModelOptions)

@@ -55,7 +55,7 @@ def cvdp(
         ids: Of these, all by default.
         categories: Of these, all by default.
         difficulties: Of these, all by default.
-        rows: ``"fair"`` or ``"sound"`` for rows of CVDP that are known to be so.
+        rows: ``"fair"``, ``"partial"`` or ``"sound"`` for rows of CVDP that are known to be so, or better.
         rules: Options of `EpisodeConfig`, such as ``max_turns`` and ``command_timeout``.
     """
     config = require_shell(EpisodeConfig().with_options(**rules))

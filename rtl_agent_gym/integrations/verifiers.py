@@ -72,7 +72,7 @@ class CVDPTasksetConfig(vf.TasksetConfig):
     categories: list[str] | None = None
     difficulties: list[str] | None = None
     rows: Rows = "all"
-    """``fair`` or ``sound`` keeps the rows of CVDP that are known to be so."""
+    """``fair``, ``partial`` or ``sound`` keeps the rows of CVDP that are known to be so, or better."""
     task: CVDPTaskConfig = CVDPTaskConfig()
 
 

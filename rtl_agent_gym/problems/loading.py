@@ -46,7 +46,8 @@ def load_problems(
         ids: Keep only these problems.
         categories: Keep only these categories, as 3 or ``"cid003"``.
         difficulties: Keep only these difficulties.
-        rows: Keep only rows of CVDP that are known to be ``"fair"`` or ``"sound"``; see `cvdp_notes.Rows`.
+        rows: Keep only rows of CVDP that are known to be ``"fair"``, ``"partial"`` or ``"sound"``, or better; see
+            `cvdp_notes.Rows`.
 
     Raises:
         UsageError: There is no such source, id, category or difficulty, or `rows` leaves no problem.

@@ -6,7 +6,7 @@
 
 R is the episode's reward, the same for all its tokens; ``KL_t = log p_student − log p_teacher`` of the sampled token,
 times the weight of its kind if there are such weights; λ is `TrainOptions.kl_penalty_coef`; w is
-`TrainOptions.weak_coef` for problems whose tests are known to pass wrong designs (`weights_of_rewards`), 1 for others.
+`TrainOptions.weak_coef` for problems with weak tests (`weights_of_rewards`), 1 for others.
 The baseline need not come from the group, so the reward can have an effect at group size 1 too.
 """
 
@@ -84,17 +84,17 @@ def centred_rewards(
     return centred_P
 
 
-def has_blind_spot(problem: Problem) -> bool:
-    """Whether the problem is a row of CVDP whose tests are known to pass wrong designs, so that its reward errs."""
+def has_weak_tests(problem: Problem) -> bool:
+    """Whether the problem is a row of CVDP whose tests do not see what it is mainly about, so that its reward errs."""
     note = note_of(problem)
-    return note is not None and bool(note.unseen)
+    return note is not None and note.blind
 
 
 def weights_of_rewards(problems: Iterable[Problem], options: TrainOptions) -> dict[str, float]:
     """The factor of the centred rewards by problem, of those where it is not 1."""
     if options.weak_coef == 1:
         return {}
-    return {problem.id: options.weak_coef for problem in problems if has_blind_spot(problem)}
+    return {problem.id: options.weak_coef for problem in problems if has_weak_tests(problem)}
 
 
 def permuted(rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str]) -> list[list[float]]:

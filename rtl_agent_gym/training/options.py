@@ -88,8 +88,9 @@ class TrainOptions(BaseModel):
     difficulties: Names = ()
     """Only these of ``easy``, ``medium`` and ``hard``; empty for all."""
     rows: Rows = "all"
-    """Only rows of CVDP that are known to be ``fair`` (a right design passes, nothing unstated is demanded), or
-    ``sound`` (also no mistake is known that their tests do not see); to train on, not of another held-out source."""
+    """Only rows of CVDP that are known to be ``fair`` (a right design passes, nothing unstated is demanded), also
+    without the weak ones (``partial``), or without any known blind spot of their tests (``sound``); to train on, not of
+    another held-out source."""
     held_out: OptionalText = None
     """Problems to test on and never train on: a fraction such as ``0.2``, ids separated by commas, or another source of
     problems. They are evaluated before the first step, every ``eval_every`` steps and last: ``test/pass_rate``."""
@@ -148,7 +149,8 @@ class TrainOptions(BaseModel):
     reward_coef: float = Field(1.0, ge=0)
     """Weight of the episode's reward in the advantages."""
     weak_coef: float = Field(1.0, ge=0, le=1)
-    """Factor on that weight in rows of CVDP whose tests are known to pass wrong designs; 0 leaves only the teacher."""
+    """Factor on that weight in rows of CVDP whose tests do not see what the task is mainly about; 0 leaves only the
+    teacher."""
     baseline: BaselineName = "group"
     """What is subtracted from the reward: the mean of the problem's episodes in this step (group), of all its episodes
     (batch), of the problem's earlier episodes (running), or nothing (none)."""

@@ -17,7 +17,7 @@ from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.cvdp_notes import Rows
 from ..scoring.options import GradingOptions
 from ..scoring.scorable import scorable
-from .advantages import has_blind_spot
+from .advantages import has_weak_tests
 from .options import TrainOptions
 from .published import check_hub, renderer_for
 from .sft.data import SupervisedData
@@ -316,9 +316,9 @@ def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _check_weak(plan: Plan) -> list[str]:
     """What ``weak_coef`` will not do. Raises `UsageError` if nothing would be learned."""
-    o, weak = plan.options, sum(map(has_blind_spot, plan.problems))
+    o, weak = plan.options, sum(map(has_weak_tests, plan.problems))
     if weak == 0 or o.reward_coef == 0:
-        why = "reward_coef is 0" if weak else "no training problem is a row of CVDP with a known blind spot"
+        why = "reward_coef is 0" if weak else "no training problem is a row of CVDP with weak tests"
         return [f"weak_coef: has no effect, since {why}"]
     if o.weak_coef > 0 or o.distils:
         return []
@@ -326,7 +326,7 @@ def _check_weak(plan: Plan) -> list[str]:
         raise UsageError("weak_coef: it is 0, all problems are weak, and there is no teacher; nothing would be learned")
     return [
         f"weak_coef: with 0 and no teacher, nothing is learned from {weak} of {len(plan.problems)} problems, which are "
-        "played all the same; rows=sound leaves them out"
+        "played all the same; rows=partial leaves them out"
     ]
 
 

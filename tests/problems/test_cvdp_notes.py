@@ -35,6 +35,7 @@ V102 = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
 EXAMPLES = "cvdp_v1.1.0_example_*.jsonl"
 WANTS = Statement(name="a", kind="wants", about="value", text="x", shown="run", fails=("t::one", "t::two"), part=True)
 UNSEEN = Statement(name="b", kind="unseen", about="data", text="y", shown="run")
+CORE = UNSEEN.model_copy(update={"name": "c", "core": True})
 
 
 def note(**changes: Any) -> Note:
@@ -93,8 +94,9 @@ def test_a_problem_of_ours_has_none() -> None:
     ("changes", "rating", "fair", "sound"),
     [
         ({}, "sound", True, True),
-        ({"statements": [UNSEEN]}, "weak", True, False),
-        ({"statements": [WANTS, UNSEEN]}, "unfair", False, False),
+        ({"statements": [UNSEEN]}, "partial", True, False),
+        ({"statements": [UNSEEN, CORE]}, "weak", True, False),
+        ({"statements": [WANTS, CORE]}, "unfair", False, False),
         ({"right": "impossible"}, "impossible", False, False),
         ({"right": "unknown"}, "unknown", False, False),
     ],
@@ -161,10 +163,12 @@ def test_no_submission_holds_up_the_search(unit: str) -> None:
 def test_rows_are_selected(rows: list[Problem]) -> None:
     notes = all_notes()
     fair = keep_rows(rows, "fair")
+    partial = keep_rows(rows, "partial")
     sound = keep_rows(rows, "sound")
-    assert 0 < len(sound) < len(fair) < len(rows) == len(keep_rows(rows, "all"))
+    assert 0 < len(sound) < len(partial) < len(fair) < len(rows) == len(keep_rows(rows, "all"))
     assert [problem for problem in rows if notes[problem.id].fair] == fair
-    assert all(notes[problem.id].rating == "sound" for problem in sound)
+    assert {notes[problem.id].rating for problem in partial} == {"sound", "partial"}
+    assert {notes[problem.id].rating for problem in sound} == {"sound"}
     assert [problem.id for problem in load_problems(rows, rows="sound")] == [problem.id for problem in sound]
 
 
@@ -173,7 +177,7 @@ def test_a_selection_that_leaves_nothing_says_why() -> None:
         UsageError, match=r"none of the \d+ selected problems is known to be fair: 0 of them have notes"
     ):
         load_problems("bundled", rows="fair")
-    with pytest.raises(UsageError, match="choose one of all, fair, sound"):
+    with pytest.raises(UsageError, match="choose one of all, fair, partial, sound"):
         load_problems("bundled", rows="good")  # type: ignore[arg-type]
 
 
@@ -193,11 +197,11 @@ def test_list_and_show_print_the_notes(cvdp_data: Path) -> None:
     shown = in_process.call("problems", "show", "cvdp_agentic_monte_carlo_0006", "--problems", source)
     assert "row: unfair" in shown.stdout
     assert "demanded, but not stated: a clock of 7 and one of 13 ns" in shown.stdout
-    assert "not seen by the tests: data" in shown.stdout
+    assert "not seen by the tests (core): data" in shown.stdout
     assert "[shown by a run]" in shown.stdout
     found = in_process.call("problems", "list", "--problems", source, "--fair-only", "--json")
     fair = {row["id"]: row["note"]["rating"] for row in json.loads(found.stdout)}
-    assert set(fair.values()) == {"sound", "weak"}
+    assert set(fair.values()) == {"sound", "partial", "weak"}
     assert len(fair) == sum(one.fair for one in all_notes().values() if one.release == "v1.0.2")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -16,6 +16,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.problems import load_problems, sources
 from rtl_agent_gym.problems.bundled import BUNDLED_PROBLEMS
+from rtl_agent_gym.problems.cvdp_notes import Rows
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.transcripts import read_transcript
@@ -46,19 +47,20 @@ def test_a_share_is_held_out_by_the_seed() -> None:
 
 def test_rows_that_are_not_fair_are_not_trained_on(cvdp_data: Path) -> None:
     source = cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
-    wanted = ",".join(f"cvdp_agentic_{row}" for row in ("monte_carlo_0006", "cont_adder_0001", "gcd_0007"))
+    names = ("monte_carlo_0006", "cont_adder_0001", "gcd_0007", "DES_0001")  # unfair, weak, partial, sound
+    wanted = ",".join(f"cvdp_agentic_{row}" for row in names)
     options = {"cvdp_jsonl_path": str(source), "problem_ids": wanted, "engine": "local"}
     kept = {
         rows: [problem.id for problem in plan_run(options | {"rows": rows}, recipes=[SMALL]).problems]
-        for rows in ("all", "fair", "sound")
+        for rows in get_args(Rows)
     }
-    assert [len(kept["all"]), len(kept["fair"])] == [3, 2]
-    assert kept["sound"] == ["cvdp_agentic_gcd_0007"]
+    assert {rows: len(ids) for rows, ids in kept.items()} == {"all": 4, "fair": 3, "partial": 2, "sound": 1}
+    assert kept["sound"] == ["cvdp_agentic_DES_0001"]
     with pytest.raises(
         UsageError, match=r"cvdp_jsonl_path=bundled: none of the \d+ selected problems is known to be fair"
     ):
         planned(rows="fair")
-    with pytest.raises(UsageError, match="rows: Input should be 'all', 'fair' or 'sound'"):
+    with pytest.raises(UsageError, match="rows: Input should be 'all', 'fair', 'partial' or 'sound'"):
         planned(rows="good")
 
 

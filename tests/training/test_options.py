@@ -259,16 +259,16 @@ def test_a_control_needs_what_it_changes() -> None:
 
 def test_a_factor_for_weak_rows_needs_some(cvdp_data: Path) -> None:
     source = str(cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl")
-    weak, sound = "cvdp_agentic_cont_adder_0001", "cvdp_agentic_door_lock_0001"
+    weak, partial = "cvdp_agentic_cont_adder_0001", "cvdp_agentic_door_lock_0001"
 
     def warnings(ids: str, coefficient: str, **more: str) -> tuple[str, ...]:
         given = {"cvdp_jsonl_path": source, "problem_ids": ids, "group_size": "2", "weak_coef": coefficient}
         return plan_run(given | more, rl=True).warnings
 
-    assert warnings(f"{weak},{sound}", "0.25") == warnings(weak, "0.25") == warnings(sound, "1") == ()
-    [warning] = warnings(sound, "0.25")
-    assert warning == "weak_coef: has no effect, since no training problem is a row of CVDP with a known blind spot"
-    [warning] = warnings(f"{weak},{sound}", "0")
+    assert warnings(f"{weak},{partial}", "0.25") == warnings(weak, "0.25") == warnings(partial, "1") == ()
+    [warning] = warnings(partial, "0.25")
+    assert warning == "weak_coef: has no effect, since no training problem is a row of CVDP with weak tests"
+    [warning] = warnings(f"{weak},{partial}", "0")
     assert warning.startswith("weak_coef: with 0 and no teacher, nothing is learned from 1 of 2 problems")
     with pytest.raises(UsageError, match=r"^weak_coef: .* nothing would be learned"):
         warnings(weak, "0")

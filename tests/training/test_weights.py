@@ -116,10 +116,10 @@ async def test_the_options_weigh_any_teacher_and_by_default_none(tmp_path: Path,
     assert weighted == pytest.approx([value * factor for value, factor in zip(plain, factors, strict=True)])
 
 
-async def test_the_reward_counts_less_in_rows_with_blind_spots_and_the_kl_as_much(cvdp_data: Path) -> None:
+async def test_the_reward_counts_less_in_rows_with_weak_tests_and_the_kl_as_much(cvdp_data: Path) -> None:
     """One row of each kind, with an episode of reward 1 and one of 0. Each token's KL is -0.5 + 1."""
-    weak, unfair, sound = "cont_adder_0001", "cic_decimator_0001", "door_lock_0001"  # the second has both faults
-    rows = {name: f"cvdp_agentic_{name}" for name in (weak, unfair, sound)}
+    weak, unfair, partial = "cont_adder_0001", "cic_decimator_0001", "door_lock_0001"  # the second has both faults
+    rows = {name: f"cvdp_agentic_{name}" for name in (weak, unfair, partial)}
     source = cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
     problems = load_problems(source, ids=rows.values())
     groups = []
@@ -138,7 +138,7 @@ async def test_the_reward_counts_less_in_rows_with_blind_spots_and_the_kl_as_muc
     found: dict[str, list[float]] = {}
     for example in examples:
         found.setdefault(example.sampled.problem, []).append(example.datum.loss_fn_inputs["advantages"].data[-1])
-    assert found[rows[sound]] == [0.5 - 0.5, -0.5 - 0.5]
+    assert found[rows[partial]] == [0.5 - 0.5, -0.5 - 0.5]
     assert found[rows[weak]] == found[rows[unfair]] == [0.125 - 0.5, -0.125 - 0.5]
     assert weights_of_rewards(problems, TrainOptions()) == {}
 

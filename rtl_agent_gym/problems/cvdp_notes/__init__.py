@@ -7,6 +7,7 @@ files or other tests has none.
 from __future__ import annotations
 
 from rtl_agent_gym.problems.cvdp_notes.notes import (
+    RATINGS,
     MutationScore,
     Note,
     Right,
@@ -20,6 +21,7 @@ from rtl_agent_gym.problems.cvdp_notes.notes import (
 from rtl_agent_gym.problems.cvdp_notes.rows import ROWS, Rows, keep_rows
 
 __all__ = [
+    "RATINGS",
     "ROWS",
     "MutationScore",
     "Note",

@@ -29,6 +29,17 @@ Right = Literal["passes", "impossible", "unknown"]
 """What is known of right designs: one passes; it is shown that none can; nothing was run."""
 
 
+RATINGS = {
+    "sound": "a right design passes; no unstated demand and no blind spot of the tests is known",
+    "partial": "a right design passes; the tests do not check a part of what the task asks for",
+    "weak": "a right design passes, and so does one that does not do what the task is mainly about",
+    "unfair": "a right design passes, but the tests demand what the task does not say",
+    "impossible": "no design passes",
+    "unknown": "nothing was run",
+}
+"""What is said of a row in one word, and what it means. The first three are fair."""
+
+
 class Statement(BaseModel):
     """One thing that a row's tests demand although no task says it, or that they do not see."""
 
@@ -53,6 +64,9 @@ class Statement(BaseModel):
     """The tests that fail for the design that follows the task, by `TestOutcome.name`; only for ``wants``."""
     part: bool = False
     """Whether other tests of the row pass for that design."""
+    core: bool = False
+    """Whether a design passes that does not do what the task is mainly about; only for ``unseen``. Otherwise a part of
+    what the task asks for is not seen."""
 
     def explains(self, failed: set[str], files: Mapping[str, str] | None) -> bool:
         """Whether this demand alone accounts for the failed tests of a submission, as far as is known.
@@ -126,6 +140,16 @@ class Note(BaseModel):
         return self.right == "passes" and not self.wants
 
     @property
+    def blind(self) -> bool:
+        """Whether its tests do not see if a design does what the task is mainly about."""
+        return any(one.core for one in self.unseen)
+
+    @property
+    def partial(self) -> bool:
+        """Whether it is fair and its tests see at least what the task is mainly about, as far as is known."""
+        return self.fair and not self.blind
+
+    @property
     def sound(self) -> bool:
         """Whether it is fair and no mistake is known that its tests do not see."""
         return self.fair and not self.unseen
@@ -142,10 +166,12 @@ class Note(BaseModel):
 
     @property
     def rating(self) -> str:
-        """One word: ``sound``, ``weak`` (fair, but not sound), ``unfair``, ``impossible`` or ``unknown``."""
+        """One word of `RATINGS`."""
         if self.right != "passes":
             return self.right
-        return "sound" if self.sound else "weak" if self.fair else "unfair"
+        if not self.fair:
+            return "unfair"
+        return "sound" if self.sound else "partial" if self.partial else "weak"
 
 
 def row_digest(problem: Problem) -> str:

@@ -9,14 +9,15 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems.cvdp_notes.notes import note_of
 from rtl_agent_gym.problems.model import Problem
 
-Rows = Literal["all", "fair", "sound"]
+Rows = Literal["all", "fair", "partial", "sound"]
 """Which rows to keep: all; those that a right design passes and whose tests demand nothing unstated; of these, the ones
-whose tests have no known blind spot. A problem without a note is neither fair nor sound."""
+whose tests see at least what the task is mainly about; of these, the ones whose tests have no known blind spot. A
+problem without a note is only among all."""
 ROWS: tuple[Rows, ...] = get_args(Rows)
 
 
 def keep_rows(problems: Sequence[Problem], rows: Rows) -> list[Problem]:
-    """The problems that are known to be fair, or sound, in their order.
+    """The problems that are known to be fair, partial or better, or sound, in their order.
 
     Raises:
         UsageError: `rows` is unknown, or no problem is left.

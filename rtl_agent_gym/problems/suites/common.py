@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -140,6 +141,44 @@ def root_modules(text: str) -> list[str]:
     return [name for name in module_names(text) if name not in used]
 
 
+@dataclass(frozen=True)
+class Port:
+    """A port of a module."""
+
+    name: str
+    direction: str
+    """``input``, ``output`` or ``inout``."""
+    width: int
+    """Bits, at the defaults of the parameters."""
+
+
+def ports(text: str) -> dict[str, tuple[Port, ...]]:
+    """The ports of each module that a text's designs use, in their order; only plain ports of bits."""
+    import pyslang  # takes a third of a second, and not every source of problems needs it
+
+    ast = pyslang.ast
+    compilation = ast.Compilation()
+    compilation.addSyntaxTree(pyslang.syntax.SyntaxTree.fromText(text))
+    ways = {
+        ast.ArgumentDirection.In: "input",
+        ast.ArgumentDirection.Out: "output",
+        ast.ArgumentDirection.InOut: "inout",
+    }
+    found: dict[str, tuple[Port, ...]] = {}
+
+    def note(symbol: object) -> None:
+        if isinstance(symbol, ast.InstanceSymbol) and symbol.isModule:
+            plain = [
+                port for port in symbol.body.portList if isinstance(port, ast.PortSymbol) and port.direction in ways
+            ]
+            found[symbol.definition.name] = tuple(
+                Port(port.name, ways[port.direction], port.type.bitWidth) for port in plain
+            )
+
+    compilation.getRoot().visit(note)
+    return found
+
+
 def rename(text: str, old: str, new: str) -> str:
     """A text with one name replaced wherever it is a word of its own."""
     return text if old == new else re.sub(rf"(?<![\w$]){re.escape(old)}(?![\w$])", lambda _: new, text)
@@ -183,6 +222,8 @@ def testbench_problem(
     judge = {
         "design": f"/code/{target}",
         "top": testbench_top,
+        "module": top,
+        "ports": {port.name: port.direction for port in ports(golden or "").get(top, ())},
         "hidden": ["testbench.sv", *hidden],
         "data": sorted(data),
         "verdict": verdict,

@@ -17,7 +17,7 @@ from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.reading import Place, read_rows
 from rtl_agent_gym.problems.rows import problem_from_row
 from rtl_agent_gym.problems.sources import expand_home
-from rtl_agent_gym.problems.suites.common import Located, harness_file
+from rtl_agent_gym.problems.suites.common import Located, harness_file, ports
 
 PREFIX = "notsotiny:"
 """What such a source begins with."""
@@ -32,7 +32,7 @@ _PROGRAMS = {"bash", "make", "pytest", "python", "python3", "sh", "yosys"}
 """What may come after the check of a design's text. As the check is what is started, a missing program would look like
 a design that fails."""
 _TURTLE = re.compile(r"^\s*(?:from|import)\s+turtle\b", re.MULTILINE)
-_CHECK, _LINES = "src/design_text.py", "src/own_lines.json"
+_CHECK, _LINES, _PORTS = "src/design_text.py", "src/own_lines.json", "src/own_ports.json"
 _MARKS = re.compile(r'[$`"]|\b(?:assume|assert|cover|restrict|bind|blackbox|whitebox|lib_whitebox)\b')
 
 
@@ -100,11 +100,19 @@ def _guarded(problem: Problem) -> Problem:
     own = {**problem.context, **{f"golden/{path}": text for path, text in (problem.golden or {}).items()}}
     found = (line.strip() for text in own.values() for line in text.splitlines() if _MARKS.search(line))
     lines = {line for line in found if "/*" not in line and "*/" not in line}
+    golden = "\n".join(text for path, text in (problem.golden or {}).items() if path.endswith((".v", ".sv")))
+    task = problem.prompt + "\n".join(problem.context.values())
+    heads = {
+        name: [[port.name, port.direction, port.width] for port in found]
+        for name, found in ports(golden).items()
+        if re.search(rf"\bmodule\s+{re.escape(name)}\b", task)
+    }
     harness = {
         **problem.harness,
         COMPOSE_FILE: yaml.safe_dump(document, sort_keys=False),
         _CHECK: harness_file("design_text.py"),
         _LINES: json.dumps(sorted(lines), indent=1) + "\n",
+        _PORTS: json.dumps(heads, indent=1) + "\n",
     }
     return problem.model_copy(update={"harness": harness})
 

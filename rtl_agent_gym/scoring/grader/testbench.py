@@ -22,10 +22,21 @@ TOKEN = re.compile(
 UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
 """What may follow the digits of a number."""
 LINE = re.compile(r'[ \t]*`line[ \t]+(\d{1,9})[ \t]+"((?:[^"\\]|\\.)*)"([ \t]+\d)?\s*')
-PLAIN = re.compile(r'(?:[^"/]|/(?![/*])|/\*(?:[^"*\n]|\*(?!/))*\*/)*(?://.*)?')
-"""What may follow a directive in its line. In others, a text or a comment may begin that only some compilers see."""
-VERSION = re.compile(r'[ \t]*"[\w.-]+"[ \t]*(?://.*)?')
-"""The same of `begin_keywords."""
+_TIME = r"[ \t]*1(?:00?)?[ \t]*[munpf]?s[ \t]*"
+DIRECTIVES = {
+    "timescale": re.compile(f"{_TIME}/{_TIME}"),
+    "default_nettype": re.compile(r"[ \t]+[a-z]\w*"),
+    "unconnected_drive": re.compile(r"[ \t]+pull[01]"),
+    "begin_keywords": re.compile(r'[ \t]*"[\w.-]+"'),
+}
+"""Directives with arguments, and these."""
+DIRECTIVES |= dict.fromkeys(
+    ("celldefine", "endcelldefine", "resetall", "nounconnected_drive", "end_keywords"), re.compile("")
+)
+AFTER = re.compile(r"[ \t\r]*(?://[^\n]*|/\*.*?\*/[ \t\r]*)*(?:\n|\Z)", re.DOTALL)
+"""What may follow a directive until the end of a line: comments."""
+LINE_OF_C = re.compile(r"^#line[ \t]", re.MULTILINE)
+"""A directive of Icarus alone. The name in it may have quotation marks."""
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
 ROOTS = {"$root", "$unit"}
 UNNAMED = re.compile(r"genblk\d+|\$(?:ivl_|unm_blk_)\w+|unnamedblk\d+")
@@ -36,8 +47,15 @@ DEPTHS = {"begin": 1, "fork": 1, "class": 1, "interface": 1, "program": 1, "end"
 """Words that open or close inner scopes; a declaration there is local to that scope. Those that close one are keywords
 in every version of the language: a design can use others, such as ``endclass``, as names."""
 OVERRIDES = {"force", "release", "$deposit"}
+INTERNAL = "$ivl"
+"""How Icarus's own names of tasks begin, which it calls for methods and for VHDL. A source that calls one by name can
+write to a net, as with `$deposit`."""
 SWITCHES = {"tran", "tranif0", "tranif1", "rtran", "rtranif0", "rtranif1"}
 """Primitives that act on both of their sides, and so on the testbench's signal behind a port."""
+OPERATORS = set("=&|^~!+-/%<>?,{[(")
+"""Marks before an operand; ``*`` and ``:`` may also stand before a statement."""
+DECLARATIONS = {"assign", "wire", "reg", "logic", "bit", "integer", "int", "input", "output", "tri", "wand", "wor"}
+"""Words that begin what is no statement."""
 COMPLETE = {";", "end", "endfunction", "endtask", "endgenerate", "generate"}
 """Words after which a declaration belongs to the module. Under a condition, its scope may not exist."""
 
@@ -106,25 +124,37 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
         names: The testbench's.
         show: Shortens a file's name for messages.
     """
-    # A directive may stand between any two words. Some end with the line, and which depends on the compiler.
-    readings = [_tokens(text, file, names, show, to_the_end) for to_the_end in (False, True)]
-    return list(dict.fromkeys(fault for tokens in readings for fault in _faults(tokens, names)))
+    return list(dict.fromkeys(_faults(_tokens(text, file, names, show), names)))
 
 
 def odd_directives(text: str, file: str, show: Callable[[str], str]) -> list[str]:
-    """Directives in whose lines a text or a comment begins, or which are no whole `line; see `reach_faults`.
+    """Directives that are not known, do not begin their line, or have more than their arguments and comments in it.
 
-    Icarus ignores the rest of the line after some directives, and after others it does not.
+    After some directives, Icarus ignores the rest of the line, whatever begins there; after others it does not. In what
+    is left, all compilers read the same words.
     """
     found, number, at = [], 1, 0
+    for start in (line.start() for line in LINE_OF_C.finditer(text)):
+        found.append(f"{show(file)}:{text.count(chr(10), 0, start) + 1}: a directive that cannot be judged")
     while match := TOKEN.search(text, at):
         at, kind, word = match.end(), match.lastgroup or "", match.group()
-        rest = text[at : text.find("\n", at) % (len(text) + 1)]
-        known = VERSION if word == "`begin_keywords" else PLAIN
-        if (kind == "directive" and not known.fullmatch(rest)) or (kind == "line" and not LINE.fullmatch(word)):
+        if kind == "directive":
+            arguments = _arguments(text, match)
+            blank = not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip(" \t")
+            odd = arguments is None or not blank or not AFTER.match(text, at + len(arguments))
+        else:
+            odd = kind == "line" and not LINE.fullmatch(word)
+        if odd:
             found.append(f"{show(file)}:{number}: a directive whose line cannot be judged")
         number += word.count("\n")
     return found
+
+
+def _arguments(text: str, directive: re.Match[str]) -> str | None:
+    """A directive's arguments, None if they are not what it takes."""
+    known = DIRECTIVES.get(directive.group()[1:])
+    found = known.match(text, directive.end()) if known else None
+    return found.group() if found else None
 
 
 def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
@@ -142,28 +172,40 @@ def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
             found.append(f"{token.place}: {word!r} leads into the hidden testbench")
         elif word in names.used and (before in ("extends", "bind") or (after and (after.kind in ("name", "#")))):
             found.append(f"{token.place}: {word!r} is a part of the hidden testbench")
-        elif word in OVERRIDES | SWITCHES:
+        elif word in OVERRIDES | SWITCHES or word.startswith(INTERNAL):
             found.append(f"{token.place}: {word!r} reaches through ports into the hidden testbench")
         elif token.key == "disable" and after and UNNAMED.fullmatch(after.word) and after.kind == "name":
             found.append(f"{token.place}: 'disable' ends {after.word!r}, a block without a name")
         elif token.key == "disable" and after and after.word in names.scopes and after.word not in blocks[at]:
             if (after.word, token.module) not in own:
                 found.append(f"{token.place}: 'disable' ends {after.word!r}, which is the hidden testbench's")
-        elif word in names.routines and after and after.word in "(;" and (word, token.module) not in own:
+        elif word in names.routines and _is_call(tokens, at) and (word, token.module) not in own:
             found.append(f"{token.place}: {word!r} is a routine of the hidden testbench")
     return found
 
 
-def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_the_end: bool) -> list[Token]:
-    """The words of a text without its directives; if `to_the_end`, without what follows them in their lines, too."""
+def _is_call(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a name may call a function or a task. Without parentheses, only a task can be called, as a statement."""
+    after = tokens[at + 1].key if at + 1 < len(tokens) else ""
+    if after != ";":
+        return after == "("
+    if at and tokens[at - 1].key in OPERATORS:
+        return False
+    start = at
+    while start and tokens[start - 1].key not in (";", "begin", "end"):
+        start -= 1
+    return tokens[start].key not in DECLARATIONS
+
+
+def _tokens(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[Token]:
+    """The words of a text without its directives and their arguments."""
     known = ENDS | ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | names.scopes | names.routines | names.used
     tokens: list[Token] = []
     number, module, at = 1, 0, 0
     while match := TOKEN.search(text, at):
         at, kind, word = match.end(), match.lastgroup or "", match.group()
         if kind == "directive":
-            # What ends with the line ends there also where a string or a comment goes on.
-            at = (text.find("\n", at) % (len(text) + 1)) if to_the_end else at
+            at += len(_arguments(text, match) or "")
         elif kind == "line":
             where = LINE.fullmatch(word)
             file, number = (where[2], int(where[1]) - 1) if where else (file, number)

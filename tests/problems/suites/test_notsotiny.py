@@ -24,6 +24,7 @@ SUITES = Path(suites.__file__).parent
 _PROVEN = "Equivalence successfully proven!"
 _WRONG = "input [3:0] a, b;\noutput [3:0] y;\nassign y = a - b;\n"
 
+_LOOP = "input [3:0] a, b; output [3:0] y;\nwire q;\nassign q = (q === 1'b0);\nassign y = a & {4{q}};\n"
 FORGERIES = {
     "a text that Yosys prints": _WRONG + f'initial $display("{_PROVEN}");\n',
     "a text behind a comment in a string": f'{_WRONG}localparam A = "/*";\ninitial $display("{_PROVEN}");\nlocalparam B = "*/";\n',
@@ -35,7 +36,14 @@ FORGERIES = {
     "a word that a macro completes": f"`define X sume\n{_WRONG}always @* as`X (0);\n",
     "a task that a macro completes": f'`define D display\n{_WRONG}initial $`D("{_PROVEN[:11]}");\n',
     "a word over two lines": f"`define X as\\\nsume (0)\n{_WRONG}always @* `X;\n",
-    "a loop without a solution": "input [3:0] a, b; output [3:0] y;\nwire q;\nassign q = (q === 1'b0);\nassign y = a & {4{q}};\n",
+    "a loop without a solution": _LOOP,
+    "a loop beside a longer chain of modules": _LOOP
+    + "".join(f"endmodule\nmodule d{n}(input i, output o);\nd{n + 1} u(i, o);\n" for n in range(9))
+    + "endmodule\nmodule d9(input i, output o);\nassign o = i;\n",
+    "a loop beside a module in itself": f"{_LOOP}endmodule\nmodule e(input i, output o);\ne x(i, o);\n",
+    "inputs with constant drivers": "input [3:0] a, b; output [3:0] y;\nassign a = 4'd0; assign b = 4'd0; assign y = 4'd0;\n",
+    "one input that drives the other": "input [3:0] a, b; output [3:0] y;\nassign a = b; assign y = {b[2:0], 1'b0};\n",
+    "two drivers that contradict each other": "input [3:0] a, b; output [3:0] y;\nwire [1:0] t; wire v; assign t = {1'b0, a[0]} * 2'd2; assign {v, t[0]} = {1'b0, b[0]} * 2'd2 + 2'd1; assign y = (a - b) ^ {4{t[1] & v}};\n",
     "the reference, included": f'{_WRONG}endmodule\n`define tt_um_tiny golden\n`include "/src/golden.v"\nmodule other;\n',
 }
 """Designs that compute nothing right. The first passes without the check of the text."""
@@ -172,11 +180,26 @@ async def test_a_forgery_earns_nothing(name: str, tmp_path: Path, provider: Dock
     assert score.reward <= 0.4, "only format and syntax may have been earned"
 
 
+@pytest.mark.slow  # a grading for each
+@pytest.mark.docker
+@pytest.mark.parametrize("head", ["output [7:0] ui_in", "inout [7:0] ui_in", ""])
+async def test_other_ports_earn_nothing(head: str, tmp_path: Path, provider: DockerSandboxes) -> None:
+    """An input that the design drives itself makes it equal to any other."""
+    text = design(_WRONG).replace("input [7:0] ui_in,", f"{head}," if head else "")
+    text = text.replace(
+        "  wire [3:0] sum;\n", f"  {'' if head else 'wire [7:0] ui_in;'}assign ui_in = 8'd0;\n  wire [3:0] sum;\n"
+    )
+    async with Scorer(provider, waiting=0) as scorer:
+        score = await scorer.score(load(tmp_path), {TARGET: text})
+    assert not score.passed
+    assert score.tests_passed == 0
+
+
 @pytest.mark.docker
 async def test_a_files_name_is_no_command(sandbox: DockerSandbox) -> None:
     files = {'n/x"; exec -- touch done; ".v': "module z(input a, output b);\nassign b = a;\nendmodule\n"}
     await sandbox.write_files({"design_text.py": harness_file("design_text.py"), **files}, root="/tmp")
-    program = "import design_text; print(design_text.loops(*design_text.sources('/tmp/n')))"
+    program = "import design_text; print(design_text.read(*design_text.sources('/tmp/n')))"
     done = await sandbox.run(f'cd /tmp; python3 -c "{program}"; ls', timeout=60)
-    assert done.output.splitlines()[0] == "0", done.output
+    assert done.output.splitlines()[0] == "(0, 0, {'z': [['a', 'input', 1], ['b', 'output', 1]]})", done.output
     assert "done" not in done.output.split()

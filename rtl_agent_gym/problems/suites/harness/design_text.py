@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 FOLDERS = ("/code/rtl", "/code/verif")
 PROSE = re.compile(r'"((?:[^"\\\n]|\\.)*)"|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -79,14 +80,28 @@ def arguments_end(code, at):
     return at
 
 
-def loops(*files):
-    """The combinational loops of sources, bit by bit; None if Yosys cannot read them together."""
-    passes = "hierarchy -auto-top; proc; flatten; memory; simplemap; scc"
-    # As arguments, since a file's name within Yosys's script could hold a command.
-    command = ["yosys", "-f", "verilog -sv", "-p", passes, *files]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-    found = re.findall(r"^Found (\d+) SCCs", done.stdout, re.MULTILINE)
-    return int(found[-1]) if done.returncode == 0 and found else None
+def read(*files):
+    """What Yosys finds in sources: the number of combinational loops, bit by bit, and of conflicts between drivers; and
+    the ports of each module, as name, direction and width. None if it cannot read the sources together.
+
+    No module is the top, so none is left out.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        passes = f"proc; write_json {folder}/design.json; hierarchy; flatten; check; memory; simplemap; scc"
+        # As arguments, since a file's name within Yosys's script could hold a command.
+        command = ["yosys", "-f", "verilog -sv", "-p", passes, *files]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        if done.returncode:
+            return None
+        with open(f"{folder}/design.json", encoding="utf-8", errors="replace") as stream:
+            modules = json.load(stream)["modules"]
+    loops = sum(map(int, re.findall(r"^Found (\d+) SCCs\.$", done.stdout, re.MULTILINE)))
+    conflicts = len(re.findall(r"^Warning: .*\bconflicting\b", done.stdout, re.MULTILINE))
+    ports = {
+        name.removeprefix("\\"): [[port, of["direction"], len(of["bits"])] for port, of in module["ports"].items()]
+        for name, module in modules.items()
+    }
+    return loops, conflicts, ports
 
 
 def sources(*tops):
@@ -95,16 +110,26 @@ def sources(*tops):
     return [path for path in every if path.endswith((".v", ".sv"))]
 
 
-def has_loops():
-    """Whether the design has more combinational loops than a source of the harness.
+def contradictions(expected):
+    """Why a comparison with the design could be true whatever it does, if there is a reason.
 
-    A loop without a solution, such as ``q = !q``, makes every comparison that depends on it true.
+    A loop without a solution, such as ``q = !q``, makes every comparison that depends on it true, and so do wires with
+    two drivers and inputs that the design drives itself. A source of the harness may have as many of the first two.
+    `expected` are the ports of the task's modules.
     """
     files = sources("/code/rtl")
-    found = loops(*files) if files else 0
-    if found is None:
-        found = max(loops(file) or 0 for file in files)
-    return found > 0 and found > max((loops(file) or 0 for file in sources("/src")), default=0)
+    together = read(*files) if files else (0, 0, {})
+    found = [together] if together else [read(file) for file in files]
+    if None in found:
+        return "Yosys cannot read the design"
+    own = [one for file in sources("/src") if (one := read(file))]
+    for kind, what in enumerate(("a combinational loop", "a wire with conflicting drivers")):
+        if max(one[kind] for one in found) > max((one[kind] for one in own), default=0):
+            return f"{what} is not allowed, as it may make the comparison true whatever the design does"
+    for name, ports in ((name, ports) for one in found for name, ports in one[2].items()):
+        if ports != expected.get(name, ports):
+            return f"the ports of {name} are not those of the task"
+    return None
 
 
 def main():
@@ -120,8 +145,10 @@ def main():
     for path, text in texts.items():
         for fault in faults(text, allowed, macros):
             sys.exit(f"{path}: {fault} is not allowed, as the verdict is what Yosys prints")
-    if shutil.which("yosys") and has_loops():
-        sys.exit("a combinational loop is not allowed, as it may make the comparison true whatever the design does")
+    with open("/src/own_ports.json", encoding="utf-8") as stream:
+        expected = json.load(stream)
+    if shutil.which("yosys") and (reason := contradictions(expected)):
+        sys.exit(reason)
     os.execvp(sys.argv[1], sys.argv[1:])
 
 

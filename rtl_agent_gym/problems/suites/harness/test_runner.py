@@ -28,9 +28,9 @@ PIECE = re.compile(
 )
 PROSE = re.compile(r'\\[^ \t\b\f\r\n]+|"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 DIRECTIVE = re.compile(r"`(\w+)([^\n]*)")
-AFTER = re.compile(r'(?:[^"/]|/(?![/*])|/\*(?:[^"*\n]|\*(?!/))*\*/)*(?://.*)?')
-AFTER_KEYWORDS = re.compile(r'[ \t]*"[\w.-]+"[ \t]*(?://.*)?')
-AFTER_LINE = re.compile(r'[ \t]+\d{1,9}[ \t]+"(?:[^"\\]|\\.)*"(?:[ \t]+\d)?[ \t\r]*')
+SCOPE = re.compile(r'^S_\w+ \.scope \w+, "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)"', re.MULTILINE)
+PORT = re.compile(r'^ +\.port_info \d+ /(\w+) +\d+ "((?:[^"\\]|\\.)*)"', re.MULTILINE)
+UNIT = "`timescale 1ns/1ps\n"
 
 RANDOM = re.compile(r"\$(?:urandom|urandom_range|random|mti_random|mti_dist_uniform)\b")
 TIME = re.compile(r"%[-+0-9.]*[tT]")
@@ -49,19 +49,23 @@ def test_design(tmp_path):
     hidden = preprocessed([str(SRC / name) for name in SETTINGS["hidden"]])
     check_ports(preprocessed([DESIGN]), hidden)
 
-    bench, compiled, folder = tmp_path / "hidden.sv", tmp_path / "sim.vvp", tmp_path / "work"
+    unit, bench = tmp_path / "unit.sv", tmp_path / "hidden.sv"
+    compiled, folder = tmp_path / "sim.vvp", tmp_path / "work"
     folder.mkdir()
+    unit.write_text(UNIT, encoding="utf-8")
     bench.write_text(marked(hidden, begin, end, data_files()), encoding="utf-8")
     options = ["-g2012", "-Wall", "-Winfloop", "-Wno-timescale", "-s", SETTINGS["top"]]
-    command = ["iverilog", *options, "-o", str(compiled), DESIGN, str(bench)]
+    command = ["iverilog", *options, "-o", str(compiled), str(unit), DESIGN, str(bench)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = done.stderr.decode(errors="replace")
     print(said)
     bench.unlink()
     assert done.returncode == 0, "it does not compile with the testbench"
     if SETTINGS["verdict"] == "mismatches":
-        never = [line for line in said.splitlines() if line.startswith(DESIGN) and line.endswith(NEVER_RUNS)]
+        lines = [line for line in said.splitlines() if not line.startswith(str(bench))]
+        never = [line for line in lines if any(text in line for text in NEVER_RUNS)]
         assert not never, f"the benchmark counts this warning as a failure: {never[0]}"
+    check_directions(compiled.read_text(encoding="utf-8", errors="replace"))
 
     texts, ended, code = simulate(compiled, folder, begin.encode(), end.encode())
     print(*texts[:50], *(["…", *texts[-50:]] if len(texts) > 50 else []), sep="\n")
@@ -91,10 +95,6 @@ def preprocessed(files):
 
 def check_ports(design, hidden):
     """What a design could do to the testbench although it uses nothing but its ports."""
-    # Some directives end with their line, where a string or a comment in it goes on behind others.
-    for match in re.finditer(f"{PROSE.pattern}|{DIRECTIVE.pattern}", design, re.DOTALL):
-        known = {"begin_keywords": AFTER_KEYWORDS, "line": AFTER_LINE}.get(match[1], AFTER)
-        assert match[1] is None or known.fullmatch(match[2]), f"the line of the directive `{match[1]} cannot be judged"
     if TIME.search(hidden):
         assert "$timeformat" not in design, "$timeformat would write a text of its own into what the testbench prints"
     design = words_of(design) + words_of(DIRECTIVE.sub(" ", design))
@@ -107,6 +107,16 @@ def check_ports(design, hidden):
     if SETTINGS["data"]:
         found = FILES.search(design)
         assert not found, f"{found[0]} could act on a file that the testbench opens, or leave no handle for it"
+
+
+def check_directions(compiled):
+    """Whether the design's ports go the reference's ways: an output acts on the testbench's wire behind an input."""
+    scopes = SCOPE.split(compiled)  # the text before, and for each scope its module's name and its text
+    for name, text in zip(scopes[1::2], scopes[2::2], strict=True):
+        found = {port: way.lower() for way, port in PORT.findall(text)} if name == SETTINGS["module"] else {}
+        for port in found.keys() & SETTINGS["ports"].keys():
+            way = SETTINGS["ports"][port]
+            assert found[port] == way, f"the port {port} is an {found[port]}, but the reference's is an {way}"
 
 
 def words_of(text):
@@ -127,9 +137,10 @@ def data_files():
 def marked(text, begin, end, data):
     """The testbench's text, with marks around everything that it prints and a marked line before each end.
 
-    It begins with the end of a comment, which a design before it may have left open.
+    It begins with the end of a comment, which a design before it may have left open, and with a unit of time, since a
+    testbench without one would take the design's, in which it could overflow.
     """
-    out, calls = ["\n// */\n"], []
+    out, calls = [f"\n// */\n{UNIT}"], []
     for piece in PIECE.findall(text):
         if piece[0] == '"':
             name = piece[1:-1].removeprefix("./")
