@@ -41,7 +41,8 @@ PLACE = ("source", "id", "design", "limit", "seed")
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The rows that were measured: the source's name, the options, and the strength or the reason for none."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]  # an interruption may have cut off the last one
 
 
 async def measure(problems: Sequence[Problem], options: argparse.Namespace) -> int:

@@ -1,5 +1,6 @@
 """Mutants under the real harness, and compared with the reference by Yosys."""
 
+# ruff: noqa: E501 — a module on few lines
 from __future__ import annotations
 
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.evaluation.mutation import Count, compare, grading, measure_strength, mutant_grader
-from rtl_agent_gym.evaluation.mutation.equivalence import Finding
+from rtl_agent_gym.evaluation.mutation.equivalence import Finding, beyond_yosys
 from rtl_agent_gym.evaluation.mutation.grading import NO_REFERENCE
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.mutants import Candidate, Verdict, VerdictStore, design_key, problem_mutants
@@ -100,6 +101,66 @@ async def test_every_top_module_is_compared(
     two = problem.model_copy(update={"harness": harness})
     finding = await compare(two, {"rtl/m.sv": design}, {"rtl/m.sv": design.replace(before, after)}, provider)
     assert finding.equivalence == expected, finding
+
+
+OTHERS = {
+    "an option that the defaults leave out": (
+        "module m #(parameter LATE = 0) (input logic clk, d, output logic q);\n  if (LATE) always_ff @(posedge clk) q <= d;\n"
+        "  else assign q = d;\nendmodule\n",
+        ("q <= d", "q <= !d"),
+        "LATE = 1",
+    ),
+    "high impedance": (
+        "module m (input logic oe, output wire q);\n  assign q = oe ? 1'b0 : 1'bz;\nendmodule\n",
+        ("1'bz", "1'b0"),
+        "'bz",
+    ),
+    "text for simulation": (
+        "module m (input logic a, b, output logic q);\n`ifdef SYNTHESIS\n  assign q = a;\n`else\n  assign q = a & b;\n`endif\nendmodule\n",
+        ("a & b", "a | b"),
+        "SYNTHESIS",
+    ),
+    "a promise to synthesis": (
+        "module m (input logic [1:0] s, output logic q);\n  always_comb begin q = s[0];\n    unique case (s) 2'd0: q = 1; 2'd1: q = 0; endcase end\nendmodule\n",
+        ("q = s[0]", "q = 0"),
+        "unique",
+    ),
+    "a list of levels": (
+        "module m (input logic a, clear, output logic q);\n  always @(a or clear) q = a & clear;\nendmodule\n",
+        ("(a or clear)", "(a)"),
+        "(a",
+    ),
+    "a delay": (
+        "module m (input logic d, output logic q);\n  always_comb begin q = d; #1 q = ~d; end\nendmodule\n",
+        ("q = d;", "q = 0;"),
+        "#1",
+    ),
+}
+"""Designs, changes that simulation sees and the proof does not, and a part of the reason that is given."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * (n > 0)) for n, one in enumerate(OTHERS)]
+)
+async def test_what_only_yosys_takes_for_equal_is_not_proved(
+    name: str, problem: Problem, provider: DockerSandboxes
+) -> None:
+    design, (before, after), reason = OTHERS[name]
+    assert design.count(before) == 1
+    finding = await compare(problem, {"rtl/m.sv": design}, {"rtl/m.sv": design.replace(before, after)}, provider)
+    assert finding.equivalence == "unknown"
+    assert reason in finding.why
+
+
+def test_what_yosys_and_simulators_read_alike() -> None:
+    for text in (
+        DESIGN,
+        "always @(*) q = a;",
+        "casez (a) 4'b1??0: q = 1; endcase",
+        "fifo #(.DEPTH(4)) f (.q(q));",
+        "always @* q = a;",
+    ):
+        assert beyond_yosys([text]) == ""
 
 
 async def test_a_harness_that_names_no_top(problem: Problem, provider: DockerSandboxes) -> None:

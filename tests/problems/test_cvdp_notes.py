@@ -141,6 +141,9 @@ TIMESCALES = [
     ('initial $display("/*");\n`timescale 1ns/1ps\n// */', False),
     ('initial $display("\n`timescale 1ns/1ps\n', False),  # a string ends with its line
     ("`timescale 1ns/1ns", True),
+    ("timeunit 1ns; timeprecision 1ps;", False),
+    ("module x; timeunit 1ns / 10fs; endmodule", False),
+    ("timeunit 1ns; timeprecision 1ns; // timeprecision 1ps;", True),
     ("/* no end\n`timescale 1ns/1ps", True),
 ]
 

@@ -12,6 +12,7 @@ from rtl_agent_gym.problems import load_problems, validate_problem
 from rtl_agent_gym.problems.mutants import Verdict, VerdictStore, candidates, design_key
 from rtl_agent_gym.problems.mutants.verdicts import SHIPPED
 from rtl_agent_gym.problems.writing import problem_row
+from rtl_agent_gym.scoring.harness import default_seed
 
 FAMILY = "family:registers?count=2&seed=3"
 
@@ -170,6 +171,25 @@ def test_a_verdict_that_a_crash_cut_off_does_not_count(store: VerdictStore) -> N
     path = store.folder / f"{one.design}.jsonl"
     path.write_text(path.read_text()[:-20])
     assert store.of(one.design) == {}
+    path.write_bytes(path.read_bytes() + "é".encode()[:1])  # within a character
+    assert store.of(one.design) == {}
+    grade(store, FAMILY, "k")  # the next one has a line of its own
+    assert set(store.of(one.design)) == {one.mutant.digest}
+
+
+def test_equal_designs_under_two_ids_are_mutated_once(tmp_path: Path) -> None:
+    [problem, _] = load_problems(FAMILY)
+    twice = [problem, problem.model_copy(update={"id": f"{problem.id}_again"})]
+    assert len(list(candidates(twice, 0))) == len(list(candidates([problem], 0))) > 0
+
+
+def test_a_derived_problem_has_the_seed_of_its_source(store: VerdictStore) -> None:
+    """Its mutant was rejected with the source's stimuli, and must be with its own."""
+    grade(store, FAMILY, "kkk")
+    sources = {default_seed(problem) for problem in load_problems(FAMILY)}
+    derived = load_problems(f"{FAMILY}+mutants?count=3")
+    assert len(sources) == 2
+    assert {default_seed(problem) for problem in derived} <= sources
 
 
 def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:

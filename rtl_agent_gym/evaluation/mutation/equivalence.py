@@ -11,19 +11,21 @@ Two questions are asked, in this order, of each module that the hidden tests run
    output that the reference defines differs. `Finding.steps` is the longest length for which there is none; a clock
    cycle is two steps. If it finds one, the mutant *differs*.
 
-Both hold for the parameters' defaults.
+A difference holds for the parameters' defaults. A proof also holds for another value of each parameter that is a plain
+number, one at a time: otherwise whatever the defaults leave out would be equivalent. Where simulators and Yosys read a
+source differently, nothing is proved (`beyond_yosys`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...errors import SandboxBroken
 from ...problems import Problem
 from ...problems.mutants import Equivalence
-from ...sandboxes import WORK_DIR, SandboxProvider
+from ...sandboxes import WORK_DIR, Sandbox, SandboxProvider
 from ...scoring.compose import read_services
 from ...scoring.harness import source_paths, top_modules
 
@@ -35,6 +37,14 @@ _WHOLE = PROOF_SECONDS + SEARCH_SECONDS * len(STEPS) + 60
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"[\w./+-]+")
+_SILENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_MARKED = re.compile(r"\b(?:translate_off|full_case|parallel_case)\b")
+_DIFFERENT = re.compile(
+    r"'[sS]?[bBoOhHdD]?[\w?]*[zZ]|\b(?:YOSYS|SYNTHESIS|unique0?|priority(?=\s+(?:case|if)))\b|#\s*\d"
+    r"|@\s*\((?![^)]*\b(?:pos|neg)edge\b)\s*[^*\s][^)]*\)"
+)
+"""Unknown and high-impedance values, text for synthesis only, promises to it, delays, and lists of levels."""
+_PARAMETER = re.compile(r"\bparameter\b[^=;,)]*?\b([A-Za-z_]\w*)\s*=\s*(?:1'[bdh])?(\d{1,4})(?=\s*[,;)])")
 _PROVED, _DIFFERS = "no model found: SUCCESS!", "model found: FAIL!"
 
 
@@ -69,17 +79,18 @@ async def compare(
         return Finding("unknown", why="the hidden tests name no top module or no sources")
     files = {f"gold/{path}": text for path, text in right.items() if path.startswith("rtl/")}
     files |= {f"gate/{path}": text for path, text in other.items() if path.startswith("rtl/")}
+    read = {*sources, *(path for path in right if path.endswith((".vh", ".svh")))}
+    texts = [text for design in (right, other) for path, text in design.items() if path in read]
     findings = []
     try:
         sandbox = await provider.create()
         try:
             await sandbox.write_files(files)
             for top in tops:
-                proof = await sandbox.exec(["yosys", "-p", _proof(sources, top)], timeout=_WHOLE)
-                finding = _read_proof(proof.output)
-                if finding.equivalence != "proved":
-                    search = await sandbox.exec(["yosys", "-p", _search(sources, top)], timeout=_WHOLE)
-                    finding = _read_search(search.output) or finding
+                finding = await _prove(sandbox, sources, top, texts)
+                if not finding.equivalence:
+                    found = _read_search(await _run(sandbox, _search(sources, top)))
+                    finding = found or finding._replace(equivalence="unknown")
                 findings.append(finding)
         finally:
             await sandbox.close()
@@ -88,38 +99,77 @@ async def compare(
     return _together(findings)
 
 
+async def _run(sandbox: Sandbox, script: str) -> str:
+    """What Yosys says to a script."""
+    return (await sandbox.exec(["yosys", "-p", script], timeout=_WHOLE)).output
+
+
+async def _prove(sandbox: Sandbox, sources: Sequence[str], top: str, texts: Sequence[str]) -> Finding:
+    """``proved``, ``unknown`` if a proof would say nothing here, or empty: then a difference is worth a search."""
+    finding = _read_proof(await _run(sandbox, _proof(sources, top)))
+    if finding.equivalence != "proved":
+        return finding._replace(equivalence="")
+    if what := beyond_yosys(texts):
+        return Finding("unknown", why=f"Yosys and simulators may read {what} differently")
+    for name, value in other_parameters(texts, top):
+        said = await _run(sandbox, _proof(sources, top, f" -chparam {name} {value}"))
+        if _PROVED not in said:
+            return Finding("unknown", why=f"proved for the parameters' defaults, but not for {name} = {value}")
+    return finding
+
+
+def beyond_yosys(texts: Iterable[str]) -> str:
+    """What sources have that Yosys reads differently than simulators do; empty if nothing."""
+    for text in texts:
+        if match := _MARKED.search(text):
+            return repr(match[0])
+        if match := _DIFFERENT.search(_SILENT.sub(" ", text)):
+            return repr(" ".join(match[0].split()))
+    return ""
+
+
+def other_parameters(texts: Iterable[str], top: str) -> list[tuple[str, int]]:
+    """For each parameter of a module with a plain number as its default, its name and another value."""
+    for text in texts:
+        plain = _SILENT.sub(" ", text)
+        if match := re.search(rf"\bmodule\s+{re.escape(top)}\b(.*?)\bendmodule\b", plain, re.DOTALL):
+            found = _PARAMETER.findall(match[1])
+            return [(name, 1 - int(value) if int(value) < 2 else int(value) + 1) for name, value in dict(found).items()]
+    return []
+
+
 def _together(findings: Sequence[Finding]) -> Finding:
     """The finding for a design with several top modules: the weakest, but a difference counts most."""
     order: tuple[Equivalence, ...] = ("differs", "unknown", "bounded", "proved")
     return min(findings, key=lambda finding: (order.index(finding.equivalence), finding.steps))
 
 
-def _prepared(sources: Sequence[str], top: str, name: str) -> list[str]:
+def _prepared(sources: Sequence[str], top: str, name: str, parameter: str = "") -> list[str]:
     """Read one design and keep it under a name."""
     folder = f"{WORK_DIR}/{name}"
     paths = " ".join(f"{folder}/{path}" for path in sources)
     return [
         f"read_verilog -sv -I{folder}/rtl {paths}",
-        f"hierarchy -check -top {top}",
+        f"hierarchy -check -top {top}{parameter}",
         "proc", "flatten", "opt_clean", "memory -nomap", "memory_map", "opt_clean",
         f"rename -top {name}",
         f"design -stash {name}",
     ]  # fmt: skip
 
 
-def _both(sources: Sequence[str], top: str) -> list[str]:
+def _both(sources: Sequence[str], top: str, parameter: str = "") -> list[str]:
     return [
-        *_prepared(sources, top, "gold"),
-        *_prepared(sources, top, "gate"),
+        *_prepared(sources, top, "gold", parameter),
+        *_prepared(sources, top, "gate", parameter),
         "design -copy-from gold -as gold gold",
         "design -copy-from gate -as gate gate",
     ]
 
 
-def _proof(sources: Sequence[str], top: str) -> str:
+def _proof(sources: Sequence[str], top: str, parameter: str = "") -> str:
     # Without -enable_undef, x counts as 0; then a comparison with x would hide differences.
     return "; ".join([
-        *_both(sources, top),
+        *_both(sources, top, parameter),
         "expose -evert-dff -shared gold gate",
         "miter -equiv -flatten -make_outputs gold gate miter",
         "hierarchy -top miter",

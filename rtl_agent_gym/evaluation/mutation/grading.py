@@ -119,6 +119,8 @@ class MutantGrader:
             async with self._turn:
                 right = {**problem.context, **(problem.golden or {})}
                 finding = await compare(problem, right, mutant.files(right), self._provider)
+            if finding.equivalence == "proved" and _is_delayed(mutant):
+                finding = Finding("unknown", why="Yosys does not tell when a non-blocking assignment takes effect")
             if _certainty(finding) < _certainty(verdict):
                 finding = None  # this time the proof ran out of time, as on a busy machine: what was found before holds
             elif _certainty(finding) > _certainty(verdict):
@@ -177,6 +179,13 @@ class MutantGrader:
 def _certainty(found: Finding | Verdict) -> tuple[int, int]:
     """What sorts findings, the weakest first."""
     return _CERTAINTY.index(found.equivalence), found.steps
+
+
+def _is_delayed(mutant: Mutant) -> bool:
+    """Whether an assignment became non-blocking, so that what follows it in its process sees the old value."""
+    changed = [line for line in mutant.diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    counts = {sign: sum(line.count("<=") for line in changed if line[0] == sign) for sign in "+-"}
+    return mutant.operator == "assignment" and counts["+"] > counts["-"]
 
 
 def _short(name: str) -> str:

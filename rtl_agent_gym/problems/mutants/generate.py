@@ -50,14 +50,19 @@ def design_mutants(files: Mapping[str, str], readable: Mapping[str, str] | None 
     """Every mutant of some files, no two of them equal, in the order of the files' texts.
 
     Args:
-        files: The right design: text by path. Files that are not Verilog, or that have a syntax error, have none.
+        files: The right design: text by path. Files that are not Verilog, that have a syntax error, or
+            an expression of more than some 400 operands, have none.
         readable: Other files that the design may include.
     """
     known = {**(readable or {}), **files}
     found: dict[str, Mutant] = {}
     for path in sorted(files):
         if path.endswith(_HDL):
-            for mutant in _of_file(Design(known, path), path):
+            try:
+                mutants = list(_of_file(Design(known, path), path))
+            except RecursionError:  # the tree of an expression with some 500 operands in a row
+                continue
+            for mutant in mutants:
                 found.setdefault(mutant.digest, mutant)
     return list(found.values())
 

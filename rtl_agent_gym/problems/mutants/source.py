@@ -72,7 +72,11 @@ def candidates(problems: Iterable[Problem], seed: int) -> Iterator[Candidate]:
     """
     with_golden = [one for one in problems if one.golden and one.unscorable is None and not one.checkout]
     rows = (_drawn(problem, seed) for problem in with_golden)
-    yield from (found for found in chain.from_iterable(zip_longest(*rows)) if found is not None)
+    seen = set()  # two problems may have the same design
+    for found in chain.from_iterable(zip_longest(*rows)):
+        if found is not None and (found.design, found.mutant.digest) not in seen:
+            seen.add((found.design, found.mutant.digest))
+            yield found
 
 
 def derive(

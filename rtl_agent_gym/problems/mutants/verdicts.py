@@ -28,6 +28,10 @@ Equivalence = Literal["", "proved", "bounded", "differs", "unknown"]
 Outcome = Literal["killed", "survived", "invalid"]
 
 
+_VERSION = 2
+"""Of what decides verdicts and proofs, other than the problem: the seed of the tests, and what counts as a proof."""
+
+
 class Verdict(BaseModel):
     """What is known of one mutant."""
 
@@ -57,7 +61,7 @@ class Verdict(BaseModel):
 def design_key(problem: Problem) -> str:
     """Sixteen hexadecimal digits of a hash of what decides verdicts: hidden tests, given RTL, reference solution."""
     context = {path: text for path, text in problem.context.items() if path.startswith("rtl/")}
-    parts = json.dumps([problem.harness, context, problem.golden], sort_keys=True)
+    parts = json.dumps([_VERSION, problem.harness, context, problem.golden], sort_keys=True)
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
@@ -88,8 +92,10 @@ class VerdictStore:
         path = self.folder / f"{verdict.design}.jsonl"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as stream:
-                stream.write(verdict.model_dump_json() + "\n")
+            with path.open("a+b") as stream:
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - 1))
+                cut_off = stream.read() not in (b"", b"\n")
+                stream.write(b"\n" * cut_off + verdict.model_dump_json().encode() + b"\n")
         except OSError as error:
             raise cannot_write("the verdicts of mutants (XDG_CACHE_HOME names their folder)", path, error) from error
 
@@ -104,7 +110,7 @@ def _by_design(path: Path) -> dict[str, dict[str, Verdict]]:
 
 def _read(path: Path) -> Iterator[Verdict]:
     """The verdicts of a file; lines that a crash cut off do not count."""
-    lines: Iterable[str] = path.read_text(encoding="utf-8").splitlines() if path.is_file() else ()
+    lines: Iterable[str] = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ()
     for line in lines:
         try:
             yield Verdict.model_validate_json(line)
