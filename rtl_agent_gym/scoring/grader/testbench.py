@@ -124,7 +124,10 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
         names: The testbench's.
         show: Shortens a file's name for messages.
     """
-    return list(dict.fromkeys(_faults(_tokens(text, file, names, show), names)))
+    # What follows a directive in its line is read or not, depending on the directive. `odd_directives` refuses most of
+    # that; here it is looked through in both ways, to name what is found.
+    readings = [_tokens(text, file, names, show, to_the_end) for to_the_end in (False, True)]
+    return list(dict.fromkeys(fault for tokens in readings for fault in _faults(tokens, names)))
 
 
 def odd_directives(text: str, file: str, show: Callable[[str], str]) -> list[str]:
@@ -197,15 +200,15 @@ def _is_call(tokens: Sequence[Token], at: int) -> bool:
     return tokens[start].key not in DECLARATIONS
 
 
-def _tokens(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[Token]:
-    """The words of a text without its directives and their arguments."""
+def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_the_end: bool) -> list[Token]:
+    """The words of a text without its directives and their arguments, or `to_the_end` of their lines."""
     known = ENDS | ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | names.scopes | names.routines | names.used
     tokens: list[Token] = []
     number, module, at = 1, 0, 0
     while match := TOKEN.search(text, at):
         at, kind, word = match.end(), match.lastgroup or "", match.group()
         if kind == "directive":
-            at += len(_arguments(text, match) or "")
+            at = text.find("\n", at) % (len(text) + 1) if to_the_end else at + len(_arguments(text, match) or "")
         elif kind == "line":
             where = LINE.fullmatch(word)
             file, number = (where[2], int(where[1]) - 1) if where else (file, number)
