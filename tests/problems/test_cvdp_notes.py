@@ -273,7 +273,13 @@ def measured_line(name: str, killed: int, survived: int, **more: Any) -> dict[st
 def test_what_is_measured_is_written_into_figures_and_notes(mutants: ModuleType) -> None:
     before, figures = {note.id: note for note in read_notes(NOTES)}, json.loads(FIGURES.read_text())
     right = all_notes()[FIFO].digest
-    error = {"source": "rows.jsonl", "id": "cvdp_agentic_gcd_0007", "limit": 8, "seed": 0, "error": "rejected"}
+    error = {
+        "source": "rows.jsonl",
+        "id": "cvdp_agentic_AES_encryption_decryption_0018",
+        "limit": 8,
+        "seed": 0,
+        "error": "rejected",
+    }
     found = [
         measured_line(FIFO, 3, 1, row=right),
         measured_line(GRAY, 0, 0),
@@ -306,6 +312,8 @@ def test_list_and_show_print_the_strength(cvdp_data: Path) -> None:
     assert "strength of its tests: 62% (5 of 8 mutants rejected)" in shown.stdout
     data = in_process.call("problems", "show", "cvdp_agentic_fixed_arbiter_0010", "--problems", source, "--json")
     assert json.loads(data.stdout)["note"]["strength"] == {"killed": 5, "counted": 8}
-    unmeasured = in_process.call("problems", "show", "cvdp_agentic_gcd_0007", "--problems", source)
+    unmeasured = in_process.call(
+        "problems", "show", "cvdp_agentic_AES_encryption_decryption_0018", "--problems", source
+    )
     assert "strength" not in unmeasured.stdout
     assert "strength" not in in_process.call("problems", "list").stdout
