@@ -105,7 +105,7 @@ def _guarded(problem: Problem) -> Problem:
     heads = {
         name: [[port.name, port.direction, port.width] for port in found]
         for name, found in ports(golden).items()
-        if re.search(rf"\bmodule\s+{re.escape(name)}\b", task)
+        if re.search(rf"\bmodule\s+{re.escape(name)}\b", task) and all(port.width for port in found)
     }
     harness = {
         **problem.harness,

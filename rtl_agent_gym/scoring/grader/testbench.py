@@ -7,6 +7,7 @@ of that. Each of these takes a name of the testbench, or one of a few keywords, 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import namedtuple
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
 """What may follow the digits of a number."""
 LINE = re.compile(r'[ \t]*`line[ \t]+(\d{1,9})[ \t]+"((?:[^"\\]|\\.)*)"([ \t]+\d)?\s*')
 _TIME = r"[ \t]*1(?:00?)?[ \t]*[munpf]?s[ \t]*"
+MOST = 100
+"""Faults of directives that are told."""
 DIRECTIVES = {
     "timescale": re.compile(f"{_TIME}/{_TIME}"),
     "default_nettype": re.compile(r"[ \t]+[a-z]\w*"),
@@ -33,7 +36,7 @@ DIRECTIVES = {
 DIRECTIVES |= dict.fromkeys(
     ("celldefine", "endcelldefine", "resetall", "nounconnected_drive", "end_keywords"), re.compile("")
 )
-AFTER = re.compile(r"[ \t\r]*(?://[^\n]*|/\*.*?\*/[ \t\r]*)*(?:\n|\Z)", re.DOTALL)
+AFTER = re.compile(r"[ \t\r]*(?://[^\n]*|/\*(?:[^*]|\*(?!/))*\*/[ \t\r]*)*(?:\n|\Z)")
 """What may follow a directive until the end of a line: comments."""
 LINE_OF_C = re.compile(r"^#line[ \t]", re.MULTILINE)
 """A directive of Icarus alone. The name in it may have quotation marks."""
@@ -137,9 +140,9 @@ def odd_directives(text: str, file: str, show: Callable[[str], str]) -> list[str
     is left, all compilers read the same words.
     """
     found, number, at = [], 1, 0
-    for start in (line.start() for line in LINE_OF_C.finditer(text)):
+    for start in itertools.islice((line.start() for line in LINE_OF_C.finditer(text)), MOST):
         found.append(f"{show(file)}:{text.count(chr(10), 0, start) + 1}: a directive that cannot be judged")
-    while match := TOKEN.search(text, at):
+    while len(found) < MOST and (match := TOKEN.search(text, at)):
         at, kind, word = match.end(), match.lastgroup or "", match.group()
         if kind == "directive":
             arguments = _arguments(text, match)
