@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rtl_agent_gym.scoring.grader.elaborated import Elaborated, check_tree
@@ -139,6 +141,14 @@ def test_a_use_of_the_testbench_is_found_however_it_is_written(statement: str, r
     design = f"module dut(output grant);\n{statement}\nendmodule"
     faults = reach_faults(design, "/code/rtl/a.sv", Names([HIDDEN], ["tb"]), str)
     assert bool(faults) == reached, faults
+
+
+def test_open_comments_take_no_time() -> None:
+    started = time.process_time()
+    text = "/* " * 200_000
+    assert reach_faults(text, "/code/rtl/a.sv", Names([HIDDEN], ["tb"]), str) == []
+    assert odd_directives(text, "/code/rtl/a.sv", str) == []
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(

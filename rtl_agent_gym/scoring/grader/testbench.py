@@ -13,7 +13,7 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence
 
 TOKEN = re.compile(
-    r'(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<escaped>\\[^ \t\b\f\r\n]+)'
+    r'(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))|(?P<escaped>\\[^ \t\b\f\r\n]+)'
     r"|(?P<line>^[ \t]*`line\b[^\n]*)|(?P<directive>`\w+)"
     r"|(?P<number>'[sS]?(?:[bB][ \t]*[01xXzZ?_]+|[oO][ \t]*[0-7xXzZ?_]+"
     r"|[dD][ \t]*[0-9xXzZ?_]+|[hH][ \t]*[\dA-Fa-fxXzZ?_]+))"
