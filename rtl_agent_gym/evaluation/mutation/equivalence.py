@@ -25,6 +25,7 @@ from typing import NamedTuple
 from ...errors import SandboxBroken
 from ...problems import Problem
 from ...problems.mutants import Equivalence
+from ...problems.suites.common import plain
 from ...sandboxes import WORK_DIR, Sandbox, SandboxProvider
 from ...scoring.compose import read_services
 from ...scoring.harness import source_paths, top_modules
@@ -37,7 +38,6 @@ _WHOLE = PROOF_SECONDS + SEARCH_SECONDS * len(STEPS) + 60
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"[\w./+-]+")
-_SILENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _MARKED = re.compile(r"\b(?:translate_off|full_case|parallel_case)\b")
 _DIFFERENT = re.compile(
     r"'[sS]?[bBoOhHdD]?[\w?]*[zZ]|\b(?:YOSYS|SYNTHESIS|unique0?|priority(?=\s+(?:case|if)))\b|#\s*\d"
@@ -123,7 +123,7 @@ def beyond_yosys(texts: Iterable[str]) -> str:
     for text in texts:
         if match := _MARKED.search(text):
             return repr(match[0])
-        if match := _DIFFERENT.search(_SILENT.sub(" ", text)):
+        if match := _DIFFERENT.search(plain(text)):
             return repr(" ".join(match[0].split()))
     return ""
 
@@ -131,8 +131,7 @@ def beyond_yosys(texts: Iterable[str]) -> str:
 def other_parameters(texts: Iterable[str], top: str) -> list[tuple[str, int]]:
     """For each parameter of a module with a plain number as its default, its name and another value."""
     for text in texts:
-        plain = _SILENT.sub(" ", text)
-        if match := re.search(rf"\bmodule\s+{re.escape(top)}\b(.*?)\bendmodule\b", plain, re.DOTALL):
+        if match := re.search(rf"\bmodule\s+{re.escape(top)}\b(.*?)\bendmodule\b", plain(text), re.DOTALL):
             found = _PARAMETER.findall(match[1])
             return [(name, 1 - int(value) if int(value) < 2 else int(value) + 1) for name, value in dict(found).items()]
     return []
