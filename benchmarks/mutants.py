@@ -59,7 +59,7 @@ async def measure(problems: Sequence[Problem], options: argparse.Namespace) -> i
                 continue
             begun = time.monotonic()
             try:
-                strength = await measure_strength(problem, grader, limit=options.limit, seed=options.seed)
+                strength = await measure_strength(problem, grader, limit=options.limit or None, seed=options.seed)
                 found: dict[str, Any] = {"strength": strength.model_dump(mode="json")}
             except SandboxError as error:  # says nothing of the row: it is tried again the next time
                 print(f"{problem.id}: {error}", file=sys.stderr, flush=True)
@@ -231,7 +231,7 @@ def main() -> int:
     parser.add_argument("source", nargs="?", default="bundled", help="a source of problems")
     parser.add_argument("--row", action="extend", nargs="+", metavar="ID", help="ids; all by default")
     parser.add_argument("--designs", type=Path, help="a folder of right designs for rows without a solution")
-    parser.add_argument("--limit", type=int, default=18, help="mutants of a row")
+    parser.add_argument("--limit", type=int, default=18, help="mutants of a row; 0: all of them")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=1e9, help="after which no other row is begun")

@@ -86,7 +86,7 @@ def strength_command(
                 except UsageError as error:  # no reference solution, or its own tests reject it
                     if len(problems) == 1:
                         raise
-                    console.print(Text(visible(f"left out: {error}")), style="yellow", soft_wrap=True)
+                    _print_left_out(console, str(error))
                 else:
                     print_strength(console, found[-1])
                 progress.advance(progress.task_ids[0])
@@ -129,8 +129,12 @@ def mutate_command(
     console = stderr_console()
 
     async def make(grader: MutantGrader) -> list[Derived]:
-        with _progress(console, "problems", count) as progress:
-            await _find(problems, options, grader, workers, progress)
+        try:
+            with _progress(console, "problems", count) as progress:
+                await _find(source, problems, options, grader, workers, progress)
+        finally:
+            for reason in grader.rejected.values():
+                _print_left_out(console, reason)
         return list(derive(f"{source}+mutants", problems, options, grader.store))
 
     made = asyncio.run(_with_judge(make, workers, cache))
@@ -145,14 +149,14 @@ def mutate_command(
 
 
 async def _find(
-    problems: list[Problem], options: MutantOptions, grader: MutantGrader, workers: int, progress: Progress
+    source: str, problems: list[Problem], options: MutantOptions, grader: MutantGrader, workers: int, progress: Progress
 ) -> None:
     """Grade mutants in order until as many as wanted are killed. Raises `UsageError` if there are not so many."""
     killed, queue = 0, candidates(problems, options.seed)
     while killed < options.count:
         group = [one for _, one in zip(range(min(options.count - killed, 4 * workers)), queue, strict=False)]
         if not group:
-            raise UsageError(too_few("this source", options.count, killed))
+            raise UsageError(too_few(source, options.count, killed))
         killed += sum(one.verdict.outcome == "killed" for one in await grader.grade_all(group))
         progress.update(progress.task_ids[0], completed=killed)
 
@@ -167,6 +171,10 @@ async def _with_judge(work: Any, workers: int, cache: bool) -> Any:
 
 def _with_designs(problems: list[Problem], designs: Path | None) -> list[Problem]:
     return problems if designs is None else [with_design(problem, designs) for problem in problems]
+
+
+def _print_left_out(console: Console, reason: str) -> None:
+    console.print(Text(visible(f"left out: {reason}")), style="yellow", soft_wrap=True)
 
 
 def _progress(console: Console, what: str, total: int) -> Progress:

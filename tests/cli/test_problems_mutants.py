@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems.writing import problem_row
 from tests.cli.in_process import call
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
@@ -50,6 +51,17 @@ def test_mutate_of_too_few(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "no problem of it has a reference solution" in done.stderr
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_mutate_tells_why_a_reference_is_no_use(tmp_path: Path) -> None:
+    rows = tmp_path / "wrong.jsonl"
+    [source] = [problem_row(problem) for problem in load_problems("bundled", ids=ARBITER)]
+    [(path, text)] = source["patch"].items()
+    rows.write_text(json.dumps(source | {"patch": {path: text.replace("posedge", "negedge")}}) + "\n")
+    done = call("problems", "mutate", str(rows), "--out", str(tmp_path / "out.jsonl"), XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert f"left out: {ARBITER}: its own tests reject the reference solution: " in done.stderr
+    assert f"{rows}: no problem of it has a reference solution" in done.stderr
 
 
 @pytest.mark.slow

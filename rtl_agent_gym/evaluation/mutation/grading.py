@@ -52,6 +52,8 @@ class MutantGrader:
         self, provider: DockerSandboxes, scorer: Scorer, timer: Scorer, store: VerdictStore, workers: int
     ) -> None:
         self.store = store
+        self.rejected: dict[str, str] = {}
+        """Why nothing is known of a problem's mutants, by its id, if its own tests reject the reference solution."""
         self._provider, self._scorer, self._timer = provider, scorer, timer
         self._turn = asyncio.Semaphore(workers)
         self._references: dict[str, asyncio.Task[Score]] = {}
@@ -107,7 +109,8 @@ class MutantGrader:
         if verdict is None or verdict.symptom == NO_REFERENCE:  # which may pass by now
             try:
                 await self.require_reference(problem)
-            except UsageError:
+            except UsageError as error:
+                self.rejected[problem.id] = str(error)
                 found = await self._verdict(candidate, "invalid", symptom=NO_REFERENCE)
             else:
                 found = await self._grade(candidate)

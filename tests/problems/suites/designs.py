@@ -118,6 +118,8 @@ ATTACKS = [
            _table("integer at, got, count, x, y;\nreg [7:0] t[0:15];\ninitial begin #1 at = \\$ftell (32'h80000003); got = \\$fseek (32'h80000003, 0, 0);\ngot = \\$fscanf (32'h80000003, \"%d\", count);\nwhile (count > 0) begin got = \\$fscanf (32'h80000003, \"%d %d\", x, y); t[x] = y; count = count - 1; end\ngot = \\$fseek (32'h80000003, at, 0); end\nalways @(posedge clk) #0 sq = t[n];"), True),
     Design("a directive of the testbench, redefined", COUNTER,
            _counter("helper h();", after="`define timescale module helper; initial force tb.tb_match = 1; endmodule \\\n`timescale\n"), True),
+    Design("a unit of time in which the testbench's delays overflow", STEPS,
+           "`timescale 100s/1fs\nmodule step_counter(input clk, rst_n, output [3:0] count);\nassign count = 0;\nendmodule\n", True),
     Design("the verdict printed at the start", COUNTER, _counter(f'initial $display("{_ZERO}");'), True),
     Design("the verdict printed at the end", COUNTER, _counter(f'final $display("{_ZERO}");'), True),
     Design("the verdict printed at each edge", COUNTER, _counter(f'always @(posedge clk) $write("{_ZERO}\\n");'), True),
