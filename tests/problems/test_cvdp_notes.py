@@ -262,6 +262,10 @@ BARREL, GRAY, FIFO, BUNDLED = (
 )
 
 
+IMPOSSIBLE = "cvdp_agentic_phase_rotation_0019"
+"""A row without a right design, and so without a strength."""
+
+
 def measured_line(name: str, killed: int, survived: int, **more: Any) -> dict[str, Any]:
     """A line of the benchmark's results."""
     total = {"killed": killed, "survived": survived, "proved": 1, "invalid": 1}
@@ -275,7 +279,7 @@ def test_what_is_measured_is_written_into_figures_and_notes(mutants: ModuleType)
     right = all_notes()[FIFO].digest
     error = {
         "source": "rows.jsonl",
-        "id": "cvdp_agentic_AES_encryption_decryption_0018",
+        "id": IMPOSSIBLE,
         "limit": 8,
         "seed": 0,
         "error": "rejected",
@@ -312,8 +316,6 @@ def test_list_and_show_print_the_strength(cvdp_data: Path) -> None:
     assert "strength of its tests: 62% (5 of 8 mutants rejected)" in shown.stdout
     data = in_process.call("problems", "show", "cvdp_agentic_fixed_arbiter_0010", "--problems", source, "--json")
     assert json.loads(data.stdout)["note"]["strength"] == {"killed": 5, "counted": 8}
-    unmeasured = in_process.call(
-        "problems", "show", "cvdp_agentic_AES_encryption_decryption_0018", "--problems", source
-    )
+    unmeasured = in_process.call("problems", "show", IMPOSSIBLE, "--problems", source)
     assert "strength" not in unmeasured.stdout
     assert "strength" not in in_process.call("problems", "list").stdout
