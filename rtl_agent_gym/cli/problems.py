@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import ProblemError, cannot_write
+from ..errors import ProblemError
 from ..problems import (
     CATEGORIES,
     Problem,
@@ -24,6 +24,7 @@ from ..problems import (
 )
 from ..problems.cvdp_notes import note_of
 from ..problems.needs import missing_here
+from ..problems.paths import ANSWER_FILE
 from ..problems.writing import problem_row
 from ..visible import plural, visible
 from .options import (
@@ -38,6 +39,7 @@ from .options import (
 from .problems_export import export_command
 from .problems_mutants import mutate_command, strength_command
 from .problems_notes import note_lines
+from .writing import check_out, write_rows
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate, mutate and export problems.")
 problems_app.command("export")(export_command)
@@ -69,7 +71,7 @@ def list_command(
     for name in known:
         table.add_column(name)
     for problem in problems:
-        golden, unscorable = problem.golden is not None, missing_here(problem)
+        golden, unscorable = bool(problem.golden or problem.reference_response), missing_here(problem)
         if console.width >= _NARROW:
             cells = problem.id, _category(problem), problem.difficulty, "\n".join(problem.targets)
             scorable = "yes" if unscorable is None else f"no: {unscorable}"
@@ -99,7 +101,7 @@ def show_command(
     problem = find_problem(load_problems(source), problem_id)
     parts = {"context": problem.context}
     if golden:
-        parts["golden"] = problem.golden or {}
+        parts["golden"] = problem.golden or ({ANSWER_FILE: text} if (text := problem.reference_response) else {})
     if harness:
         parts["harness"] = problem.harness
     if as_json:
@@ -162,13 +164,10 @@ def generate_command(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.")],
 ) -> None:
     """Write the problems of a source as a file of CVDP's agentic rows, which the official runner reads too."""
-    lines = [json.dumps(problem_row(problem), ensure_ascii=False) + "\n" for problem in load_problems(source)]
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text("".join(lines), encoding="utf-8")
-    except OSError as error:
-        raise cannot_write("--out", out, error) from error
-    typer.echo(f"{plural(len(lines), 'problem')} written to {out}")
+    problems = load_problems(source)
+    check_out(out, source)
+    write_rows(out, map(problem_row, problems))
+    typer.echo(f"{plural(len(problems), 'problem')} written to {out}")
 
 
 def _summary(problem: Problem) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def _summary(problem: Problem) -> dict[str, Any]:
         "context_files": sorted(problem.context),
         "prompt_characters": len(problem.prompt),
         "context_characters": sum(map(len, problem.context.values())),
-        "has_golden": problem.golden is not None,
+        "has_golden": bool(problem.golden or problem.reference_response),
         "unscorable": missing_here(problem),
         "digest": problem.digest,
         "note": _note(problem),
@@ -207,7 +206,7 @@ def _strength(problem: Problem) -> str:
     return "" if note is None or note.strength is None else f"rejects {note.strength.text}"
 
 
-_KNOWN = {"row": _rating, "strength": _strength}
+_KNOWN = {"rating": _rating, "strength": _strength}
 """What notes say in `list`, by the heading of its column, which is left out where all are empty."""
 
 

@@ -14,9 +14,18 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import UsageError, cannot_write
+from ..errors import UsageError
 from ..problems import Problem
-from ..problems.mutants import Derived, Hint, MutantOptions, VerdictStore, candidates, derive, too_few, with_design
+from ..problems.mutants import (
+    Derived,
+    Hint,
+    MutantOptions,
+    VerdictStore,
+    derive,
+    enough_candidates,
+    too_few,
+    with_design,
+)
 from ..problems.writing import problem_row
 from ..visible import plural, visible
 from .episode_options import CacheOption
@@ -30,6 +39,7 @@ from .options import (
     chosen_problems,
 )
 from .show import stderr_console
+from .writing import check_out, write_rows
 
 if TYPE_CHECKING:
     from ..evaluation.mutation import Count, MutantGrader, Strength
@@ -70,9 +80,7 @@ def strength_command(
     """
     problems = _with_designs(chosen_problems(source, ids, None, None, fair_only=fair_only), designs)
     if not any(problem.golden for problem in problems):
-        raise UsageError(
-            f"{source}: none of these problems has a reference solution; give right designs with --designs DIR"
-        )
+        raise UsageError(f"{source}: none of these problems has a reference solution; give designs with --designs DIR")
     console = Console(stderr=json_, highlight=False)
 
     async def measure(grader: MutantGrader) -> list[Strength]:
@@ -100,7 +108,7 @@ def strength_command(
 def mutate_command(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.")],
-    count: Annotated[int, typer.Option(min=1, help="How many problems.")] = 100,
+    count: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many problems.")] = 100,
     seed: SeedOption = 0,
     hint: Annotated[
         Hint,
@@ -125,6 +133,7 @@ def mutate_command(
     """
     chosen = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     problems = _with_designs(chosen, designs)
+    check_out(out, source)
     options = MutantOptions(count=count, seed=seed, hint=hint)
     console = stderr_console()
 
@@ -138,21 +147,16 @@ def mutate_command(
         return list(derive(f"{source}+mutants", problems, options, grader.store))
 
     made = asyncio.run(_with_judge(make, workers, cache))
-    lines = [json.dumps(problem_row(one.problem) | {"proof": _proof(one)}, ensure_ascii=False) + "\n" for one in made]
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text("".join(lines), encoding="utf-8")
-    except OSError as error:
-        raise cannot_write("--out", out, error) from error
+    write_rows(out, [problem_row(one.problem) | {"proof": _proof(one)} for one in made])
     sources = len({one.source.id for one in made})
-    typer.echo(f"{plural(len(lines), 'problem')} made of {plural(sources, 'design')} written to {out}")
+    typer.echo(f"{plural(len(made), 'problem')} made of {plural(sources, 'design')} written to {out}")
 
 
 async def _find(
     source: str, problems: list[Problem], options: MutantOptions, grader: MutantGrader, workers: int, progress: Progress
 ) -> None:
     """Grade mutants in order until as many as wanted are killed. Raises `UsageError` if there are not so many."""
-    killed, queue = 0, candidates(problems, options.seed)
+    killed, queue = 0, iter(enough_candidates(source, problems, options))
     while killed < options.count:
         group = [one for _, one in zip(range(min(options.count - killed, 4 * workers)), queue, strict=False)]
         if not group:
@@ -165,12 +169,24 @@ async def _with_judge(work: Any, workers: int, cache: bool) -> Any:
     """What both commands do with a grader: make it, use it, close it."""
     from ..evaluation.mutation import mutant_grader
 
-    async with mutant_grader(workers=workers, cache=cache, store=VerdictStore()) as grader:
-        return await work(grader)
+    try:
+        async with mutant_grader(workers=workers, cache=cache, store=VerdictStore()) as grader:
+            return await work(grader)
+    except asyncio.CancelledError:  # by Ctrl-C
+        note = "the verdicts of the mutants graded so far are kept: the same command continues from there"
+        stderr_console().print(f"interrupted; {note}", style="yellow", soft_wrap=True)
+        raise
 
 
 def _with_designs(problems: list[Problem], designs: Path | None) -> list[Problem]:
-    return problems if designs is None else [with_design(problem, designs) for problem in problems]
+    """The problems with the designs of a folder. Raises `UsageError` if it has none for them, and as `with_design`."""
+    if designs is None:
+        return problems
+    found = [with_design(problem, designs) for problem in problems]
+    if found and not any(new is not old for new, old in zip(found, problems, strict=True)):
+        short = found[0].id.removeprefix("cvdp_agentic_")
+        raise UsageError(f"--designs {designs}: it has no folder for any of these problems, such as {short}/rtl/")
+    return found
 
 
 def _print_left_out(console: Console, reason: str) -> None:

@@ -44,7 +44,7 @@ def run_command(
     (result,) = asyncio.run(evaluate(config, observer=observer)).results
     if result.score is None:
         raise faults[-1]
-    print_score(console, result.score, weights)
+    print_score(console, result.score, weights, of_text=chosen.asks_text)
     console.print(f"ended: {result.stop_reason} after {plural(result.turns, 'turn')}", style="dim")
     console.print(f"transcript: {result.transcript}", style="dim", soft_wrap=True, markup=False)
     if json_:

@@ -97,7 +97,7 @@ def score_command(
     scores = asyncio.run(_grade(batch, wanted, timeout, workers, ScoreCache() if cache else None, options, console))
     for number, ((graded, _), score) in enumerate(zip(batch, scores, strict=True)):
         if candidates is None:
-            print_score(console, score, wanted)
+            print_score(console, score, wanted, of_text=graded.asks_text)
         elif not json_:
             verdict = "passed" if score.passed else "failed"
             typer.echo(f"{graded.id}\t{verdict}\t{score.reward:.3f}\t{visible(score.reason)}")

@@ -21,6 +21,7 @@ from ..evaluation.viewer import command_status, first_lines
 from ..policies import Completion
 from ..scoring import RewardWeights
 from ..scoring.score import Score
+from ..scoring.texts import NOT_OF_TEXTS
 from ..visible import VisibleStream, visible
 
 SHOWN_COMMAND_LINES = 30
@@ -61,18 +62,19 @@ class EpisodePrinter:
             self.console.print(Text(visible(turn.observation)), style="yellow")
 
 
-def print_score(console: Console, score: Score, weights: RewardWeights) -> None:
+def print_score(console: Console, score: Score, weights: RewardWeights, *, of_text: bool = False) -> None:
     """Print a score: its parts and their weights, the reason, violations, and the files that did not count."""
+    shown = [name for name in (*STAGES, "tests") if not of_text or name not in NOT_OF_TEXTS]
     table = Table(title="score", title_justify="left")
     table.add_column("part")
     table.add_column("measured", justify="right")
     table.add_column("weight", justify="right")
-    for name in (*STAGES, "tests"):
+    for name in shown:
         weight = getattr(weights, name)
         measured = f"{score.tests_passed}/{score.tests_total}" if name == "tests" else f"{getattr(score, name):.2f}"
         table.add_row(name, measured, f"{weight:g}" if weight else "–")
     table.add_section()
-    table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{weights.most:g}")
+    table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{sum(getattr(weights, name) for name in shown):g}")
     table.add_row("verdict", "[green]passed[/]" if score.passed else "[red]failed[/]", "")
     console.print(table)
     if score.reason:
@@ -94,7 +96,7 @@ def print_left_out(sentences: Sequence[str]) -> None:
         stderr_console().print(Text(f"left out: {visible(sentence)}"), style="yellow", soft_wrap=True)
 
 
-def refuse_source(out: Path, sources: Iterable[Path]) -> None:
+def refuse_source(out: Path, sources: Iterable[Path], what: str = "transcripts that are read") -> None:
     """Raise `UsageError` if the output file is one of its sources."""
     if any(os.path.realpath(out) == os.path.realpath(source) for source in sources):
-        raise UsageError(f"--out {out} is one of the transcripts that are read; choose another file")
+        raise UsageError(f"--out {out} is one of the {what}; choose another file")

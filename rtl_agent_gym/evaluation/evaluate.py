@@ -48,7 +48,7 @@ from .fairness import Unstated, find_unstated, notes_for
 from .official import write_official
 from .outcome import EpisodeResult, Summary, episode_seed, summarise
 from .play import Observer, play, rules_for
-from .preparation import make_grader, scorable_problems
+from .preparation import make_grader, require_judge, scorable_problems
 from .results import ResultsFile, read_spending
 from .spending import STOPPED, Ledger, Spent, Tally
 
@@ -213,8 +213,10 @@ class _Run:
         kept = [result for result in known if result is not None and result.score is not None]
         self.observer.started(self.file.folder if self.file else None, len(wanted), kept)
         done = {result.key for result in kept}
-        todo = iter([(problem, sample) for problem, sample in wanted if (problem.id, sample) not in done])
-        workers = [asyncio.ensure_future(self._work(todo)) for _ in range(self.config.concurrency)]
+        todo = [(problem, sample) for problem, sample in wanted if (problem.id, sample) not in done]
+        await require_judge(self.config, (problem for problem, _ in todo))
+        queue = iter(todo)
+        workers = [asyncio.ensure_future(self._work(queue)) for _ in range(self.config.concurrency)]
         try:
             await asyncio.gather(*workers)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -10,12 +11,14 @@ from ..episodes.rewards import FunctionGrader, read_reward
 from ..episodes.runtime import WAITING, Runtime
 from ..errors import UsageError
 from ..policies import Closable
-from ..policies.judge import judge_of
+from ..policies.judge import judge_of, make_judge
 from ..problems import Problem, load_problems
+from ..problems.model import JUDGED
 from ..sandboxes import SandboxProvider
 from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir
-from ..scoring.scorable import scorable
+from ..scoring.judging import rate
+from ..scoring.scorable import nothing_left, scorable
 from .config import EvaluationConfig
 from .play import Observer
 
@@ -31,9 +34,32 @@ def scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Prob
     for problem, reason in left_out:
         observer.left_out(problem, reason)
     if not problems:
-        reasons = "; ".join(sorted({reason for _, reason in left_out})[:3])
-        raise UsageError(f"no selected problem of {source} can be scored here{f': {reasons}' if reasons else ''}")
+        raise UsageError(nothing_left(source, left_out))
     return problems
+
+
+_PLAIN = ("How many bits has an 8-bit register?", "It has 8 bits.")
+"""A question and its answer, which every judge can rate."""
+
+
+async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -> None:
+    """Get one rating from the judge that the options name, if one of the problems needs it.
+
+    Raises:
+        UsageError: Its service will never answer, such as for a wrong key or model.
+        ModelError: It does not answer.
+        HarnessError: It gives no rating.
+    """
+    name, (weights, _) = config.episode.grading.judge, read_reward(config.reward)
+    rated = weights is None or weights.simulate
+    if not isinstance(name, str) or not rated or not any(one.asks_text and one.category in JUDGED for one in problems):
+        return
+    judge = make_judge(name)
+    try:
+        question, answer = _PLAIN
+        await rate(judge, question, answer, answer)
+    finally:
+        await judge.close()
 
 
 async def make_grader(

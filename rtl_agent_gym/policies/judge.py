@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from ..errors import RequestRefused, UsageError
+from ..errors import ModelError, RequestRefused, UsageError
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions
 from .chat import ChatPolicy
@@ -34,7 +36,8 @@ class ChatJudge:
     def __init__(self, model: str, base_url: str | None = None) -> None:
         key = os.environ.get(JUDGE_KEY)
         options = ModelOptions(temperature=0.0, max_tokens=MAX_TOKENS, tools=False, base_url=base_url, api_key=key)
-        self._policy = ChatPolicy(model, options)
+        with _of_the_judge():
+            self._policy = ChatPolicy(model, options)
         self._name = judge_name(f"chat:{model}" + (f"@{base_url}" if base_url else ""))
 
     @property
@@ -51,9 +54,10 @@ class ChatJudge:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         for limit in (MAX_TOKENS, MORE_TOKENS):
             try:
-                answer = await self._policy.request(messages, None, limit)
+                with _of_the_judge():
+                    answer = await self._policy.request(messages, None, limit)
             except RequestRefused as error:  # perhaps for what this answer says
-                logger.warning("the judge %s refuses a request: %s", self.name, error)
+                logger.warning("%s", error)
                 return None
             if answer is None or answer.refused:
                 return None
@@ -64,6 +68,24 @@ class ChatJudge:
     async def close(self) -> None:
         """Close its connections."""
         await self._policy.close()
+
+
+@contextmanager
+def _of_the_judge() -> Iterator[None]:
+    """Errors of its service say that they are the judge's, and name the judge's options, not those of a policy."""
+
+    def told(error: Exception) -> str:
+        words = str(error).replace("--api-key", JUDGE_KEY).replace("--base-url", "its address (--judge chat:MODEL@URL)")
+        return f"the judge {words}"
+
+    try:
+        yield
+    except RequestRefused as error:
+        raise RequestRefused(told(error)) from error
+    except ModelError as error:
+        raise ModelError(told(error), retries=error.retries) from error
+    except UsageError as error:
+        raise UsageError(told(error)) from error
 
 
 def read_judge(name: str) -> tuple[str, str | None]:

@@ -14,6 +14,7 @@ from rtl_agent_gym.problems.reading import SUFFIXES
 BUNDLED = "bundled"
 """The source that is part of the package."""
 
+_NAMES = (BUNDLED, "family:NAME", "verilog-eval:FOLDER", "rtllm:FOLDER", "notsotiny:FILE")
 _HUB_SOURCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<file>[^:]+))?", re.ASCII)
 """``owner/name``, or ``owner/name:file.jsonl``."""
 
@@ -49,7 +50,7 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
     raise UsageError(
         f"unknown source of problems {name!r}; expected {BUNDLED!r}, the path of a .jsonl file or of a folder of them, "
         "family:NAME, verilog-eval:FOLDER, rtllm:FOLDER, notsotiny:FILE, or a data set such as "
-        f"nvidia/cvdp-benchmark-dataset ({near_matches(name, [BUNDLED])})"
+        f"nvidia/cvdp-benchmark-dataset ({near_matches(name, _NAMES)})"
     )
 
 

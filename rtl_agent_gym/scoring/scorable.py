@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import UsageError
+from ..errors import ProblemError, UsageError
 from ..problems.model import Problem
 from ..problems.needs import missing_here
 from .compose import read_services
@@ -28,8 +28,8 @@ def why_unscorable(problem: Problem, options: GradingOptions | None = None, *, t
         return problem.unscorable if options.judge is not None else missing_here(problem)
     try:
         read_services(problem, options.harness)
-    except UsageError as error:
-        return problem.unscorable or str(error)
+    except ProblemError as error:
+        return problem.unscorable or (f"{error.field}: {error.message}" if error.field else error.message)
     return None
 
 
@@ -40,6 +40,19 @@ def scorable(
     reasons = [(problem, why_unscorable(problem, options, texts=texts)) for problem in problems]
     kept = [problem for problem, reason in reasons if reason is None]
     return kept, [(problem, reason) for problem, reason in reasons if reason is not None]
+
+
+def nothing_left(source: str, left_out: Sequence[tuple[Problem, str]]) -> str:
+    """The message for a selection of which nothing can be scored here, perhaps since nothing was selected.
+
+    Args:
+        source: The name of what the problems were selected from.
+        left_out: As `scorable` returns it.
+    """
+    if not left_out:
+        return f"no problem of {source} matches the ids, categories and difficulties that are asked for"
+    reasons = "; ".join(sorted({reason for _, reason in left_out})[:3])
+    return f"no selected problem of {source} can be scored here: {reasons}"
 
 
 def require_scorable(problem: Problem, options: GradingOptions | None = None, *, texts: bool = True) -> Problem:

@@ -81,7 +81,7 @@ async def grade_text(
     return await _judged(problem, answer.strip(), judge, cache)
 
 
-_NOT_OF_TEXTS = ("syntax", "interface", "compile")
+NOT_OF_TEXTS = ("syntax", "interface", "compile")
 """Stages that a text does not have."""
 
 
@@ -90,7 +90,7 @@ def text_score(grading: Grading, weights: RewardWeights, *, seconds: float, cach
     earned = weights.format * grading.format + (weights.tests * grading.credit if weights.simulate else 0.0)
     passed = sum(test.outcome == "passed" for test in grading.tests)
     return Score(
-        **grading.model_dump(exclude={"notes", "repeatable"}) | dict.fromkeys(_NOT_OF_TEXTS, 1.0),
+        **grading.model_dump(exclude={"notes", "repeatable"}) | dict.fromkeys(NOT_OF_TEXTS, 1.0),
         tests_passed=passed,
         tests_total=len(grading.tests),
         reward=round(earned, 9),

@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.cvdp_notes import Rows
 from ..scoring.options import GradingOptions
-from ..scoring.scorable import scorable
+from ..scoring.scorable import nothing_left, scorable
 from .advantages import has_weak_tests
 from .options import TrainOptions
 from .published import check_hub, renderer_for
@@ -188,11 +188,6 @@ def _check_engine(
 def _choose_problems(o: TrainOptions) -> tuple[list[Problem], list[Problem], dict[str, list[Problem]]]:
     """The problems to train on, those to test on, and those of ``extra_held_out`` by name."""
     found = _load(o, "cvdp_jsonl_path", o.cvdp_jsonl_path, ids=list(o.problem_ids) or None, rows=o.rows)
-    if not found:
-        raise UsageError(
-            f"cvdp_jsonl_path: {o.cvdp_jsonl_path} has no problem that can be scored here and matches problem_ids, "
-            "categories and difficulties"
-        )
     problems, held_out = _hold_out(o, found)
     extra = {name: _load(o, "extra_held_out", source) for name, source in o.extra_held_out.items()}
     tested = {problem.id for some in extra.values() for problem in some}
@@ -233,14 +228,17 @@ def _hold_out(o: TrainOptions, problems: list[Problem]) -> tuple[list[Problem], 
 
 
 def _load(o: TrainOptions, option: str, source: str, ids: list[str] | None = None, rows: Rows = "all") -> list[Problem]:
-    """The problems of a source that match the filters and can be scored here."""
+    """The problems of a source that match the filters and can be scored here. Raises `UsageError` if there are none."""
     try:
         filters = {"categories": list(o.categories) or None, "difficulties": list(o.difficulties) or None}
-        return scorable(load_problems(source, ids=ids, rows=rows, **filters), GradingOptions(o.judge))[0]
+        kept, left_out = scorable(load_problems(source, ids=ids, rows=rows, **filters), GradingOptions(o.judge))
     except UsageError as error:
         raise UsageError(f"{option}={source}: {error}") from error
     except OSError as error:
         raise UsageError(f"{option}: {source} cannot be read: {error.strerror}") from error
+    if not kept:
+        raise UsageError(f"{option}: {nothing_left(source, left_out)}")
+    return kept
 
 
 def _check_models(

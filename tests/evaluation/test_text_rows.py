@@ -67,7 +67,7 @@ def evaluated(rows: Path, folder: Path, *more: str, **environment: str) -> list[
 def test_the_reference_answers_pass(rows: Path, tmp_path: Path) -> None:
     with ChatServer(judging) as server:
         results = evaluated(rows, tmp_path / "run", "--judge", f"chat:org/judge@{server.url}")
-        assert len(server.requests) == 2
+        assert len(server.requests) == 3  # the first one finds out whether there is a judge
         assert server.requests[0]["temperature"] == 0
         assert "tools" not in server.requests[0]
     scores = {result["category"]: result["score"] for result in results}
@@ -157,8 +157,39 @@ def test_without_a_judge_nothing_is_played(more: list[str], words: str, rows: Pa
     assert words in done.stderr
 
 
-def test_a_judge_that_is_away_leaves_no_verdict(rows: Path, tmp_path: Path) -> None:
-    with ChatServer(lambda _: {"content": "No."}) as server:
+@pytest.mark.parametrize(
+    ("reply", "code", "words"),
+    [
+        ({"status": 401, "error": {"message": "bad key"}}, 2, ["the judge chat:org/judge", "RTL_GYM_JUDGE_API_KEY"]),
+        ({"status": 404, "error": {"message": "no such model"}}, 2, ["the judge chat:org/judge", "--judge chat:MODEL"]),
+        ({"content": "No."}, 3, ["gives no rating, not even of the reference answer"]),
+    ],
+    ids=["key", "model", "no rating"],
+)
+def test_a_judge_that_cannot_be_used_is_noticed_before_anything_is_played(
+    reply: dict[str, Any], code: int, words: list[str], rows: Path, tmp_path: Path
+) -> None:
+    with ChatServer(lambda _: reply) as judge, ChatServer([]) as model:
+        done = in_process.call(
+            "eval", "--problems", str(rows), "--out", str(tmp_path / "run"), "--env", "single-turn",
+            "--policy", "chat:org/model", "--base-url", model.url, "--judge", f"chat:org/judge@{judge.url}",
+        )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert all(part in done.stderr for part in words), done.stderr
+    assert "--api-key" not in done.stderr
+    assert "--base-url" not in done.stderr
+    assert model.requests == []
+
+
+def test_a_judge_that_goes_away_leaves_no_verdict(rows: Path, tmp_path: Path) -> None:
+    replies = 0
+
+    def only_once(messages: list[dict[str, str]]) -> dict[str, Any]:
+        nonlocal replies
+        replies += 1
+        return judging(messages) if replies == 1 else {"content": "No."}
+
+    with ChatServer(only_once) as server:
         done = in_process.call(
             "eval", "--problems", str(rows), "--category", "9", "--out", str(tmp_path / "run"), "--env", "single-turn",
             "--judge", f"chat:org/judge@{server.url}", "--json", "--no-cache",

@@ -177,7 +177,7 @@ def test_rows_are_selected(rows: list[Problem]) -> None:
 
 def test_a_selection_that_leaves_nothing_says_why() -> None:
     with pytest.raises(
-        UsageError, match=r"none of the \d+ selected problems is known to be fair: 0 of them have notes"
+        UsageError, match=r"no selected problem is known to be fair \(14 without a note\); there are notes of"
     ):
         load_problems("bundled", rows="fair")
     with pytest.raises(UsageError, match="choose one of all, fair, partial, sound"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -28,10 +29,14 @@ def keep_rows(problems: Sequence[Problem], rows: Rows) -> list[Problem]:
         return list(problems)
     kept = [problem for problem in problems if (note := note_of(problem)) is not None and getattr(note, rows)]
     if problems and not kept:
-        noted = sum(note_of(problem) is not None for problem in problems)
+        ratings = Counter(
+            note.rating if (note := note_of(problem)) is not None else "without a note" for problem in problems
+        )
+        told = ", ".join(f"{count} {rating}" for rating, count in ratings.items())
+        where = "the published rows of CVDP v1.0.2 (agentic, no-commercial) and the examples of v1.1"
         raise UsageError(
-            f"none of the {len(problems)} selected problems is known to be {rows}: {noted} of them have notes, which "
-            "exist for the published rows of CVDP v1.0.2 (agentic, no-commercial) and the examples of v1.1; select "
-            "all rows, or other problems"
+            f"no selected problem is known to be {rows} ({told})"
+            f"{f'; there are notes of {where}' if ratings['without a note'] else ''}; choose other problems, or leave out "
+            "--fair-only (rows=all)"
         )
     return kept

@@ -6,7 +6,16 @@ from rtl_agent_gym.problems.mutants.derived import HINTS, Hint, derived_problem
 from rtl_agent_gym.problems.mutants.designs import with_design
 from rtl_agent_gym.problems.mutants.generate import Mutant, design_mutants, draw_mutants, problem_mutants
 from rtl_agent_gym.problems.mutants.operators import OPERATORS
-from rtl_agent_gym.problems.mutants.source import Candidate, Derived, MutantOptions, candidates, derive, too_few
+from rtl_agent_gym.problems.mutants.source import (
+    Candidate,
+    Derived,
+    MutantOptions,
+    candidates,
+    derive,
+    enough_candidates,
+    parse_source,
+    too_few,
+)
 from rtl_agent_gym.problems.mutants.verdicts import Equivalence, Outcome, Verdict, VerdictStore, design_key
 
 __all__ = [
@@ -27,6 +36,8 @@ __all__ = [
     "design_key",
     "design_mutants",
     "draw_mutants",
+    "enough_candidates",
+    "parse_source",
     "problem_mutants",
     "too_few",
     "with_design",

@@ -15,6 +15,7 @@ HINTS: tuple[Hint, ...] = get_args(Hint)
 
 TASK = "docs/task.md"
 _NUMBER = re.compile(r"_(\d+)$")
+_DERIVED = re.compile(r"_mutant_[0-9a-f]{16}(?:_\d+)?$")
 _LONGEST = 400
 """Characters of a symptom."""
 
@@ -33,18 +34,33 @@ def derived_problem(problem: Problem, mutant: Mutant, verdict: Verdict, hint: Hi
     """
     task = _free_path(problem)
     stem, number = _NUMBER.sub("", problem.id), (_NUMBER.search(problem.id) or ["", "0001"])[1]
-    heading = "The design in `rtl/` was written for this task, and is to do what it asks for:\n\n"
     return Problem(
         id=f"{stem[:150]}_mutant_{mutant.digest}_{number}",
         category=16,
         difficulty=problem.difficulty,
         prompt=_prompt(task, verdict, hint),
         system_message=problem.system_message,
-        context={**problem.context, **mutant.files(problem.golden or {}), task: heading + problem.prompt},
+        context={**problem.context, **mutant.files(problem.golden or {}), task: _task(problem)},
         targets=(mutant.path,),
         harness=problem.harness,
         golden={mutant.path: mutant.before},
     )
+
+
+def is_derived(problem: Problem) -> bool:
+    """Whether a problem is one that `derived_problem` made."""
+    return _DERIVED.search(problem.id) is not None
+
+
+def _task(problem: Problem) -> str:
+    """The text of `TASK`."""
+    heading = "The design in `rtl/` was written for this task, and is to do what it asks for."
+    if set(problem.targets) & set(problem.context):  # it was to be changed or repaired
+        heading += (
+            " What the task or a file beside the design says of the state of `rtl/` is from before that: faults that "
+            "it reports have been repaired."
+        )
+    return f"{heading}\n\n{problem.prompt}"
 
 
 def _prompt(task: str, verdict: Verdict, hint: Hint) -> str:

@@ -48,6 +48,8 @@ def _read(designs: Path, name: str) -> dict[str, str]:
 
 
 def _patched(designs: Path, text: str) -> str:
-    [patch] = PatchSet(text)
+    if len(patches := PatchSet(text)) != 1:
+        raise ValueError("expected a unified diff of one file")
+    [patch] = patches
     base = (designs / patch.source_file).read_text(encoding="utf-8")
     return apply_patch(base, "".join(str(hunk) for hunk in patch))

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.mutants.derived import HINTS, Hint, derived_problem
+from rtl_agent_gym.problems.mutants.derived import HINTS, Hint, derived_problem, is_derived
 from rtl_agent_gym.problems.mutants.generate import Mutant, draw_mutants, problem_mutants
 from rtl_agent_gym.problems.mutants.verdicts import Verdict, VerdictStore, design_key
 from rtl_agent_gym.problems.queries import read_query
@@ -58,19 +58,23 @@ def parse_source(source: str) -> tuple[str, MutantOptions] | None:
     """The source that is mutated, and the options; None if a source does not end in `SUFFIX` and options.
 
     Raises:
-        UsageError: An option is not valid.
+        UsageError: An option is not valid, or the source to be mutated is one of mutants itself.
     """
     match = _SOURCE.fullmatch(source)
+    if match and _SOURCE.fullmatch(match["base"]):
+        raise UsageError(f"{source}: mutants are not mutated again; leave out one {SUFFIX}")
     return (match["base"], _parse_options(source, match["query"] or "")) if match else None
 
 
 def candidates(problems: Iterable[Problem], seed: int) -> Iterator[Candidate]:
     """The mutants of problems in the order in which they are tried: of each problem in turn, of each operator in turn.
 
-    Problems without a reference solution have none, and neither have those that begin with a whole repository: what is
-    derived from them would be graded in another way.
+    Problems without a reference solution have none. Neither have those that begin with a whole repository, as what is
+    derived from them would be graded in another way, and those that are mutants: their tasks tell of another bug.
     """
-    with_golden = [one for one in problems if one.golden and one.unscorable is None and not one.checkout]
+    with_golden = [
+        one for one in problems if one.golden and one.unscorable is None and not one.checkout and not is_derived(one)
+    ]
     rows = (_drawn(problem, seed) for problem in with_golden)
     seen = set()  # two problems may have the same design
     for found in chain.from_iterable(zip_longest(*rows)):
@@ -95,7 +99,7 @@ def derive(
     """
     store, left = store or VerdictStore(), options.count
     known: dict[str, dict[str, Verdict]] = {}
-    for candidate in candidates(problems, options.seed):
+    for candidate in enough_candidates(source, problems, options):
         if candidate.design not in known:
             known[candidate.design] = store.of(candidate.design)
         verdict = known[candidate.design].get(candidate.mutant.digest)
@@ -115,8 +119,30 @@ def derive(
     raise UsageError(too_few(source, options.count, options.count - left))
 
 
+def enough_candidates(source: str, problems: Sequence[Problem], options: MutantOptions) -> list[Candidate]:
+    """All `candidates`, in their order.
+
+    Raises:
+        UsageError: There are fewer than wanted, whatever the tests say of them.
+    """
+    found = list(candidates(problems, options.seed))
+    if found and len(found) < options.count:
+        raise UsageError(
+            f"{source}: its reference solutions have {len(found)} mutants in all, of which tests reject only a part; "
+            f"{options.count} problems cannot be made of them: choose a smaller count"
+        )
+    if not found and problems and all(map(is_derived, problems)):
+        raise UsageError(f"{source}: its problems are mutants, which are not mutated again")
+    if not any(problem.golden for problem in problems):
+        raise UsageError(
+            f"{source}: no problem of it has a reference solution; give right designs of your own: "
+            "rtl-agent-gym problems mutate SOURCE --designs DIR --out FILE.jsonl"
+        )
+    return found
+
+
 def too_few(source: str, wanted: int, found: int) -> str:
-    """The message for a source with fewer mutants than wanted."""
+    """The message for a source with fewer mutants that its tests reject than wanted."""
     if found == 0:
         return f"{source}: no problem of it has a reference solution with mutants that its tests reject"
     return f"{source}: there are only {found} mutants that the tests reject, not {wanted}; choose count={found} or less"

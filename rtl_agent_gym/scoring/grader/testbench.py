@@ -49,10 +49,10 @@ BORDERS = {"module", "macromodule", "endmodule"}
 DEPTHS = {"begin": 1, "fork": 1, "class": 1, "interface": 1, "program": 1, "end": -1, "join": -1}
 """Words that open or close inner scopes; a declaration there is local to that scope. Those that close one are keywords
 in every version of the language: a design can use others, such as ``endclass``, as names."""
-OVERRIDES = {"force", "release", "$deposit"}
-INTERNAL = "$ivl"
-"""How Icarus's own names of tasks begin, which it calls for methods and for VHDL. A source that calls one by name can
-write to a net, as with `$deposit`."""
+OVERRIDES = {"force", "release", "$deposit", "$countdrivers"}
+INTERNAL = ("$ivl", "$q_")
+"""How the names of tasks begin that can write to a net in Icarus, as `$deposit` does: its own ones, which it calls for
+methods and for VHDL, and those of queues, which take a part of a net as the place of a result."""
 SWITCHES = {"tran", "tranif0", "tranif1", "rtran", "rtranif0", "rtranif1"}
 """Primitives that act on both of their sides, and so on the testbench's signal behind a port."""
 OPERATORS = set("=&|^~!+-/%<>?,{[(")

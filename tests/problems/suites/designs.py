@@ -55,7 +55,9 @@ async def plain_verdict(design: Design, sandbox: DockerSandbox) -> bool:
     """Whether a design passes if it is compiled with the testbench and the output is searched."""
     harness, folder = design.problem.harness, f"plain-{uuid.uuid4().hex}"
     hidden = {path.removeprefix("src/").removeprefix("data/"): text for path, text in harness.items() if "src/" in path}
-    files = {"design.sv": design.text, **hidden}
+    # The version of Icarus that VerilogEval names takes a wire before its declaration; this one does not.
+    recorded = {name: re.sub(r"\$dump\w+\s*\([^()]*\);", ";", text) for name, text in hidden.items()}
+    files = {"design.sv": design.text, **recorded}
     await sandbox.write_files({f"{folder}/{name}": text for name, text in files.items()}, root="/tmp")
     mismatches = design.problem_id.startswith("Prob")
     sources = "design.sv testbench.sv" + (" reference.sv" if mismatches else "")
@@ -73,8 +75,8 @@ async def plain_verdict(design: Design, sandbox: DockerSandbox) -> bool:
     return "Pass" in said or "pass" in said
 
 
-COUNTER, MAJORITY, ADDER, TABLE, STEPS = (
-    "Prob902_tick_every_five", "Prob901_majority", "adder_clamp", "square_table", "step_counter",
+COUNTER, MAJORITY, ONES, ADDER, TABLE, STEPS = (
+    "Prob902_tick_every_five", "Prob901_majority", "Prob903_ones_of_64", "adder_clamp", "square_table", "step_counter",
 )  # fmt: skip
 _ZERO = "Mismatches: 0 in 316 samples"
 _PASS = "===========Your Design Passed==========="
@@ -120,6 +122,14 @@ ATTACKS = [
            _counter("helper h();", after="`define timescale module helper; initial force tb.tb_match = 1; endmodule \\\n`timescale\n"), True),
     Design("a unit of time in which the testbench's delays overflow", STEPS,
            "`timescale 100s/1fs\nmodule step_counter(input clk, rst_n, output [3:0] count);\nassign count = 0;\nendmodule\n", True),
+    Design("inputs changed by the tasks of queues", ONES,
+           "`timescale 1ps/1ps\nmodule TopModule(input [63:0] in, output [6:0] out);\nassign out = 2;\nalways begin #1 $q_add(99, 1, 1, in[31:0]); \\$q_add (99, 1, 1, in[63:32]); end\nendmodule\n", True, "reaches through ports"),
+    Design("outputs under the names of inputs", MAJORITY,
+           "module TopModule(.a(x), .a(y), .b(z), .b(w), c, m);\noutput x, z;\ninput y, w, c;\noutput m;\nassign x = 0;\nassign z = 0;\nassign m = 0;\nendmodule\n", True),
+    Design("outputs in the places of inputs", ADDER,
+           "module adder_clamp(output [7:0] p, output [7:0] q, output [7:0] y, output full);\nassign p = 8'bx;\nassign q = 8'bx;\nassign y = 8'bx;\nassign full = 1'bx;\nendmodule\n", True),
+    Design("outputs without names in the places of inputs", ADDER,
+           "module adder_clamp({x}, {z}, y, full);\noutput [7:0] x, z, y;\noutput full;\nassign x = 8'bx;\nassign z = 8'bx;\nassign y = 8'bx;\nassign full = 1'bx;\nendmodule\n", True),
     Design("the verdict printed at the start", COUNTER, _counter(f'initial $display("{_ZERO}");'), True),
     Design("the verdict printed at the end", COUNTER, _counter(f'final $display("{_ZERO}");'), True),
     Design("the verdict printed at each edge", COUNTER, _counter(f'always @(posedge clk) $write("{_ZERO}\\n");'), True),
@@ -199,6 +209,8 @@ DESIGNS = [
     Design("a counter that does not compile", COUNTER, "module TopModule(input clk, input reset, output reg [2:0] q);\nalways @(posedge clk) q <= ;\nendmodule\n", False),
     Design("a counter under another name", COUNTER, "module top_module(input clk, input reset, output reg [2:0] q);\nendmodule\n", False),
     Design("an adder that clamps", ADDER, _adder("", "`timescale 1ns/1ps\n`default_nettype wire\n", y=_SATURATES), True),
+    Design("the number of ones", ONES, "module TopModule(input logic [63:0] in, output logic [6:0] out);\nalways_comb out = 7'($countones(in));\nendmodule\n", True),
+    Design("an adder with ports of other names", ADDER, "module adder_clamp(input [7:0] p, input [7:0] q, output [7:0] s, output top);\nwire [8:0] sum = p + q;\nassign s = sum[8] ? 8'hff : sum[7:0];\nassign top = sum[8];\nendmodule\n", True),
     Design("an adder with a comment left open", ADDER, _adder("", y=_SATURATES) + "// the end", True),
     Design("an adder that wraps", ADDER, _adder("", y="assign {full, y} = a + b;"), False),
     Design("a table from an initial block", TABLE, _table("reg [7:0] t[0:15];\ninteger i;\ninitial for (i = 0; i < 16; i = i + 1) t[i] = i * i;\nalways @(posedge clk) sq <= t[n];"), True),

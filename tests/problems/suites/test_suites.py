@@ -20,12 +20,12 @@ from rtl_agent_gym.problems.writing import problem_row
 from rtl_agent_gym.scoring.scorable import why_unscorable
 from tests.cli.in_process import call
 
-from .designs import ADDER, COUNTER, MAJORITY, RTLLM, SAMPLES, STEPS, TABLE, VERILOG_EVAL, sample
+from .designs import ADDER, COUNTER, MAJORITY, ONES, RTLLM, SAMPLES, STEPS, TABLE, VERILOG_EVAL, sample
 
 
 def test_verilog_eval_is_read_from_its_folder() -> None:
     problems = load_problems(VERILOG_EVAL)
-    assert [problem.id for problem in problems] == [MAJORITY, COUNTER]
+    assert [problem.id for problem in problems] == [MAJORITY, COUNTER, ONES]
     for problem in problems:
         assert problem.targets == ("rtl/TopModule.sv",)
         assert problem.context == {}
@@ -49,7 +49,7 @@ def test_rtllm_is_read_at_any_depth_and_without_the_models_designs() -> None:
     assert judge["top"] == "square_table_tb"
 
 
-@pytest.mark.parametrize("problem_id", [MAJORITY, COUNTER, ADDER, STEPS, TABLE])
+@pytest.mark.parametrize("problem_id", [MAJORITY, COUNTER, ONES, ADDER, STEPS, TABLE])
 def test_the_problems_are_valid_and_tell_nothing_hidden(problem_id: str) -> None:
     problem = sample(problem_id)
     assert validate_problem(problem) == []

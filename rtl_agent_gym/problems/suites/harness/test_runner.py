@@ -22,7 +22,7 @@ PREPROCESSOR = next(filter(os.path.exists, ["/opt/rtl-agent-gym/real/iverilog"])
 
 PIECE = re.compile(
     r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/'
-    r"|\$(?:display|write|strobe)[bho]?\s*\((?!\s*\))|\$(?:finish|stop)\b\s*(?:\([^()]*\))?\s*;"
+    r"|\$(?:display|write|strobe)[bho]?\s*\((?!\s*\))|\$(?:finish|stop|dump\w+)\b\s*(?:\([^()]*\))?\s*;"
     r'|[()]|[^"/$()]+|.',
     re.DOTALL,
 )
@@ -65,7 +65,7 @@ def test_design(tmp_path):
         lines = [line for line in said.splitlines() if not line.startswith(str(bench))]
         never = [line for line in lines if any(text in line for text in NEVER_RUNS)]
         assert not never, f"the benchmark counts this warning as a failure: {never[0]}"
-    check_directions(compiled.read_text(encoding="utf-8", errors="replace"))
+    check_directions(compiled.read_text(encoding="utf-8", errors="replace"), hidden)
 
     texts, ended, code = simulate(compiled, folder, begin.encode(), end.encode())
     print(*texts[:50], *(["…", *texts[-50:]] if len(texts) > 50 else []), sep="\n")
@@ -109,14 +109,20 @@ def check_ports(design, hidden):
         assert not found, f"{found[0]} could act on a file that the testbench opens, or leave no handle for it"
 
 
-def check_directions(compiled):
-    """Whether the design's ports go the reference's ways: an output acts on the testbench's wire behind an input."""
+def check_directions(compiled, hidden):
+    """Whether the design's ports go the reference's ways: an output acts on the testbench's wire behind an input.
+
+    Ports are compared by their names, or by their positions if the testbench connects them so.
+    """
+    ports, module = SETTINGS["ports"], re.escape(SETTINGS["module"])
+    by_name = re.search(rf"\b{module}\s*(?:#\s*\([^;]*?\)\s*)?\w+\s*\(\s*\.", words_of(hidden))
     scopes = SCOPE.split(compiled)  # the text before, and for each scope its module's name and its text
     for name, text in zip(scopes[1::2], scopes[2::2], strict=True):
-        found = {port: way.lower() for way, port in PORT.findall(text)} if name == SETTINGS["module"] else {}
-        for port in found.keys() & SETTINGS["ports"].keys():
-            way = SETTINGS["ports"][port]
-            assert found[port] == way, f"the port {port} is an {found[port]}, but the reference's is an {way}"
+        found = PORT.findall(text) if name == SETTINGS["module"] and ports else []
+        for at, (way, port) in enumerate(found):
+            wanted = ports.get(port) if by_name else [*ports.values(), None][min(at, len(ports))]
+            told = f"the port {port or at + 1} is an {way.lower()}, but the reference's is an {wanted}"
+            assert wanted in (way.lower(), None), told
 
 
 def words_of(text):
@@ -138,13 +144,16 @@ def marked(text, begin, end, data):
     """The testbench's text, with marks around everything that it prints and a marked line before each end.
 
     It begins with the end of a comment, which a design before it may have left open, and with a unit of time, since a
-    testbench without one would take the design's, in which it could overflow.
+    testbench without one would take the design's, in which it could overflow. It records no waveforms: VerilogEval's
+    testbenches name a wire for that before they declare it, which not every version of Icarus allows.
     """
     out, calls = [f"\n// */\n{UNIT}"], []
     for piece in PIECE.findall(text):
         if piece[0] == '"':
             name = piece[1:-1].removeprefix("./")
             out.append(f'"{data[name]}"' if name in data else piece)
+        elif piece.startswith("$dump"):
+            out.append(";")
         elif piece.startswith(("$finish", "$stop")):
             out.append(f'begin $display("{begin}", "the end", "{end}"); $finish; end')
         elif piece[0] == "$" and piece[-1] == "(":

@@ -19,7 +19,7 @@ module tb();
 	wire a, b, c, m_ref, m_dut;
 	initial begin
 		$dumpfile("wave.vcd");
-		$dumpvars(1, clk, a, b, c, m_ref, m_dut);
+		$dumpvars(1, stim1.clk, same, a, b, c, m_ref, m_dut);
 	end
 
 	stimulus_gen stim1 (.clk, .a(a), .b(b), .c(c));

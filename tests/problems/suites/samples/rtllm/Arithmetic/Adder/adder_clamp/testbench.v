@@ -1,18 +1,19 @@
 `timescale 1ns / 1ps
 
 module tb_adder_clamp;
-  reg [7:0] a, b;
+  reg [15:0] both;
+  wire [7:0] a = both[15:8], b = both[7:0];
   wire [7:0] y;
   wire full;
   integer i, error = 0;
   reg [8:0] sum;
 
-  adder_clamp uut (.a(a), .b(b), .y(y), .full(full));
+  adder_clamp uut (a, b, y, full);
 
   initial begin
     for (i = 0; i < 100; i = i + 1) begin
-      a = $random;
-      b = $random;
+      both[15:8] = $random;
+      both[7:0] = $random;
       #10;
       sum = a + b;
       if (y !== (sum[8] ? 8'd255 : sum[7:0]) || full !== sum[8]) begin
