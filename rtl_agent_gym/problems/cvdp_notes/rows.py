@@ -34,9 +34,9 @@ def keep_rows(problems: Sequence[Problem], rows: Rows) -> list[Problem]:
         )
         told = ", ".join(f"{count} {rating}" for rating, count in ratings.items())
         where = "the published rows of CVDP v1.0.2 (agentic, no-commercial) and the examples of v1.1"
+        hint = f"there are notes of {where}; " if ratings["without a note"] else ""
         raise UsageError(
-            f"no selected problem is known to be {rows} ({told})"
-            f"{f'; there are notes of {where}' if ratings['without a note'] else ''}; choose other problems, or leave out "
-            "--fair-only (rows=all)"
+            f"no selected problem is known to be {rows} ({told}); {hint}choose other problems, or all rows (rows=all, "
+            "or no --fair-only)"
         )
     return kept

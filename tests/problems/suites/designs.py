@@ -217,6 +217,7 @@ DESIGNS = [
     Design("a table that is one too high", TABLE, _table("always @(posedge clk) sq <= n * n + 1;"), False),
     Design("a table that is late", TABLE, _table("reg [3:0] k;\nalways @(posedge clk) begin k <= n; sq <= k * k; end"), False),
     Design("a counter by three", STEPS, "module step_counter(input clk, rst_n, output reg [3:0] count);\nalways @(posedge clk, negedge rst_n) if (~rst_n) count <= 0; else count <= count + 4'd3;\nendmodule\n", True),
+    Design("a counter by three with a delay", STEPS, "module step_counter(input clk, rst_n, output reg [3:0] count);\nalways @(posedge clk, negedge rst_n) if (~rst_n) count <= #1 0; else count <= #1 count + 4'd3;\nendmodule\n", True),
     Design("a counter by one", STEPS, "module step_counter(input clk, rst_n, output reg [3:0] count);\nalways @(posedge clk, negedge rst_n) if (~rst_n) count <= 0; else count <= count + 4'd1;\nendmodule\n", False),
 ]  # fmt: skip
 """Honest designs, right and wrong: the plain verdict is the verdict here."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 
-from .designs import ATTACKS, DESIGNS, Design, plain_verdict
+from .designs import ATTACKS, DESIGNS, SAMPLES, STEPS, Design, plain_verdict
 
 pytestmark = pytest.mark.docker
 
@@ -59,6 +61,21 @@ async def test_an_attack_earns_nothing(attack: Design, provider: DockerSandboxes
     assert score.reward <= 0.4, "only format and syntax may have been earned"
     assert bool(score.violations) == bool(attack.violation), score.violations
     assert not attack.violation or attack.violation in score.violations[0]
+
+
+async def test_a_name_outside_modules_is_none_of_the_testbenchs(tmp_path: Path, provider: DockerSandboxes) -> None:
+    """A testbench that counts its errors in a variable before it declares it would find the design's."""
+    path = Path(shutil.copytree(SAMPLES / "rtllm", tmp_path / "suite"))
+    bench = path / "Control/Counter/step_counter/testbench.v"
+    late = "\tinteger bad = 0;\n"
+    head, _, rest = bench.read_text().partition(late)
+    bench.write_text(head + rest.replace("endmodule", f"{late}endmodule"))
+    [problem] = load_problems(f"rtllm:{path}", ids=STEPS)
+    text = "bit bad = 0;\nmodule step_counter(input clk, rst_n, output [3:0] count);\nassign count = 0;\nendmodule\n"
+    async with Scorer(provider, waiting=0) as scorer:
+        score = await scorer.score(problem, {problem.targets[0]: text})
+    assert not score.passed
+    assert score.tests_passed == 0
 
 
 @pytest.mark.parametrize("design", _rows(DESIGNS, {"majority as a sum", "an adder that wraps"}))

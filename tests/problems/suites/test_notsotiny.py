@@ -139,6 +139,42 @@ def test_macros_of_the_problem_and_of_the_design_may_be_used(tmp_path: Path) -> 
     assert list(check["faults"]("assign y = `MAX(a, b)`MAX(c, d);", set(), {"MAX"})) != []
 
 
+def test_what_another_source_decides_is_refused() -> None:
+    """Yosys keeps macros, and the harness may read the files in another order than the check."""
+    check = runpy.run_path(str(SUITES / "harness/design_text.py"), run_name="check")
+    guard = "`ifndef PARTS\n`define PARTS\n`endif\n"
+    texts = {
+        "/code/rtl/a.v": "`define WIDTH 4\n`define DEPTH 2\n`ifdef SYNTHESIS\n`endif\n" + guard,
+        "/code/rtl/b.v": "`define WIDTH 4\n`define DEPTH \\\n 3\n`ifdef DEEP // own\n",
+        "/src/golden.v": "`define DEEP\n`ifdef SYNTHESIS\n`endif\n",
+        "/src/test.py": "run(['yosys', '-DFAST', '-p', 'read_verilog -formal x.v'])\nTOP = 'SLOW'",
+    }
+
+    def found(text: str, path: str = "/code/rtl/a.v") -> list[str]:
+        return list(check["other_readings"](path, texts | {path: text}, {"`ifdef DEEP // own", "`define OWN"}))
+
+    assert found(texts["/code/rtl/a.v"]) == ["another `define of DEPTH than in other sources"]
+    assert found("`define WIDTH 4 // the same\n`ifdef DEEP // own\n`ifdef SYNTHESIS\n" + guard) == []
+    assert found("// `ifdef DEEP\n") == []
+    for text in (
+        "`ifdef WIDTH",
+        "x; `ifndef DEEP",
+        "`elsif\tSLOW",
+        "`ifdef FORMAL",
+        "`ifdef FAST",
+        "`define OWN\n`ifdef OWN",
+    ):
+        assert len(found(text)) == 1, text
+
+
+def test_comments_and_digits_are_no_hiding_places() -> None:
+    check = runpy.run_path(str(SUITES / "harness/design_text.py"), run_name="check")
+    honest = "// $display(\"sum %d\\n\", y);\n// see docs\\notes//adder\n`celldefine\nassign y = 4'd`X + 4'b`X;\n"
+    assert list(check["faults"](honest, set(), {"X"})) == []
+    for text in ("wire \\x/* ;", "wire \\x//y ;", 'wire \\x" ;', "// a comment \\\nassign y = a;", "assign y = $`X;"):
+        assert list(check["faults"](text, set(), {"X"})) != [], text
+
+
 @pytest.mark.docker
 async def test_yosys_judges_right_and_wrong_designs(tmp_path: Path, provider: DockerSandboxes) -> None:
     problem = load(tmp_path)
@@ -167,6 +203,20 @@ async def test_a_printed_text_passes_only_without_the_check(tmp_path: Path, prov
     assert not score.passed
     assert score.tests_passed == 0
     assert BODY not in str(files)
+
+
+@pytest.mark.docker
+async def test_a_macro_of_the_reference_chooses_no_other_design(tmp_path: Path, provider: DockerSandboxes) -> None:
+    """Without the check, Yosys finds the reference's macro defined when it reads the design."""
+    loop = _LOOP.partition("\n")[2]
+    body = f"input [3:0] a, b;\noutput [3:0] y;\n`ifdef WIDTH\n{loop}`else\nassign y = a + b;\n`endif\n"
+    golden = "`define WIDTH 4\n" + design(BODY)
+    plain = problem_from_row(row(golden=golden), Place("rows.jsonl", 1))
+    async with Scorer(provider, waiting=0) as scorer:
+        assert (await scorer.score(plain, {TARGET: design(body)})).passed
+        score = await scorer.score(load(tmp_path, golden=golden), {TARGET: design(body)})
+    assert not score.passed
+    assert score.tests_passed == 0
 
 
 @pytest.mark.slow  # a grading for each

@@ -16,7 +16,9 @@ import tempfile
 
 FOLDERS = ("/code/rtl", "/code/verif")
 PROSE = re.compile(r'"((?:[^"\\\n]|\\.)*)"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-HIDING = re.compile(r'\\[^\s]*(?:/[/*]|")')
+HIDING = re.compile(r"\\[^\s\0]*\0")
+"""An escaped name that goes on in a comment or a text, where ``PROSE`` is replaced by a NUL."""
+DIGITS = re.compile(r"'[sS]?[bBoOdDhH](?=`)")
 TASKS = {"clog2", "signed", "unsigned", "bits", "countones", "onehot", "onehot0", "isunknown", "size", "high", "low"}
 TASKS |= {"left", "right", "readmemh", "readmemb"}
 DIRECTIVES = {
@@ -28,12 +30,17 @@ DIRECTIVES = {
     "else",
     "endif",
     "timescale",
+    "celldefine",
+    "endcelldefine",
     "default_nettype",
     "resetall",
 }
 WORDS = re.compile(r"\b(?:assume|assert|cover|restrict|bind|blackbox|whitebox|lib_whitebox)\b")
 
 
+CONDITION = re.compile(r"`(?:ifdef|ifndef|elsif)\s+(\w+)")
+DEFINE = re.compile(r"`define\s+(\w+)((?:\\\n|[^\n])*)")
+OURS = ("design_text.py", "own_lines.json", "own_ports.json")
 JOINED = re.compile(r"[\w$`]`|\w\\\n\w")
 
 
@@ -45,13 +52,15 @@ def faults(text, allowed, macros):
     kept = "\n".join(line for line in text.replace("\r\n", "\n").split("\n") if line.strip() not in allowed)
     if "\r" in kept:
         yield "a carriage return, which Yosys leaves out,"
-    if match := HIDING.search(kept):
-        yield f"the name {match[0]!r}"
+    if match := HIDING.search(PROSE.sub("\0", kept)):
+        yield f"a comment or a text in the name {match[0][:-1]!r}"
     for match in PROSE.finditer(kept):
+        if match[0].startswith("//") and match[0].endswith("\\"):
+            yield "a backslash at the end of a comment"
         if match[1] is not None and not re.fullmatch(r"[\w./-]*", match[1]):
             yield f"the text {match[0]!r}"
     code = PROSE.sub(" ", kept)
-    for match in [*JOINED.finditer(code), *re.finditer(r"`(?![A-Za-z_])", code)]:
+    for match in [*JOINED.finditer(DIGITS.sub(" ", code)), *re.finditer(r"`(?![A-Za-z_])", code)]:
         yield f"the macro in {code[max(0, match.start() - 9) : match.end() + 9].strip()!r}"
     for match in re.finditer(r"`(\w+)[ \t]*\(", code):
         end = arguments_end(code, match.end())
@@ -69,6 +78,38 @@ def faults(text, allowed, macros):
             yield f"`{name}"
     for match in WORDS.finditer(code):
         yield match[0]
+
+
+def other_readings(path, texts, allowed):
+    """Macros by which a design could be another one in the comparison than in the check of loops, drivers and ports.
+
+    Yosys keeps macros from one source to the next, and the harness may read them in another order, or define some. So
+    what a macro decides in lines that are not the problem's own may not depend on other sources. `texts` has all of
+    them by path, those of the harness too.
+    """
+    elsewhere, named = {}, set()
+    for other, text in texts.items():
+        own, rest = by_owner(text, allowed)
+        for name, body in DEFINE.findall(own if other == path else f"{own}\n{rest}"):
+            elsewhere.setdefault(name, set()).add(body.strip())
+        if other.startswith("/src/") and not other.endswith((".v", ".sv", *OURS)):
+            named.update(re.findall(r"\w+", text), re.findall(r"-D\s*(\w+)", text))
+    named |= {"FORMAL"} & {name.upper() for name in named}
+    rest = by_owner(texts[path], allowed)[1]
+    for name in CONDITION.findall(rest):
+        if name in elsewhere or name in named:
+            yield f"a condition on the macro {name}, which other sources may define,"
+    for name, body in DEFINE.findall(rest):
+        if elsewhere.get(name, set()) - {body.strip()}:
+            yield f"another `define of {name} than in other sources"
+
+
+def by_owner(text, allowed):
+    """The problem's own lines of a text and the others, both without comments and texts."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    own = [line for line in lines if line.strip() in allowed]
+    rest = [line for line in lines if line.strip() not in allowed]
+    return PROSE.sub(" ", "\n".join(own)), PROSE.sub(" ", "\n".join(rest))
 
 
 def arguments_end(code, at):
@@ -132,18 +173,25 @@ def contradictions(expected):
     return None
 
 
-def main():
-    with open("/src/own_lines.json", encoding="utf-8") as stream:
-        allowed = set(json.load(stream))
+def texts_below(*tops):
+    """The files below some folders, by path."""
     texts = {}
-    for top in FOLDERS:
+    for top in tops:
         for folder, _, files in os.walk(top):
             for name in sorted(files):
                 with open(f"{folder}/{name}", encoding="utf-8", errors="replace", newline="") as stream:
                     texts[f"{folder}/{name}"] = stream.read()
+    return texts
+
+
+def main():
+    with open("/src/own_lines.json", encoding="utf-8") as stream:
+        allowed = set(json.load(stream))
+    texts = texts_below(*FOLDERS)
     macros = {name for text in texts.values() for name in re.findall(r"`define\s+(\w+)", PROSE.sub(" ", text))}
+    every = texts | texts_below("/src")
     for path, text in texts.items():
-        for fault in faults(text, allowed, macros):
+        for fault in [*faults(text, allowed, macros), *other_readings(path, every, allowed)]:
             sys.exit(f"{path}: {fault} is not allowed, as the verdict is what Yosys prints")
     with open("/src/own_ports.json", encoding="utf-8") as stream:
         expected = json.load(stream)

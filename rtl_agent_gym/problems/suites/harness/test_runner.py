@@ -49,13 +49,14 @@ def test_design(tmp_path):
     hidden = preprocessed([str(SRC / name) for name in SETTINGS["hidden"]])
     check_ports(preprocessed([DESIGN]), hidden)
 
-    unit, bench = tmp_path / "unit.sv", tmp_path / "hidden.sv"
+    unit, bench = tmp_path / "unit.txt", tmp_path / "hidden.sv"
     compiled, folder = tmp_path / "sim.vvp", tmp_path / "work"
     folder.mkdir()
-    unit.write_text(UNIT, encoding="utf-8")
+    unit.write_text("+timescale+1ns/1ps\n", encoding="utf-8")
     bench.write_text(marked(hidden, begin, end, data_files()), encoding="utf-8")
-    options = ["-g2012", "-Wall", "-Winfloop", "-Wno-timescale", "-s", SETTINGS["top"]]
-    command = ["iverilog", *options, "-o", str(compiled), str(unit), DESIGN, str(bench)]
+    # Each file is a compilation unit (-u), so that no name of the testbench leads to one outside the design's modules.
+    options = ["-g2012", "-Wall", "-Winfloop", "-Wno-timescale", "-u", "-c", str(unit), "-s", SETTINGS["top"]]
+    command = ["iverilog", *options, "-o", str(compiled), DESIGN, str(bench)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = done.stderr.decode(errors="replace")
     print(said)
