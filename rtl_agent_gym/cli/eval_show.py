@@ -137,7 +137,8 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
     if summary.fair is not None and summary.fair.finished < summary.finished:
         print_rates(console, summary.fair, "fair rows: ")
     elif summary.noted:
-        console.print(f"{'none' if summary.fair is None else 'all'} of these rows are known to be fair")
+        known = "none of these rows is" if summary.fair is None else "all of these rows are"
+        console.print(f"{known} known to be fair")
     if summary.causes and simulated:
         causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
         console.print(f"not passed, by cause: {causes}", markup=False)
@@ -171,8 +172,8 @@ def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
     """Print which failed episodes an unstated demand of the tests accounts for."""
     if not found:
         return
-    episodes = plural(len(found), "failed episode")
-    console.print(f"{episodes} failed only tests that a design which follows the task fails, too:", style="yellow")
+    episodes = plural(len(found), "episode")
+    console.print(f"{episodes} failed only because of a demand that the task does not state:", style="yellow")
     for one in found:
         line = f"  {one.problem_id}, sample {one.sample}: {one.demand}: {one.text}"
         console.print(visible(line), markup=False, highlight=False, soft_wrap=True)

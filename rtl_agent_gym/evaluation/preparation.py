@@ -13,7 +13,9 @@ from ..errors import UsageError
 from ..policies import Closable
 from ..policies.judge import judge_of, make_judge
 from ..problems import Problem, load_problems
+from ..problems.compose import TEMPLATES
 from ..problems.model import JUDGED
+from ..problems.near import near_matches
 from ..sandboxes import SandboxProvider
 from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir
@@ -35,6 +37,12 @@ def scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Prob
         observer.left_out(problem, reason)
     if not problems:
         raise UsageError(nothing_left(source, left_out))
+    for name, _ in config.episode.grading.harness.images:
+        if not any(name in text for problem in problems for text in problem.harness.values()):
+            raise UsageError(
+                f"--harness-image {name}: the harness of no selected problem names this image "
+                f"({near_matches(name, TEMPLATES)})"
+            )
     return problems
 
 

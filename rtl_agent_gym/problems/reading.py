@@ -76,7 +76,7 @@ def _parse(data: bytes, offset: int, place: Place) -> dict[str, Any] | ProblemEr
         at = f"byte {offset + error.start} of the file (byte {error.start} of the line)"
         return place.error(f"not UTF-8: {error.reason} at {at}")
     except json.JSONDecodeError as error:
-        return place.error(f"not JSON: {error.msg.removesuffix(' at')}, at character {error.pos + 1}")
+        return place.error(f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}")
     except ProblemError as error:  # a repeated key
         return place.error(error.message)
     except (ValueError, RecursionError) as error:

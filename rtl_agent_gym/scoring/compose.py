@@ -77,7 +77,7 @@ def read_services(problem: Problem, options: HarnessOptions | None = None) -> li
         )
     options = options or HarnessOptions()
     need = commercial_need(problem.harness)
-    if need is not None and not options.images:
+    if need is not None and not any(name in text for name, _ in options.images for text in problem.harness.values()):
         advice = "give yours, if you have one (--harness-image VERIF_EDA_IMAGE=IMAGE)"
         raise ProblemError(f"it cannot be scored: {need}; {advice}", problem_id=problem.id)
     try:

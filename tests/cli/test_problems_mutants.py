@@ -58,10 +58,38 @@ def test_mutate_tells_why_a_reference_is_no_use(tmp_path: Path) -> None:
     [source] = [problem_row(problem) for problem in load_problems("bundled", ids=ARBITER)]
     [(path, text)] = source["patch"].items()
     rows.write_text(json.dumps(source | {"patch": {path: text.replace("posedge", "negedge")}}) + "\n")
-    done = call("problems", "mutate", str(rows), "--out", str(tmp_path / "out.jsonl"), XDG_CACHE_HOME=str(tmp_path))
+    argv = ("problems", "mutate", str(rows), "--count", "3", "--out", str(tmp_path / "out.jsonl"))
+    done = call(*argv, XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 2
     assert f"left out: {ARBITER}: its own tests reject the reference solution: " in done.stderr
     assert f"{rows}: no problem of it has a reference solution" in done.stderr
+
+
+def test_what_cannot_be_done_is_said_before_any_grading(tmp_path: Path) -> None:
+    """And nothing is overwritten."""
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    text = "".join(json.dumps(problem_row(one)) + "\n" for one in load_problems("bundled", ids=ARBITER))
+    rows.write_text(text)
+    (tmp_path / "designs").mkdir()
+    cases: list[tuple[list[str], str]] = [
+        ([str(rows), "--out", str(rows)], "is one of the files that the problems are read from"),
+        ([str(rows), "--out", str(tmp_path)], "it is a folder"),
+        ([str(rows), "--out", str(rows / "x.jsonl")], "cannot be created"),
+        ([str(rows), "--out", str(out), "--count", "100"], "have 33 mutants in all"),
+        ([str(rows), "--out", str(out), "--count", "10000000"], "1000000"),
+        (["bundled+mutants?count=2", "--out", str(out)], "its problems are mutants, which are not mutated again"),
+        (["bundled+mutants+mutants", "--out", str(out)], "leave out one +mutants"),
+        ([str(rows), "--out", str(out), "--designs", str(tmp_path / "designs")], "no folder for any of these problems"),
+        ([str(rows), "--out", str(out), "--category", "16"], "no problem of it has a reference solution"),
+    ]
+    for argv, words in cases:
+        done = call("problems", "mutate", *argv, XDG_CACHE_HOME=str(tmp_path / "cache"))
+        assert done.returncode == 2, (argv, done.stderr)
+        assert words in " ".join(done.stderr.split()), (argv, done.stderr)
+    generated = call("problems", "generate", str(rows), "--out", str(rows))
+    assert "is one of the files that the problems are read from" in generated.stderr
+    assert rows.read_text() == text
+    assert not out.exists()
 
 
 @pytest.mark.slow
@@ -82,7 +110,7 @@ def test_strength_without_a_design(tmp_path: Path) -> None:
     rows.write_text(json.dumps(source | {"patch": {"rtl/x.sv": ""}}) + "\n")
     done = call("problems", "strength", "--problems", str(rows))
     assert done.returncode == 2
-    assert "give right designs with --designs DIR" in done.stderr
+    assert "give designs with --designs DIR" in done.stderr
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def test_rows_without_notes_have_one_rate() -> None:
     assert "all of these rows are known to be fair" in printed(summarise([result("r", fair=True)]))
     only = summarise([result("r", fair=False)])
     assert only.fair is None
-    assert "none of these rows are known to be fair" in printed(only)
+    assert "none of these rows is known to be fair" in printed(only)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_what_fails_for_another_cause_is_not_listed() -> None:
     console = Console(file=io.StringIO(), width=120)
     print_unstated(console, find_unstated([result("r", ("a",))], notes))
     assert isinstance(console.file, io.StringIO)
-    assert "1 failed episode failed only tests" in console.file.getvalue()
+    assert "1 episode failed only because of a demand that the task does not state" in console.file.getvalue()
     assert "r, sample 0: w: x" in console.file.getvalue()
 
 

@@ -22,8 +22,9 @@ from rtl_agent_gym.renderers import ToolCall, get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import read_services
-from rtl_agent_gym.scoring.options import HIDDEN, HarnessOptions
+from rtl_agent_gym.scoring.options import HIDDEN, GradingOptions, HarnessOptions
 from rtl_agent_gym.scoring.scorable import why_unscorable
+from tests.cli.in_process import call
 from tests.scoring.conftest import COMPOSE, ENV, GOLDEN, TARGET, make_problem
 
 LICENCE = "5280@licence.example.org"
@@ -77,6 +78,21 @@ def test_without_an_image_it_says_what_is_needed() -> None:
     for found in (str(why_unscorable(problem)), str(_error(problem))):
         assert "needs a commercial simulator" in found
         assert "--harness-image VERIF_EDA_IMAGE=IMAGE" in found
+
+
+def test_another_image_does_not_help() -> None:
+    for name, helps in (("VERIF_EDA_IMAGE", True), ("OTHER", False)):
+        reason = why_unscorable(commercial(), GradingOptions(harness=HarnessOptions.read([f"{name}=my/image:1"])))
+        assert (reason is None) == helps
+        assert helps or "--harness-image VERIF_EDA_IMAGE=IMAGE" in str(reason)
+
+
+def test_an_image_that_no_row_names_is_an_error(tmp_path: Path) -> None:
+    argv = ("--policy", "golden", "--harness-image", "VERIF_EDA_IMAG=my/image:1", "--out", str(tmp_path / "run"))
+    done = call("eval", *argv)
+    assert done.returncode == 2
+    assert "no selected problem names this image (did you mean __VERIF_EDA_IMAGE__?)" in " ".join(done.stderr.split())
+    assert not (tmp_path / "run").exists()
 
 
 def _error(problem: Problem) -> ProblemError:
