@@ -11,7 +11,7 @@ def note_lines(problem: Problem) -> list[str]:
     note = note_of(problem)
     if note is None:
         return []
-    lines = [f"row: {note.rating}: {RATINGS[note.rating]} ({_how(note)})"]
+    lines = [f"rating: {note.rating}: {RATINGS[note.rating]} ({_how(note)})"]
     lines += [f"its tests need from the image: {', '.join(note.needs)}"] if note.needs else []
     if note.strength is not None:
         lines.append(f"strength of its tests: {note.strength.rate:.0%} ({note.strength.text} rejected)")

@@ -198,7 +198,7 @@ def test_list_and_show_print_the_notes(cvdp_data: Path) -> None:
     (line,) = [line for line in listed.stdout.splitlines() if "monte_carlo_0006" in line]
     assert "unfair" in line
     shown = in_process.call("problems", "show", "cvdp_agentic_monte_carlo_0006", "--problems", source)
-    assert "row: unfair" in shown.stdout
+    assert "rating: unfair" in shown.stdout
     assert "demanded, but not stated: a clock of 7 and one of 13 ns" in shown.stdout
     assert "not seen by the tests (core): data" in shown.stdout
     assert "[shown by a run]" in shown.stdout
