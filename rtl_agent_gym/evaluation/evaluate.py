@@ -48,7 +48,7 @@ from .fairness import Unstated, find_unstated, notes_for
 from .official import write_official
 from .outcome import EpisodeResult, Summary, episode_seed, summarise
 from .play import Observer, play, rules_for
-from .preparation import make_grader, require_judge, scorable_problems
+from .preparation import make_grader, require_images, require_judge, scorable_problems
 from .results import ResultsFile, read_spending
 from .spending import STOPPED, Ledger, Spent, Tally
 
@@ -215,6 +215,7 @@ class _Run:
         done = {result.key for result in kept}
         todo = [(problem, sample) for problem, sample in wanted if (problem.id, sample) not in done]
         await require_judge(self.config, (problem for problem, _ in todo))
+        await require_images(self.config, {problem.id: problem for problem, _ in todo}.values(), self.provider)
         queue = iter(todo)
         workers = [asyncio.ensure_future(self._work(queue)) for _ in range(self.config.concurrency)]
         try:

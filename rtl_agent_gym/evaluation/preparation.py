@@ -19,6 +19,8 @@ from ..problems.near import near_matches
 from ..sandboxes import SandboxProvider
 from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir
+from ..scoring.compose import read_services
+from ..scoring.images import HarnessImages
 from ..scoring.judging import rate
 from ..scoring.scorable import nothing_left, scorable
 from .config import EvaluationConfig
@@ -68,6 +70,16 @@ async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -
         await rate(judge, question, answer, answer)
     finally:
         await judge.close()
+
+
+async def require_images(config: EvaluationConfig, problems: Iterable[Problem], provider: SandboxProvider) -> None:
+    """Build the images of harnesses that build on one of the caller's. Raises `ImageError` if one cannot be built."""
+    options = config.episode.grading.harness
+    images = HarnessImages(options=options)
+    for problem in problems if options.images else ():
+        for service in [] if problem.asks_text else read_services(problem, options):
+            if service.image is not None:
+                await images.image(problem, service, provider)
 
 
 async def make_grader(

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
-from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.errors import ImageError, ProblemError, UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.problems.compose import SIM_IMAGES, base_images, named_images
@@ -213,16 +214,32 @@ async def test_without_its_licence_the_tool_fails(image: str, provider: DockerSa
     assert other not in score.model_dump_json()
 
 
+def built_on_it() -> Problem:
+    """A row whose Dockerfile builds on the caller's image."""
+    compose = commercial().harness["docker-compose.yml"].replace("image: __VERIF_EDA_IMAGE__", "build: .")
+    runner = RUNNER.format(name="x") + "\n\ndef test_added():\n    assert os.path.exists('/added')\n"
+    files = {
+        "Dockerfile": "FROM __VERIF_EDA_IMAGE__\nRUN touch /added\n",
+        "src/test_runner.py": runner,
+        "src/.env": ENV,
+    }
+    return commercial(harness={"docker-compose.yml": compose, **files})
+
+
+@pytest.mark.docker
+async def test_an_image_that_cannot_be_built_is_noticed_before_anything_is_played(tmp_path: Path) -> None:
+    episode = EpisodeConfig(harness_images=("VERIF_EDA_IMAGE=localhost/rtl-agent-gym/nothing:1",))
+    config = EvaluationConfig(problems=[built_on_it()], policy="golden", folder=tmp_path / "run", episode=episode)
+    with pytest.raises(ImageError, match="building the image of Dockerfile failed"):
+        await evaluate(config)
+    assert not list((tmp_path / "run").rglob("*.jsonl*"))
+
+
 @pytest.mark.docker
 @pytest.mark.slow  # builds another image
 async def test_a_row_with_a_dockerfile_builds_on_it(image: str, provider: DockerSandboxes, tmp_path: Path) -> None:
     """And an agent has neither the image nor the variables; nothing of them is in the transcript."""
-    compose = commercial().harness["docker-compose.yml"].replace("image: __VERIF_EDA_IMAGE__", "build: .")
-    added = "FROM __VERIF_EDA_IMAGE__\nRUN touch /added\n"
-    runner = RUNNER.format(name="x") + "\n\ndef test_added():\n    assert os.path.exists('/added')\n"
-    files = {"docker-compose.yml": compose, "Dockerfile": added, "src/test_runner.py": runner, "src/.env": ENV}
-    problem = commercial(harness=files)
-    harness = options(image, tmp_path)
+    problem, harness = built_on_it(), options(image, tmp_path)
     config = EpisodeConfig(
         transcript_dir=tmp_path / "transcripts",
         harness_images=(f"VERIF_EDA_IMAGE={image}",),

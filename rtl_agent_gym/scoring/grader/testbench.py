@@ -59,7 +59,7 @@ OPERATORS = set("=&|^~!+-/%<>?,{[(")
 """Marks before an operand; ``*`` and ``:`` may also stand before a statement."""
 DECLARATIONS = {"assign", "wire", "reg", "logic", "bit", "integer", "int", "input", "output", "tri", "wand", "wor"}
 """Words that begin what is no statement."""
-COMPLETE = {";", "end", "endfunction", "endtask", "endgenerate", "generate"}
+COMPLETE = {";", "end", "endcase", "endfunction", "endtask", "endspecify", "endgenerate", "generate"}
 """Words after which a declaration belongs to the module. Under a condition, its scope may not exist."""
 
 # The hidden text is trusted, so patterns are enough for it.
