@@ -232,7 +232,8 @@ async def test_an_image_that_cannot_be_built_is_noticed_before_anything_is_playe
     config = EvaluationConfig(problems=[built_on_it()], policy="golden", folder=tmp_path / "run", episode=episode)
     with pytest.raises(ImageError, match="building the image of Dockerfile failed"):
         await evaluate(config)
-    assert not list((tmp_path / "run").rglob("*.jsonl*"))
+    assert (tmp_path / "run" / "results.jsonl").read_text() == ""
+    assert not list((tmp_path / "run").glob("transcripts/*"))
 
 
 @pytest.mark.docker
