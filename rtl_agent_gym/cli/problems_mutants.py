@@ -38,7 +38,7 @@ from .options import (
     ProblemsOption,
     chosen_problems,
 )
-from .show import stderr_console
+from .show import print_left_out, stderr_console
 from .writing import check_out, write_rows
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def strength_command(
                 except UsageError as error:  # no reference solution, or its own tests reject it
                     if len(problems) == 1:
                         raise
-                    _print_left_out(console, str(error))
+                    console.print(Text(visible(f"left out: {error}")), style="yellow", soft_wrap=True)
                 else:
                     print_strength(console, found[-1])
                 progress.advance(progress.task_ids[0])
@@ -142,8 +142,7 @@ def mutate_command(
             with _progress(console, "problems", count) as progress:
                 await _find(source, problems, options, grader, workers, progress)
         finally:
-            for reason in grader.rejected.values():
-                _print_left_out(console, reason)
+            print_left_out([*grader.rejected.values()])
         return list(derive(f"{source}+mutants", problems, options, grader.store))
 
     made = asyncio.run(_with_judge(make, workers, cache))
@@ -187,10 +186,6 @@ def _with_designs(problems: list[Problem], designs: Path | None) -> list[Problem
         short = found[0].id.removeprefix("cvdp_agentic_")
         raise UsageError(f"--designs {designs}: it has no folder for any of these problems, such as {short}/rtl/")
     return found
-
-
-def _print_left_out(console: Console, reason: str) -> None:
-    console.print(Text(visible(f"left out: {reason}")), style="yellow", soft_wrap=True)
 
 
 def _progress(console: Console, what: str, total: int) -> Progress:

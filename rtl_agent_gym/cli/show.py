@@ -64,6 +64,7 @@ class EpisodePrinter:
 
 def print_score(console: Console, score: Score, weights: RewardWeights, *, of_text: bool = False) -> None:
     """Print a score: its parts and their weights, the reason, violations, and the files that did not count."""
+    most = weights.format + weights.tests if of_text else weights.most
     shown = [name for name in (*STAGES, "tests") if not of_text or name not in NOT_OF_TEXTS]
     table = Table(title="score", title_justify="left")
     table.add_column("part")
@@ -74,7 +75,7 @@ def print_score(console: Console, score: Score, weights: RewardWeights, *, of_te
         measured = f"{score.tests_passed}/{score.tests_total}" if name == "tests" else f"{getattr(score, name):.2f}"
         table.add_row(name, measured, f"{weight:g}" if weight else "–")
     table.add_section()
-    table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{sum(getattr(weights, name) for name in shown):g}")
+    table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{most:g}")
     table.add_row("verdict", "[green]passed[/]" if score.passed else "[red]failed[/]", "")
     console.print(table)
     if score.reason:
