@@ -14,7 +14,9 @@ from rtl_agent_gym.problems.reading import SUFFIXES
 BUNDLED = "bundled"
 """The source that is part of the package."""
 
-_NAMES = (BUNDLED, "family:NAME", "verilog-eval:FOLDER", "rtllm:FOLDER", "notsotiny:FILE")
+_FORMS = ("family:NAME", "verilog-eval:FOLDER", "rtllm:FOLDER", "notsotiny:FILE")
+"""Sources with a prefix, for messages; `load_problems` reads them."""
+
 _HUB_SOURCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<file>[^:]+))?", re.ASCII)
 """``owner/name``, or ``owner/name:file.jsonl``."""
 
@@ -49,8 +51,8 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
         return [(copy, f"{match['repo']}:{copy.name}")]
     raise UsageError(
         f"unknown source of problems {name!r}; expected {BUNDLED!r}, the path of a .jsonl file or of a folder of them, "
-        "family:NAME, verilog-eval:FOLDER, rtllm:FOLDER, notsotiny:FILE, or a data set such as "
-        f"nvidia/cvdp-benchmark-dataset ({near_matches(name, _NAMES)})"
+        f"{', '.join(_FORMS)}, or a data set such as nvidia/cvdp-benchmark-dataset "
+        f"({near_matches(name, (BUNDLED, *_FORMS))})"
     )
 
 

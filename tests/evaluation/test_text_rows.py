@@ -266,6 +266,17 @@ def test_score_takes_answers_as_files_or_texts(rows: Path, tmp_path: Path) -> No
     assert "rated by a judge model" in refused.stderr
 
 
+def test_a_text_is_shown_with_what_it_has(rows: Path, tmp_path: Path) -> None:
+    (tmp_path / "subjective.txt").write_text(REFERENCE, encoding="utf-8")
+    chosen = ("--problems", str(rows), "--problem", "cvdp_copilot_counter_0001")
+    shown = in_process.call("score", *chosen, "--files", str(tmp_path), "--no-cache").stdout
+    assert "tests" in shown
+    assert "syntax" not in shown
+    assert re.search(r"reward\W+1\.100\W+1\.1\b", shown), shown
+    listed = json.loads(in_process.call("problems", "list", "--problems", str(rows), "--json").stdout)
+    assert all(one["has_golden"] for one in listed)
+
+
 def test_the_gymnasium_environment(rows: Path) -> None:
     with ChatServer(judging) as server:
         env = gym.make("CVDPSingleTurn-v0", problems=str(rows), judge=f"chat:org/judge@{server.url}")

@@ -136,6 +136,16 @@ def test_another_harness_makes_verdicts_void(store: VerdictStore, tmp_path: Path
         load_problems(f"{path}+mutants?count=1")
 
 
+def test_the_task_of_a_changed_design_says_what_it_describes(store: VerdictStore) -> None:
+    """A task that reports faults of the files it begins with would otherwise contradict the mutant's."""
+    told = {}
+    for one in load_problems("bundled+mutants?count=40"):
+        source = one.id.partition("_mutant_")[0]
+        told[source] = "faults that it reports have been repaired" in one.context["docs/task.md"]
+    assert told["cvdp_agentic_rtlgym_spi_master_debug"]
+    assert not told["cvdp_agentic_rtlgym_sync_fifo"]
+
+
 def test_more_than_there_are(store: VerdictStore) -> None:
     grade(store, "family:registers?count=1", "k" + 500 * "s")
     with pytest.raises(UsageError, match="only 1 mutants that the tests reject, not 2"):

@@ -19,6 +19,7 @@ PROSE = re.compile(r'"((?:[^"\\\n]|\\.)*)"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 HIDING = re.compile(r"\\[^\s\0]*\0")
 """An escaped name that goes on in a comment or a text, where ``PROSE`` is replaced by a NUL."""
 DIGITS = re.compile(r"'[sS]?[bBoOdDhH](?=`)")
+"""The base of a number whose digits come from a macro."""
 TASKS = {"clog2", "signed", "unsigned", "bits", "countones", "onehot", "onehot0", "isunknown", "size", "high", "low"}
 TASKS |= {"left", "right", "readmemh", "readmemb"}
 DIRECTIVES = {
@@ -36,11 +37,10 @@ DIRECTIVES = {
     "resetall",
 }
 WORDS = re.compile(r"\b(?:assume|assert|cover|restrict|bind|blackbox|whitebox|lib_whitebox)\b")
-
-
 CONDITION = re.compile(r"`(?:ifdef|ifndef|elsif)\s+(\w+)")
 DEFINE = re.compile(r"`define\s+(\w+)((?:\\\n|[^\n])*)")
 OURS = ("design_text.py", "own_lines.json", "own_ports.json")
+"""What the package adds to the harness, which defines no macro."""
 JOINED = re.compile(r"[\w$`]`|\w\\\n\w")
 
 
@@ -49,7 +49,7 @@ def faults(text, allowed, macros):
 
     Lines in `allowed` are the problem's own, `macros` are the names that any of its files defines.
     """
-    kept = "\n".join(line for line in text.replace("\r\n", "\n").split("\n") if line.strip() not in allowed)
+    kept = by_owner(text, allowed)[1]
     if "\r" in kept:
         yield "a carriage return, which Yosys leaves out,"
     if match := HIDING.search(PROSE.sub("\0", kept)):
@@ -89,13 +89,14 @@ def other_readings(path, texts, allowed):
     """
     elsewhere, named = {}, set()
     for other, text in texts.items():
-        own, rest = by_owner(text, allowed)
+        own, rest = (PROSE.sub(" ", part) for part in by_owner(text, allowed))
         for name, body in DEFINE.findall(own if other == path else f"{own}\n{rest}"):
             elsewhere.setdefault(name, set()).add(body.strip())
         if other.startswith("/src/") and not other.endswith((".v", ".sv", *OURS)):
             named.update(re.findall(r"\w+", text), re.findall(r"-D\s*(\w+)", text))
-    named |= {"FORMAL"} & {name.upper() for name in named}
-    rest = by_owner(texts[path], allowed)[1]
+    if "formal" in named:  # read_verilog -formal defines it
+        named.add("FORMAL")
+    rest = PROSE.sub(" ", by_owner(texts[path], allowed)[1])
     for name in CONDITION.findall(rest):
         if name in elsewhere or name in named:
             yield f"a condition on the macro {name}, which other sources may define,"
@@ -105,11 +106,11 @@ def other_readings(path, texts, allowed):
 
 
 def by_owner(text, allowed):
-    """The problem's own lines of a text and the others, both without comments and texts."""
+    """A text in two parts: the problem's own lines, and the others."""
     lines = text.replace("\r\n", "\n").split("\n")
     own = [line for line in lines if line.strip() in allowed]
     rest = [line for line in lines if line.strip() not in allowed]
-    return PROSE.sub(" ", "\n".join(own)), PROSE.sub(" ", "\n".join(rest))
+    return "\n".join(own), "\n".join(rest)
 
 
 def arguments_end(code, at):

@@ -30,7 +30,8 @@ PROSE = re.compile(r'\\[^ \t\b\f\r\n]+|"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re
 DIRECTIVE = re.compile(r"`(\w+)([^\n]*)")
 SCOPE = re.compile(r'^S_\w+ \.scope \w+, "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 PORT = re.compile(r'^ +\.port_info \d+ /(\w+) +\d+ "((?:[^"\\]|\\.)*)"', re.MULTILINE)
-UNIT = "`timescale 1ns/1ps\n"
+UNIT = "1ns/1ps"
+"""The unit of time of a source that has none, and its precision."""
 
 RANDOM = re.compile(r"\$(?:urandom|urandom_range|random|mti_random|mti_dist_uniform)\b")
 TIME = re.compile(r"%[-+0-9.]*[tT]")
@@ -49,13 +50,13 @@ def test_design(tmp_path):
     hidden = preprocessed([str(SRC / name) for name in SETTINGS["hidden"]])
     check_ports(preprocessed([DESIGN]), hidden)
 
-    unit, bench = tmp_path / "unit.txt", tmp_path / "hidden.sv"
+    units, bench = tmp_path / "units.txt", tmp_path / "hidden.sv"
     compiled, folder = tmp_path / "sim.vvp", tmp_path / "work"
     folder.mkdir()
-    unit.write_text("+timescale+1ns/1ps\n", encoding="utf-8")
+    units.write_text(f"+timescale+{UNIT}\n", encoding="utf-8")
     bench.write_text(marked(hidden, begin, end, data_files()), encoding="utf-8")
     # Each file is a compilation unit (-u), so that no name of the testbench leads to one outside the design's modules.
-    options = ["-g2012", "-Wall", "-Winfloop", "-Wno-timescale", "-u", "-c", str(unit), "-s", SETTINGS["top"]]
+    options = ["-g2012", "-Wall", "-Winfloop", "-Wno-timescale", "-u", "-c", str(units), "-s", SETTINGS["top"]]
     command = ["iverilog", *options, "-o", str(compiled), DESIGN, str(bench)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = done.stderr.decode(errors="replace")
@@ -111,19 +112,20 @@ def check_ports(design, hidden):
 
 
 def check_directions(compiled, hidden):
-    """Whether the design's ports go the reference's ways: an output acts on the testbench's wire behind an input.
+    """Whether the design's ports have the reference's directions: an output in an input's place drives the testbench.
 
-    Ports are compared by their names, or by their positions if the testbench connects them so.
+    Ports are compared by name, or by position if the testbench connects them by position.
     """
     ports, module = SETTINGS["ports"], re.escape(SETTINGS["module"])
+    in_order = [*ports.values()]
     by_name = re.search(rf"\b{module}\s*(?:#\s*\([^;]*?\)\s*)?\w+\s*\(\s*\.", words_of(hidden))
     scopes = SCOPE.split(compiled)  # the text before, and for each scope its module's name and its text
     for name, text in zip(scopes[1::2], scopes[2::2], strict=True):
         found = PORT.findall(text) if name == SETTINGS["module"] and ports else []
         for at, (way, port) in enumerate(found):
-            wanted = ports.get(port) if by_name else [*ports.values(), None][min(at, len(ports))]
-            told = f"the port {port or at + 1} is an {way.lower()}, but the reference's is an {wanted}"
-            assert wanted in (way.lower(), None), told
+            way, past = way.lower(), at >= len(in_order)
+            wanted = ports.get(port, way) if by_name else way if past else in_order[at]
+            assert way == wanted, f"the port {port or at + 1} is an {way}, but the reference's is an {wanted}"
 
 
 def words_of(text):
@@ -148,7 +150,7 @@ def marked(text, begin, end, data):
     testbench without one would take the design's, in which it could overflow. It records no waveforms: VerilogEval's
     testbenches name a wire for that before they declare it, which not every version of Icarus allows.
     """
-    out, calls = [f"\n// */\n{UNIT}"], []
+    out, calls = [f"\n// */\n`timescale {UNIT}\n"], []
     for piece in PIECE.findall(text):
         if piece[0] == '"':
             name = piece[1:-1].removeprefix("./")
