@@ -211,7 +211,10 @@ def with_saved_adapters(base: Base, folder: Path) -> Any:
     from peft import PeftModel
 
     with _quiet_peft():
-        return PeftModel.from_pretrained(copy_sharing_frozen(base.module), folder, is_trainable=True).eval()
+        # Without a device, peft reads them to the first GPU, wherever the model is.
+        return PeftModel.from_pretrained(
+            copy_sharing_frozen(base.module), folder, is_trainable=True, torch_device=base.device.name
+        ).eval()
 
 
 @contextmanager

@@ -80,7 +80,8 @@ class Training:
         if optimizer:
             if not state.is_file():
                 raise UsageError(f"the checkpoint at {path!r} has weights only; save_state also saves the optimizer")
-            training._optimizer.load_state_dict(torch.load(state, weights_only=True))
+            # On the CPU first: the optimizer moves it to its parameters, which may be on another device than before.
+            training._optimizer.load_state_dict(torch.load(state, map_location="cpu", weights_only=True))
         return training
 
     def forward(

@@ -348,6 +348,36 @@ async def test_a_trainer_from_a_checkpoint_goes_back_to_what_was_saved(
     assert [await step(without), await step(without)] != first
 
 
+@pytest.mark.parametrize("rank", [0, 4])
+async def test_a_checkpoint_of_a_gpu_goes_on_on_the_cpu(
+    service: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=rank)
+    data = [datum(prompt_of(30), weights=[1.0] * 29)]
+
+    async def step(one: LocalTrainingClient) -> float:
+        outcome = await one.forward_backward(data, "cross_entropy")
+        await one.optim_step(tinker.AdamParams(learning_rate=1e-2))
+        return outcome.metrics["loss:sum"]
+
+    await step(trainer)
+    with monkeypatch.context() as patched:  # as saved where the optimizer's state is on a GPU
+        patched.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+        path = (await trainer.save_state("one")).path
+    again = await service.create_training_client_from_state_with_optimizer(path)
+    assert [await step(again), await step(again)] == [await step(trainer), await step(trainer)]
+
+
+async def test_saved_adapters_are_read_to_the_device_of_the_model(
+    service: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=4)
+    path = (await trainer.save_weights_for_sampler("s")).path
+    monkeypatch.setattr("peft.peft_model.infer_device", lambda: "cuda")  # a machine with a GPU, and local_device=cpu
+    sampler = await service.create_sampling_client(model_path=path)
+    assert len(await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2]))) == 2
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "sliding", "mixed"])
 async def test_other_architectures_sample_as_they_score(
     service: LocalServiceClient, model_path: Path, tmp_path: Path, kind: str
