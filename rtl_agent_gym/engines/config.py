@@ -28,7 +28,8 @@ class LocalEngineConfig:
     and values are kept between turns."""
     steady: bool | None = None
     """Equal seeds give bit-identical tokens and log-probabilities in whatever order requests arrive, on one CPU thread.
-    The engine then always computes `max_batch` rows, which is cheap for small models and expensive for large ones.
+    The engine then always computes `max_batch` rows, and the tokens of earlier answers again as part of the next
+    prompt, which is cheap for small models and expensive for large ones.
     None: for models of at most `STEADY_PARAMETERS`; the others use all cores."""
     batch_tokens: int = 16_384
     """Maximum number of tokens, including padding, in one forward pass of training."""

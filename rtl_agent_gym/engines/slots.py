@@ -1,7 +1,9 @@
 """The key-value cache of many sequences, one slot each, kept between the turns of a conversation.
 
-A sequence begins at the start of its row, and each step has the same shape. So its log-probabilities are bit-identical,
-whatever else is sampled with it, and a run is reproducible although its sandboxes answer in no fixed order.
+A sequence begins at the start of its row, and each step has the same shape. Prompts are computed in chunks, which also
+all have the same shape, and of a row only what was computed so is used for another prompt. So log-probabilities are
+bit-identical, whatever else is sampled and whatever is cached, and a run is reproducible although its sandboxes answer
+in no fixed order.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from .models import Weights
 
 GROWTH = 256
 """Rows grow by this many tokens at a time."""
+CHUNK = 64
+"""Tokens of a prompt that are computed together if the sampling is steady. It divides `GROWTH`."""
 
 
 class RowCache(Cache):
@@ -86,6 +90,8 @@ class Slot:
     weights: int = -1
     """`Weights.key` of the model that computed the keys and values."""
     tokens: list[int] = field(default_factory=list)
+    prefilled: int = 0
+    """How many of them, from the first, were computed as part of a prompt; the others one by one."""
     busy: bool = False
     used: int = 0
     """When it was last acquired; the least recently used slot is replaced."""
@@ -108,7 +114,7 @@ class SlotTable:
     Args:
         weights: Any of these weights, for the shape.
         rows: Maximum number of sequences sampled at once.
-        steady: Always compute all rows, so that a sequence's log-probabilities do not depend on how many there are.
+        steady: Always compute the same shapes, so that a sequence's log-probabilities depend on its tokens alone.
     """
 
     def __init__(self, weights: Weights, rows: int, steady: bool) -> None:
@@ -127,29 +133,34 @@ class SlotTable:
             return None
         shared = {slot.row: slot.shared(weights.key, prompt) for slot in self._slots}
         best = max(self._slots, key=lambda slot: (shared[slot.row], -slot.row))
-        length, needed = shared[best.row], len(prompt) - 1
+        length = shared[best.row]
         continues = not best.busy and length == len(best.tokens)
-        if self._steady and length < needed and not continues:
-            length = 0  # the prefix of another conversation: which one is there depends on the order of requests
+        if self._steady:  # what single steps have computed may differ in the last bits
+            length = min(length, best.prefilled)
+            length -= length % CHUNK if length < len(prompt) - 1 else 0
         # If the best slot is busy or holds more than the shared prefix, keep it and copy the prefix to another slot.
         others = [slot for slot in free if slot is not best]
         chosen = best if (length and continues) or not others else min(others, key=lambda slot: slot.used)
         if chosen is not best and length:
             self._cache.copy(best.row, chosen.row, length)
         self._clock += 1
-        chosen.weights, chosen.tokens, chosen.busy, chosen.used = weights.key, list(prompt[:length]), True, self._clock
+        chosen.weights, chosen.tokens, chosen.prefilled = weights.key, list(prompt[:length]), length
+        chosen.busy, chosen.used = True, self._clock
         return chosen
 
     def prefill(self, weights: Weights, slot: Slot, prompt: Sequence[int]) -> None:
         """Compute the missing part of a prompt, except its last token, which is the first one given to `step`."""
-        start, end = len(slot.tokens), len(prompt) - 1
-        if start == end:
-            return
-        self._cache.reserve(end + 1)
-        positions = torch.arange(start, end, device=self._device.name).unsqueeze(0)
-        rows = slice(slot.row, slot.row + 1)
-        self._forward(weights, rows, torch.tensor([list(prompt[start:end])]), positions, end)
-        slot.tokens += prompt[start:end]
+        last, rows = len(prompt) - 1, slice(slot.row, slot.row + 1)
+        while (start := len(slot.tokens)) < last:
+            # A chunk is filled with zeros, which the conversation's own next tokens overwrite.
+            end = start + CHUNK if self._steady else last
+            self._cache.reserve(max(end, last + 1))
+            ids = list(prompt[start : min(end, last)])
+            positions = torch.arange(start, end, device=self._device.name).clamp(max=weights.base.context - 1)
+            padded = torch.tensor([ids + [0] * (end - start - len(ids))])
+            self._forward(weights, rows, padded, positions.unsqueeze(0), end)
+            slot.tokens += ids
+            slot.prefilled = len(slot.tokens)
 
     def step(self, weights: Weights, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
         """Add one token to each slot. Returns the logits after it; slots × vocabulary."""

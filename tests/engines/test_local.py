@@ -133,6 +133,35 @@ async def test_the_order_of_requests_changes_no_bit(service: LocalServiceClient,
     assert runs[0] == runs[1] == runs[2]
 
 
+async def test_what_is_cached_changes_no_bit(model_path: Path) -> None:
+    """Each answer is that of an engine which has sampled nothing else before."""
+
+    async def sample(sampler: LocalSamplingClient, ids: list[int]) -> tuple[list[int], list[float] | None]:
+        params = tinker.SamplingParams(max_tokens=40, seed=len(ids), stop=[])
+        answer = (await sampler.sample(tinker.ModelInput.from_ints(ids), 1, params)).sequences[0]
+        return answer.tokens, answer.logprobs
+
+    begun = prompt_of(150)
+    with LocalServiceClient(LocalEngineConfig(max_batch=2)) as service:
+        sampler = await service.create_sampling_client(base_model=str(model_path))
+        tokens, _ = await sample(sampler, begun)
+        prompts = [
+            begun + tokens[:20],  # the cache holds all of it, in part from single steps
+            begun + tokens + prompt_of(9, 1),  # the conversation goes on
+            begun + tokens + prompt_of(90, 1),
+            begun[:70] + prompt_of(40, 2),  # another one with the same beginning
+            prompt_of(500, 3),  # evicts, and makes all rows longer
+            begun,
+            begun[:128],
+        ]
+        answers = [await sample(sampler, ids) for ids in prompts]
+        answers += await asyncio.gather(*(sample(sampler, ids) for ids in prompts))  # more than there are rows
+    for ids, answer, again in zip(prompts, answers, answers[len(prompts) :], strict=False):
+        with LocalServiceClient(LocalEngineConfig(max_batch=2)) as service:
+            wanted = await sample(await service.create_sampling_client(base_model=str(model_path)), ids)
+        assert answer == again == wanted, len(ids)
+
+
 async def test_a_conversation_that_goes_on_scores_as_its_whole(service: LocalServiceClient, model_path: Path) -> None:
     sampler = await service.create_sampling_client(base_model=str(model_path))
     ids = prompt_of(20, seed=7)
