@@ -60,7 +60,8 @@ class RTLClient(GenericEnvClient):
         except (OSError, TimeoutError) as error:  # ConnectionError is an OSError
             cause = error.__cause__
             if isinstance(cause, InvalidStatus) and cause.response.status_code in (401, 403):
-                raise UsageError(f"{self.base_url} refuses the connection: token is missing or wrong") from error
+                reason = "token is missing or wrong, or the server has none and this address does not name its machine"
+                raise UsageError(f"{self.base_url} refuses the connection: {reason}") from error
             raise SandboxError(f"{self.base_url} cannot be reached: {error}") from error
 
     async def _step_async(self, action: Any, **options: Any) -> Any:

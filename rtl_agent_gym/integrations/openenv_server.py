@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
+import logging
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -20,9 +20,10 @@ from ..episodes.rewards import Reward
 from ..episodes.rules import EpisodeConfig
 from ..episodes.runtime import acquire
 from ..errors import UsageError
+from ..evaluation.viewer.page import is_loopback
 from ..problems import Problem
 from .openenv import RTLAction, RTLObservation, ServedEnvironment
-from .openenv_guard import App, Guard
+from .openenv_guard import App, Connection, Guard, NewConnections, is_worth_logging
 
 NAME = "rtl"
 """The environment's name in OpenEnv's paths of tasks."""
@@ -32,6 +33,8 @@ MIN_TOKEN = 16
 """Characters of the shortest token."""
 ENDING = 30
 """Seconds that running turns have when the server ends."""
+OTHERS = 256
+"""Connections beside those of sessions: that have sent no request yet, and as many again that have."""
 
 _ROUTES = {"/ws", "/health", "/schema", "/metadata", "/list_environments"}
 """OpenEnv's routes that are served, beside those of tasks. Its other ones begin an episode for each request."""
@@ -64,22 +67,13 @@ class ServerConfig:
     was stopped without closing its connections would keep its containers otherwise."""
 
     def __post_init__(self) -> None:
-        if self.token is None and not _is_loopback(self.host):
+        if self.token is None and not is_loopback(self.host):
             raise UsageError(
                 f"host {self.host} lets other machines call: whoever reaches it can run commands in sandboxes, so it "
                 "needs a token"
             )
         if self.token is not None and (len(self.token) < MIN_TOKEN or not self.token.isascii()):
             raise UsageError(f"token must have at least {MIN_TOKEN} characters, all of them ASCII")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def make_app(config: ServerConfig) -> App:
@@ -117,15 +111,18 @@ async def serve(config: ServerConfig, on_ready: Callable[[str], None] = lambda u
         UsageError: The address cannot be listened on.
     """
     listening = _listen(config.host, config.port)
+    most = config.max_sessions + OTHERS  # as many may connect at the same moment
     options = uvicorn.Config(
         make_app(config),
+        http=partial(Connection, new=NewConnections(most)),
         log_level="warning",
         ws_max_size=MAX_MESSAGE,
-        limit_concurrency=config.max_sessions + 32,
+        limit_concurrency=2 * most,
         timeout_graceful_shutdown=ENDING,
         proxy_headers=False,
         server_header=False,
     )
+    logging.getLogger("uvicorn.error").addFilter(is_worth_logging)
     server, loop = _Server(options), asyncio.get_running_loop()
     lease = acquire()  # scorers stay ready between episodes
     try:

@@ -37,6 +37,7 @@ from rtl_agent_gym.evaluation.viewer.model import (
     summary,
     token_kl,
 )
+from rtl_agent_gym.evaluation.viewer.page import names_this_machine
 from rtl_agent_gym.evaluation.viewer.text import command_status
 from rtl_agent_gym.policies import GoldenPolicy
 from rtl_agent_gym.problems import load_problems
@@ -274,6 +275,7 @@ def server(tmp_path: Path) -> Iterator[ViewerServer]:
         ("/", "127.0.0.1:80", 200),
         ("/?x", "localhost:1", 200),
         ("/", "evil.example:80", 403),
+        ("/", "127.0.0.1:80@evil.example", 403),
         ("/etc/passwd", "localhost", 404),
         ("/../config.json", "localhost", 404),
     ],
@@ -287,6 +289,26 @@ def test_the_server_answers_this_machine_alone(server: ViewerServer, path: str, 
     body = response.read().decode()
     assert ("episode-0" in body) == (status == 200)
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        *((host, True) for host in ("localhost", "LocalHost:1", "localhost.:80", "127.0.0.1", "127.1.2.3:65535")),
+        *((host, True) for host in ("[::1]", "[::1]:8000", " localhost\t")),
+        *((host, False) for host in ("", " ", ":80", "@", "127.0.0.1:80@evil", "user@localhost", "localhost@evil:80")),
+        *((host, False) for host in ("localhost:", "localhost:0", "localhost:65536", "localhost:1:2", "localhost:１")),
+        *((host, False) for host in ("::1", "[::1", "[::2]", "[127.0.0.1]", "[localhost]", "[::1%lo]", "[::1].evil")),
+        *((host, False) for host in ("127.0.0.1.evil", "127.0.0.1, evil", "127.0.0.1 evil", "localhost\n", "0.0.0.0")),
+    ],
+)
+def test_which_hosts_name_this_machine(host: str, local: bool) -> None:
+    assert names_this_machine(host) is local
+
+
+def test_one_header_names_the_host() -> None:
+    assert not names_this_machine()
+    assert not names_this_machine("localhost", "localhost")
 
 
 def test_a_taken_port_is_said(server: ViewerServer, tmp_path: Path) -> None:

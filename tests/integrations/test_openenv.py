@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -119,6 +121,78 @@ async def test_only_callers_with_the_token_are_served() -> None:
     assert long == "UsageError: the message is longer than the server reads"
     assert after.startswith("SandboxError: there is no connection, or it was lost")
     assert nowhere.startswith("SandboxError: http://127.0.0.1:9 cannot be reached")
+
+
+def connected(url: str) -> socket.socket:
+    """A connection that has sent nothing."""
+    port = int(url.rpartition(":")[2])
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+def request(url: str, *lines: str, frame: bytes = b"") -> tuple[str, bytes]:
+    """The status line of the answer to a GET with these headers, and what follows its headers and then the frame."""
+    with connected(url) as caller, caller.makefile("rb") as answers:
+        caller.sendall("\r\n".join(["GET /ws HTTP/1.1", *lines, "", ""]).encode())
+        headers = list(iter(answers.readline, b"\r\n"))
+        caller.sendall(frame)
+        return headers[0].decode(), answers.read()
+
+
+def is_closed(caller: socket.socket) -> bool:
+    """Waits at most a minute for the other side to close a connection."""
+    try:
+        return caller.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+async def test_idle_connections_leave_room_for_callers_with_the_token() -> None:
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    async with serving("--max-sessions", "1", RTL_GYM_SERVER_TOKEN=TOKEN) as (url, _):
+        with contextlib.ExitStack() as held:
+            idle = [held.enter_context(connected(url)) for _ in range(300)]
+            for slow in idle[::2]:
+                slow.sendall(b"GET /health HTTP/1.1\r\nX: ")
+            for _ in range(3):
+                assert await status(f"{url}/health", **bearer) == 200
+            refused = [f"Host: 127.0.0.1:{url.rpartition(':')[2]}", "Content-Length: 100"]
+            answer, _ = await asyncio.to_thread(request, url, *refused)
+            assert " 401 " in answer  # and the connection is closed, although the body never comes
+            closed = await asyncio.gather(*(asyncio.to_thread(is_closed, caller) for caller in idle))
+        assert all(closed)
+
+
+HANDSHAKE = (
+    "Host: localhost", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+)  # fmt: skip
+
+
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+async def test_a_message_that_is_not_utf_8_ends_its_connection_alone() -> None:
+    async with serving() as (url, _):  # which looks at what the server prints
+        for frame in (b"\x81\x82\0\0\0\0\xff\xfe", b"\x01\x81\0\0\0\0\xf0\x80\x81\0\0\0\0\xff"):
+            answer, last = await asyncio.to_thread(request, url, *HANDSHAKE, frame=frame)
+            assert " 101 " in answer
+            assert last == b"\x88\x02\x03\xef"  # closed with 1007
+        assert await status(f"{url}/health") == 200
+
+
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+async def test_without_a_token_the_address_must_name_this_machine() -> None:
+    async with serving() as (url, _):
+        port = url.rpartition(":")[2]
+        for host in (f"127.0.0.1:{port}@evil", "evil.example"):
+            assert await status(f"{url}/health", Host=host) == 403
+            answer, _ = await asyncio.to_thread(request, url, f"Host: {host}", *HANDSHAKE[1:])
+            assert " 403 " in answer
+        assert await status(f"{url}/health", Host=f"localhost:{port}") == 200
+    async with serving(RTL_GYM_SERVER_TOKEN=TOKEN) as (url, _):  # perhaps behind a proxy, which keeps the name
+        assert await status(f"{url}/health", Host="gym.example", Authorization=f"Bearer {TOKEN}") == 200
 
 
 @pytest.mark.ecosystem

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -36,6 +38,8 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
+
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f]*:[0-9A-Fa-f:.]*)\]|([A-Za-z0-9.-]+))(?::([0-9]{1,5}))?")
 
 PageCache = dict[Path, tuple[tuple[int, int], tuple[Data, Markup]]]
 """For each file its modification time and size, and its list row and JSON block, so that unchanged files are not read
@@ -156,6 +160,25 @@ def _digest(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
+def names_this_machine(*hosts: str) -> bool:
+    """Whether the ``Host`` headers of a request are one that names this machine, with or without a port.
+
+    The port is not compared: a tunnel may have another one.
+    """
+    found = _HOST.fullmatch(hosts[0].strip(" \t")) if len(hosts) == 1 else None
+    return found is not None and is_loopback(found[1] or found[2]) and int(found[3] or 1) in range(1, 1 << 16)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is ``localhost`` or an address that only this machine reaches."""
+    if host.lower() in ("localhost", "localhost."):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class ViewerServer(ThreadingHTTPServer):
     """Serves one page at ``/``, rendered for each request, so that reloading shows new episodes.
 
@@ -181,8 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Send the page, if the request names this host."""
         # Otherwise a foreign page whose host name resolves to this address could read the transcripts (DNS rebinding).
-        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-        if host not in (LOOPBACK, "localhost"):
+        if not names_this_machine(*self.headers.get_all("Host", [])):
             return self.send_error(403, "Only this machine has access")
         if self.path.partition("?")[0] != "/":
             return self.send_error(404)
