@@ -1,4 +1,4 @@
-"""Reads SystemVerilog in a separate process, which may crash or hang without harm.
+"""Reads SystemVerilog in separate processes, which may crash or hang without harm.
 
 The kernel's account of how the process ended decides whose fault that was. A source that exceeds the limits on
 processor time or memory is at fault. A process that was killed from outside, or got no processor time, is a fault of
@@ -13,6 +13,7 @@ import functools
 import importlib.metadata
 import json
 import math
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ from ..errors import HarnessError
 _WORKER = Path(__file__).with_name("slang_worker.py")
 LARGEST = 8 << 20
 """Bytes of Verilog in a submission that is read; a request for a reading is up to six times as large."""
+READERS = min(8, max(2, len(os.sched_getaffinity(0))))
+"""Readings of one `Frontend` at the same time, each in a child of some 50 MB: a slow one must not delay all others."""
 _LINE = 1 << 28
 """Longest reply, in bytes."""
 _TRIES = 2
@@ -78,7 +81,7 @@ def _request(files: Mapping[str, bytes], sources: Sequence[str], tops: Sequence[
 
 
 class Frontend:
-    """pyslang in a child process, which `close` or the end of this process ends.
+    """pyslang in up to `READERS` child processes, which `close` or the end of this process ends.
 
     Args:
         processor: Seconds of processor time for one reading, rounded up, after which the sources count as unreadable.
@@ -88,8 +91,7 @@ class Frontend:
     def __init__(self, processor: int = 20, patience: float | None = None) -> None:
         self._processor = max(1, math.ceil(processor))
         self._patience = patience if patience is not None else 6.0 * self._processor
-        self._child: asyncio.subprocess.Process | None = None
-        self._turn = asyncio.Lock()
+        self._readers, self._idle = asyncio.Semaphore(READERS), list[asyncio.subprocess.Process]()
 
     async def read(
         self, files: Mapping[str, bytes], sources: Sequence[str], tops: Sequence[str] = (), submitted: int = 0
@@ -106,7 +108,7 @@ class Frontend:
             return Reading()
         if submitted > LARGEST:
             return Reading(fault=f"more than {LARGEST >> 20} MiB of Verilog were submitted")
-        async with self._turn:
+        async with self._readers:
             request = await asyncio.to_thread(_request, files, present, tops)
             for _ in range(_TRIES):
                 reply = await self._ask(request)
@@ -142,28 +144,34 @@ class Frontend:
         return None
 
     async def close(self) -> None:
-        """End the child."""
-        async with self._turn:
-            await self._end()
+        """End the children, after the readings under way."""
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(READERS):
+                await stack.enter_async_context(self._readers)
+            while self._idle:
+                await _end(self._idle.pop())
 
     async def _ask(self, request: bytes) -> dict[str, Any]:
-        """One reply. No source can end the child itself, so its end is the machine's fault."""
+        """One reply. No source can end a child itself, so its end is the machine's fault."""
+        child: asyncio.subprocess.Process | None = None
         try:
             async with asyncio.timeout(self._patience + _GRACE):
-                child = self._child = self._child or await self._start()
+                child = self._idle.pop() if self._idle else await self._start()
                 assert child.stdin is not None
                 assert child.stdout is not None
                 child.stdin.write(request)
                 await child.stdin.drain()
                 reply: dict[str, Any] = json.loads(await child.stdout.readuntil())
-                return reply
         except BaseException as error:
-            await self._end()
+            if child is not None:
+                await _end(child)
             if isinstance(error, TimeoutError):
                 raise HarnessError("the SystemVerilog front end does not answer; the host has stopped it") from None
             if isinstance(error, ConnectionError | EOFError):
                 raise HarnessError("the SystemVerilog front end was ended from outside, or does not start") from None
             raise
+        self._idle.append(child)
+        return reply
 
     async def _start(self) -> asyncio.subprocess.Process:
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
@@ -175,14 +183,13 @@ class Frontend:
         except OSError as error:
             raise HarnessError(f"cannot start the SystemVerilog front end: {error}") from error
 
-    async def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
-            if child.stdin is not None:
-                child.stdin.close()
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        child.kill()
+    await child.wait()
+    if child.stdin is not None:
+        child.stdin.close()
 
 
 def _reading(reply: Mapping[str, Any]) -> Reading:

@@ -12,7 +12,7 @@ import pytest
 from rtl_agent_gym.errors import HarnessError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring import RewardWeights, Scorer
-from rtl_agent_gym.scoring.frontend import LARGEST, Frontend
+from rtl_agent_gym.scoring.frontend import LARGEST, READERS, Frontend
 from rtl_agent_gym.scoring.interface import demands, judge_interface
 from rtl_agent_gym.scoring.submission import sift
 from rtl_agent_gym.scoring.syntax import disagreement, judge_syntax, reading_order
@@ -84,14 +84,32 @@ BUSY = b"module a;\nassign x = 1;\n" * 400_000
 """Sources that take some seconds to read."""
 
 
-async def forked(frontend: Frontend) -> int:
-    """The fork of the front end that reads."""
+def children(process: int | str = "self") -> list[int]:
+    return [int(pid) for path in Path(f"/proc/{process}/task").glob("*/children") for pid in path.read_text().split()]
+
+
+async def forked(frontend: Frontend) -> tuple[int, int]:
+    """A child of the front end, and the fork of it that reads."""
     while True:
-        if frontend._child is not None:
-            number = frontend._child.pid
-            if children := Path(f"/proc/{number}/task/{number}/children").read_text().split():
-                return int(children[0])
+        for child in children():
+            if b"slang_worker" in Path(f"/proc/{child}/cmdline").read_bytes() and (forks := children(child)):
+                return child, forks[0]
         await asyncio.sleep(0.01)
+
+
+async def test_a_slow_reading_does_not_delay_another(frontend: Frontend) -> None:
+    slow = asyncio.ensure_future(frontend.read({"a.sv": BUSY}, ["a.sv"]))
+    _, fork = await forked(frontend)
+    os.kill(fork, signal.SIGSTOP)  # it does not end by itself now
+    async with asyncio.timeout(60):
+        quick = [frontend.read({"b.sv": b"module b; endmodule"}, ["b.sv"], ["b"]) for _ in range(20)]
+        assert {reading.modules for reading in await asyncio.gather(*quick)} == {("b",)}
+    assert not slow.done()
+    workers = [child for child in children() if b"slang_worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    assert len(workers) <= READERS
+    os.kill(fork, signal.SIGKILL)
+    with pytest.raises(HarnessError):
+        await slow
 
 
 async def test_too_much_text_is_not_read(frontend: Frontend) -> None:
@@ -103,13 +121,11 @@ async def test_too_much_text_is_not_read(frontend: Frontend) -> None:
 
 async def test_one_that_is_killed_from_outside_says_nothing_of_its_sources(frontend: Frontend) -> None:
     reading = asyncio.ensure_future(frontend.read({"a.sv": BUSY}, ["a.sv"]))
-    os.kill(await forked(frontend), signal.SIGKILL)
+    os.kill((await forked(frontend))[1], signal.SIGKILL)
     with pytest.raises(HarnessError, match="signal 9 from outside"):
         await reading
     reading = asyncio.ensure_future(frontend.read({"a.sv": BUSY}, ["a.sv"]))
-    await forked(frontend)
-    assert frontend._child is not None
-    frontend._child.kill()
+    os.kill((await forked(frontend))[0], signal.SIGKILL)
     with pytest.raises(HarnessError, match="ended from outside"):
         await reading
     assert (await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"], ["a"])).modules == ("a",)
@@ -120,7 +136,7 @@ async def test_one_that_is_given_no_processor_says_nothing_of_its_sources() -> N
     try:
         await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"])  # it has started
         reading = asyncio.ensure_future(frontend.read({"a.sv": BUSY}, ["a.sv"]))
-        os.kill(await forked(frontend), signal.SIGSTOP)
+        os.kill((await forked(frontend))[1], signal.SIGSTOP)
         with pytest.raises(HarnessError, match=r"was given \d\.\d s of processor time in 1.5 s"):
             await reading
     finally:
