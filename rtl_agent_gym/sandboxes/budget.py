@@ -22,13 +22,14 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ..errors import UsageError
 from .breaker import Breaker
 from .limits import VARIABLE, Limits, read_limits
 from .protocol import SandboxSpec
@@ -211,6 +212,10 @@ class Budget:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.breaker = Breaker()
+        self.promised = 0
+        """Bytes of the machine for sandboxes that are still starting, which use none yet; see `Room`."""
+        self.promising = threading.Lock()
+        """Held to change that."""
         waiting = limits.memory / 8
         scoring = min(limits.memory / 4, limits.cpus * RESERVED["scoring"])  # for all simultaneous gradings
         self.tokens: dict[Kind, Tokens] = {
@@ -253,13 +258,22 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 def set_limits(text: str) -> None:
     """Replace limits of all machines, in the form of `read_limits`; the variable `VARIABLE` counts less.
 
-    It holds for daemons that this process has not used yet.
-
     Raises:
-        UsageError: As in `read_limits`.
+        UsageError: As in `read_limits`, or this process already uses a daemon with other limits.
     """
+    given = read_limits(text, "sandbox_limits")
+    with _lock:
+        for host, budget in _budgets.items():
+            now = budget.limits
+            wanted = Limits.of({}, local=False, given=vars(now) | given)
+            if replace(wanted, ready=now.ready) != now:  # the sandboxes that are kept ready are an event loop's
+                raise UsageError(
+                    f"sandbox_limits: {text!r} cannot be used, since this process already uses the Docker daemon at "
+                    f"{host} with memory={now.memory >> 20}M,cpus={now.cpus:g},starts={now.starts}; leave the option "
+                    "out, or start a new process"
+                )
     _given.clear()
-    _given.update(read_limits(text, "sandbox_limits"))
+    _given.update(given)
 
 
 def given_limits() -> dict[str, float]:

@@ -30,7 +30,7 @@ from .tunnel import reach
 from .warden.relay import NAMES
 
 THREADS = 16
-"""Threads for calls to the daemon; the budget bounds the containers that start at the same time."""
+"""Threads for calls to the daemon, beside one for each container that may start at the same time."""
 ENDS = 4
 """Containers that one process ends at the same time."""
 OWNER_LABEL = "io.rtl-agent-gym.owner"
@@ -66,8 +66,8 @@ class DockerClient:
         self.missing_limits: tuple[str, ...] = ()
         """Limits of a sandbox that the daemon cannot enforce."""
         self._connecting = threading.Lock()
-        self._starters = ThreadPoolExecutor(THREADS, thread_name_prefix="rtl-gym-docker")
-        self._enders = ThreadPoolExecutor(ENDS, thread_name_prefix="rtl-gym-docker-end")
+        self._starters = _threads(THREADS)
+        self._enders = _threads(ENDS)
         self._budget: Budget | None = None
         self._room: Room | None = None
         self._uids: set[int] = set()
@@ -86,9 +86,10 @@ class DockerClient:
                 self.missing_limits = missing_limits(client.api, info)
                 groups = None if self.podman else groups_of(host, info, budget.limits)
                 disk = str(info.get("DockerRootDir") or "")
-                self._room = Room(budget.limits, groups, local=host.startswith("unix://"), disk=disk)
+                self._room = Room(budget, groups, local=host.startswith("unix://"), disk=disk)
                 self._host, self._uid_range = host, uid_range(info)
                 sweep(client.api, podman=self.podman)
+                self._starters = _threads(THREADS + budget.limits.starts)  # which are made when they are needed
                 self._client, self._budget = client, budget  # last, since others do not wait for the lock
             else:
                 reach(self._host)  # opens a tunnel again that has broken
@@ -177,6 +178,10 @@ class DockerClient:
             client.close()
         self._starters.shutdown(wait=False)
         self._enders.shutdown(wait=False)
+
+
+def _threads(most: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(most, thread_name_prefix="rtl-gym-docker")
 
 
 def sweep(api: Any, *, podman: bool = False) -> None:

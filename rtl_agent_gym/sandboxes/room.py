@@ -10,8 +10,8 @@ import time
 from collections.abc import AsyncIterator
 
 from ..errors import SandboxError
+from .budget import Budget
 from .groups import Groups, free_memory
-from .limits import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -28,19 +28,17 @@ class Room:
     """The memory and the disk in use on one machine. Used from one event loop.
 
     Args:
-        limits: What sandboxes may use of it.
+        budget: What sandboxes may use of it, and what all loops of this process have promised.
         groups: The control groups of the containers; None if there are none.
         local: Whether it is this machine, whose memory and disk can be read.
         disk: The daemon's own folder there; empty if unknown.
     """
 
-    def __init__(self, limits: Limits, groups: Groups | None, *, local: bool, disk: str = "") -> None:
-        self.limits, self.groups, self._local, self._disk = limits, groups, local, disk
+    def __init__(self, budget: Budget, groups: Groups | None, *, local: bool, disk: str = "") -> None:
+        self.groups, self._budget, self._local, self._disk = groups, budget, local, disk
         self._told = False
         self._queue = asyncio.Lock()
         """Held by the first of those who wait, so that none is overtaken."""
-        self._promised = 0
-        """Bytes for sandboxes that are still starting, which use none yet."""
 
     def free(self) -> int | None:
         """Bytes that agents may still take; None if unknown.
@@ -52,13 +50,13 @@ class Room:
         if self.groups is not None:
             found.append(self.groups.free("agent") - int(SPARE * self.groups.limits["agent"]))
         if self._local and (left := free_memory()) is not None:
-            found.append(left - int(SPARE * self.limits.memory))
+            found.append(left - int(SPARE * self._budget.limits.memory))
         return min(found, default=None)
 
     def fits(self, memory: int) -> bool:
         """Whether there is room for so many bytes."""
         free = self.free()
-        return free is None or self._promised + memory <= free
+        return free is None or self._budget.promised + memory <= free
 
     def short_of(self, memory: int) -> str:
         """What is missing for a sandbox with so many bytes of memory: ``memory``, ``disk``, or nothing."""
@@ -77,21 +75,25 @@ class Room:
             SandboxError: There was none for `PATIENCE` seconds since it was this one's turn.
         """
         async with self._queue:
-            await self.wait(memory)
-            self._promised += memory
+            await self.wait(memory, promise=True)
         try:
             yield
         finally:
-            self._promised -= memory
+            with self._budget.promising:
+                self._budget.promised -= memory
 
-    async def wait(self, memory: int) -> None:
-        """Return when there is room for so many bytes.
+    async def wait(self, memory: int, *, promise: bool = False) -> None:
+        """Return when there is room for so many bytes, which are promised then if asked.
 
         Raises:
             SandboxError: There was none for `PATIENCE` seconds.
         """
         begun = time.monotonic()
-        while missing := self.short_of(memory):
+        while True:
+            with self._budget.promising:
+                if not (missing := self.short_of(memory)):
+                    self._budget.promised += memory * promise
+                    break
             if time.monotonic() - begun >= PATIENCE:
                 raise SandboxError(f"no {missing} for another sandbox for {PATIENCE:.0f} s: {self._advice(missing)}")
             if not self._told:

@@ -16,6 +16,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec, WaitingSandboxes, budget
 from rtl_agent_gym.sandboxes import client as client_module
 from rtl_agent_gym.sandboxes.budget import RESERVED, Budget, QueueMetrics, Tokens, budget_of, queueing_as, set_limits
+from rtl_agent_gym.sandboxes.container import DockerSandbox
 from rtl_agent_gym.sandboxes.limits import MEMORY_SHARE, VARIABLE, Limits, group_cpus, group_memory, read_limits
 from rtl_agent_gym.scoring import Scorer
 
@@ -193,6 +194,21 @@ def test_options_replace_the_variable_and_both_replace_what_the_daemon_says(monk
         set_limits("")
 
 
+def test_limits_of_a_daemon_in_use_are_not_replaced_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_budgets", {})
+    monkeypatch.setattr(budget, "_given", {})
+    monkeypatch.delenv(VARIABLE, raising=False)
+    made = budget_of("tcp://there:1", INFO)
+    with pytest.raises(UsageError, match=r"'cpus=2,ready=1' .* tcp://there:1 with memory=87040M,cpus=16,starts=32; .*"):
+        set_limits("cpus=2,ready=1")
+    set_limits("cpus=16,starts=32,ready=1")  # the same ones, and one that is no limit of the daemon's
+    set_limits("")
+    assert budget_of("tcp://there:1", INFO) is made
+    with pytest.raises(UsageError, match="memory="):
+        set_limits("memory=1G")
+    assert budget.given_limits() == {}
+
+
 @pytest.mark.parametrize("text", ["memory=much", "cpus=0", "starts=-1", "cpu=2", "cpus=2G", "4"])
 def test_a_wrong_limit_is_named(text: str) -> None:
     with pytest.raises(UsageError, match=f"sandbox_limits: '{text}' is no limit"):
@@ -262,6 +278,23 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Budget:
     monkeypatch.setattr(client_module, "budget_of", lambda host, info: made)
     monkeypatch.setattr(client_module, "groups_of", lambda *_: None)  # or this process would keep groups of that size
     return made
+
+
+@pytest.mark.docker
+async def test_as_many_containers_start_at_once_as_the_limits_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 20
+    made, barrier = Budget(Limits(memory=8 << 30, cpus=1, starts=many)), threading.Barrier(many)
+
+    def start(sandbox: DockerSandbox) -> None:
+        barrier.wait(30)
+        raise SandboxError("they all were here")
+
+    monkeypatch.setattr(client_module, "budget_of", lambda host, info: made)
+    monkeypatch.setattr(client_module, "groups_of", lambda *_: None)
+    monkeypatch.setattr(DockerSandbox, "_start", start)
+    async with DockerSandboxes() as provider:
+        ended = await asyncio.gather(*(provider.create() for _ in range(many)), return_exceptions=True)
+    assert {str(error) for error in ended} == {"they all were here"}
 
 
 @pytest.mark.docker

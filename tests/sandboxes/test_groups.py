@@ -16,6 +16,7 @@ from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, groups, room
 from rtl_agent_gym.sandboxes import client as client_module
+from rtl_agent_gym.sandboxes.budget import Budget
 from rtl_agent_gym.sandboxes.groups import Groups, groups_of, shares, sweep_groups
 from rtl_agent_gym.sandboxes.limits import Limits
 from rtl_agent_gym.sandboxes.room import Room
@@ -181,12 +182,14 @@ def test_who_may_not_make_groups_has_none(tmp_path: Path, monkeypatch: pytest.Mo
 def test_without_groups_the_memory_of_the_machine_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
-    here = Room(LIMITS, None, local=True)
+    here = Room(Budget(LIMITS), None, local=True)
     assert here.fits(4 << 30)  # a twentieth of the limit stays free
     assert not here.fits((4 << 30) + 1)
     less = Limits(memory=2 << 30, cpus=2, starts=4)
-    assert Room(less, None, local=True).fits(1 << 30)  # although other programs use far more than the limit leaves
-    assert Room(LIMITS, None, local=False).fits(1 << 40)
+    assert Room(Budget(less), None, local=True).fits(
+        1 << 30
+    )  # although other programs use far more than the limit leaves
+    assert Room(Budget(LIMITS), None, local=False).fits(1 << 40)
 
 
 def test_what_other_processes_take_counts_beside_the_own_groups(
@@ -197,11 +200,11 @@ def test_what_other_processes_take_counts_beside_the_own_groups(
     (tmp_path / "cgroup.controllers").write_text("cpu memory")
     own = Groups(tmp_path, "rtl-gym-1-0", {"agent": 10 << 30, "scoring": 10 << 30})
     (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {22 << 20} kB\n")
-    assert Room(LIMITS, own, local=True).fits(9 << 30)
-    assert not Room(LIMITS, own, local=True).fits(10 << 30)  # a twentieth of the group's limit stays free
+    assert Room(Budget(LIMITS), own, local=True).fits(9 << 30)
+    assert not Room(Budget(LIMITS), own, local=True).fits(10 << 30)  # a twentieth of the group's limit stays free
     (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {2 << 20} kB\n")
-    assert Room(LIMITS, own, local=True).fits(1 << 30)
-    assert not Room(LIMITS, own, local=True).fits((1 << 30) + 1)
+    assert Room(Budget(LIMITS), own, local=True).fits(1 << 30)
+    assert not Room(Budget(LIMITS), own, local=True).fits((1 << 30) + 1)
 
 
 async def test_memory_that_sandboxes_will_use_once_they_have_started_is_taken(
@@ -211,7 +214,7 @@ async def test_memory_that_sandboxes_will_use_once_they_have_started_is_taken(
     monkeypatch.setattr(groups, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(room, "PATIENCE", 0.0)
     (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
-    here = Room(LIMITS, None, local=True)
+    here = Room(Budget(LIMITS), None, local=True)
     async with here.promised(3 << 30), here.promised(1 << 30):
         with pytest.raises(SandboxError, match="no memory for another sandbox"):
             async with here.promised(1):
@@ -220,21 +223,40 @@ async def test_memory_that_sandboxes_will_use_once_they_have_started_is_taken(
         pass
 
 
+async def test_memory_that_another_event_loop_has_promised_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(room, "PATIENCE", 0.0)
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
+    budget = Budget(LIMITS)
+
+    async def elsewhere() -> None:
+        async with Room(budget, None, local=True).promised(2 << 30):
+            pass
+
+    async with Room(budget, None, local=True).promised(3 << 30):
+        with pytest.raises(SandboxError, match="no memory for another sandbox"):
+            await asyncio.to_thread(asyncio.run, elsewhere())
+    await asyncio.to_thread(asyncio.run, elsewhere())
+    assert budget.promised == 0
+
+
 async def test_a_sandbox_waits_while_the_disk_of_the_daemon_is_nearly_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     free = 100 << 20
     monkeypatch.setattr(room, "LOOK", 0.01)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
-    here = Room(LIMITS, None, local=True, disk=str(tmp_path))
+    here = Room(Budget(LIMITS), None, local=True, disk=str(tmp_path))
     waiting = asyncio.ensure_future(here.wait(1))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     assert [record.getMessage() for record in caplog.records] == ["no disk for another sandbox now; new ones wait"]
     monkeypatch.setattr(room, "PATIENCE", 0.0)
     with pytest.raises(SandboxError, match=f"{tmp_path}, the Docker daemon's folder, has less than 512 MiB free"):
-        await Room(LIMITS, None, local=True, disk=str(tmp_path)).wait(1)
-    assert Room(LIMITS, None, local=False, disk=str(tmp_path)).short_of(1) == ""  # another machine's
+        await Room(Budget(LIMITS), None, local=True, disk=str(tmp_path)).wait(1)
+    assert Room(Budget(LIMITS), None, local=False, disk=str(tmp_path)).short_of(1) == ""  # another machine's
     free = 1 << 40
     monkeypatch.setattr(room, "PATIENCE", 60.0)
     await asyncio.wait_for(waiting, 5)
@@ -244,7 +266,7 @@ async def test_who_waits_for_memory_is_not_overtaken(tmp_path: Path, monkeypatch
     monkeypatch.setattr(groups, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(room, "LOOK", 0.01)
     (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {3 << 20} kB\n")
-    here, order = Room(LIMITS, None, local=True), list[str]()
+    here, order = Room(Budget(LIMITS), None, local=True), list[str]()
 
     async def take(name: str, memory: int) -> None:
         async with here.promised(memory):

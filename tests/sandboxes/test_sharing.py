@@ -69,7 +69,10 @@ def test_running_containers_of_other_live_processes_are_named(monkeypatch: pytes
 
 @pytest.mark.docker
 @pytest.mark.usefixtures("others")
-def test_evaluations_and_trainings_say_so_unless_they_have_limits(tmp_path: Path) -> None:
+def test_evaluations_and_trainings_say_so_unless_they_have_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "_budgets", {})  # as in a new process
     asked = ["eval", "--policy", "nobody", "--out", str(tmp_path / "run")]
     assert LIVES in call(*asked).stdout
     assert LIVES not in call(*asked, "--sandbox-limits", "memory=8G").stdout
