@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ..errors import RTLGymError, SandboxError, UsageError, leaves, most_telling
+from ..errors import RTLGymError, SandboxError, TranscriptError, UsageError, leaves, most_telling
 from ..visible import visible
 
 FAILED, WRONG_USAGE, MACHINE_FAILED, INTERRUPTED = 1, 2, 3, 130
@@ -35,7 +35,7 @@ def exit_code(error: RTLGymError) -> int:
     """The process's exit code for an error of this package."""
     if isinstance(error, SandboxError):
         return MACHINE_FAILED
-    return WRONG_USAGE if isinstance(error, UsageError) else FAILED
+    return WRONG_USAGE if isinstance(error, (UsageError, TranscriptError)) else FAILED
 
 
 def run_to_exit_code(app: Callable[..., Any], arguments: Sequence[str]) -> int:

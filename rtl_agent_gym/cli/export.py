@@ -12,7 +12,7 @@ import typer
 
 from ..errors import UsageError, cannot_write
 from ..evaluation.export import ExportConfig, export_rows
-from ..evaluation.viewer import each_readable, transcript_files
+from ..evaluation.viewer import each_readable, require_readable, transcript_files
 from ..visible import plural
 from .problems_export import export_command as problems_export
 from .show import print_left_out, refuse_source, stderr_console
@@ -64,6 +64,7 @@ def export_command(
     left_out, unreadable = Counter[str](), list[str]()
     named = [path for source in sources for path in transcript_files(source, evaluations=False)]
     files = list({path.resolve(): path for path in named}.values())
+    require_readable(files)
     rows = export_rows(format, each_readable(files, unreadable), config, left_out)
     if out is None:
         written = _write(rows, None)

@@ -130,7 +130,10 @@ def validate_command(
     """Check every row of a source, and whether each problem is consistent. Exits 1 when something is wrong."""
     rows = list(scan_problems(source))
     problems = [row for row in rows if isinstance(row, Problem)]
-    findings: list[dict[str, Any]] = [vars(row) | {"text": str(row)} for row in rows if isinstance(row, ProblemError)]
+    wrong = [row for row in rows if isinstance(row, ProblemError)]
+    if not problems and not any(error.problem_id or error.field for error in wrong):
+        raise wrong[0]  # nothing in it is a row
+    findings: list[dict[str, Any]] = [vars(error) | {"text": str(error)} for error in wrong]
     if ids:
         bad = {finding["problem_id"] for finding in findings}
         wanted = {name if name in bad else find_problem(problems, name).id for name in ids}

@@ -12,7 +12,15 @@ from rich.console import Console
 from rich.progress import track
 
 from ..errors import UsageError
-from ..evaluation.viewer import each_readable, print_episode, print_list, serving, transcript_files, write_page
+from ..evaluation.viewer import (
+    each_readable,
+    print_episode,
+    print_list,
+    require_readable,
+    serving,
+    transcript_files,
+    write_page,
+)
 from ..visible import plural
 from .options import OpenOption
 from .show import print_left_out, refuse_source, stderr_console
@@ -42,6 +50,7 @@ def view_command(
         raise UsageError("--lines, --thinking and --heat are for one transcript with --text")
     if out is not None and port and not serve:
         raise UsageError("--out writes the page to a file; give --serve, too, to serve it at --port")
+    require_readable(transcript_files(source))
     if text:
         return _print(source, lines, thinking, heat)
     if out is not None:
@@ -61,8 +70,6 @@ def _print(source: Path, lines: int, thinking: bool, heat: bool) -> None:
             print_episode(console, transcript, lines=lines, thinking=thinking, heat=heat)
     else:
         print_list(console, transcripts)
-    if not transcripts:
-        raise typer.Exit(1)
 
 
 def _write(source: Path, out: Path) -> None:
@@ -72,8 +79,6 @@ def _write(source: Path, out: Path) -> None:
     write_page(shown, out, title=source.name, unreadable=unreadable)
     print_left_out(unreadable)
     console.print(f"{plural(len(files) - len(unreadable), 'episode')} in {out}", markup=False, soft_wrap=True)
-    if len(files) == len(unreadable):
-        raise typer.Exit(1)
 
 
 def _serve(source: Path, port: int, browser: bool) -> None:

@@ -95,6 +95,14 @@ def each_readable(files: Iterable[Path], unreadable: list[str]) -> Iterator[Tran
             unreadable.append(str(error))
 
 
+def require_readable(files: Sequence[Path]) -> None:
+    """Raise `TranscriptError` if none of these files is a transcript that can be read."""
+    unreadable = list[str]()
+    if next(each_readable(files, unreadable), None) is None:
+        others = f"; nor can the other {len(files) - 1} be read" if len(files) > 1 else ""
+        raise TranscriptError(unreadable[0] + others)
+
+
 def short_name(problem_id: str) -> str:
     """A problem's id without the common prefix."""
     return problem_id.removeprefix("cvdp_agentic_").removeprefix("rtlgym_")
