@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -16,13 +17,15 @@ from .files import read_small
 from .frames import reply
 from .watcher import Outbox, Watcher
 
-STATUS_FD = 201
-"""Where bash reports to the warden. Closed while a command runs."""
+STATUS_FD, OUTPUT_FD, COMMAND_FD = 201, 202, 203
+"""Where bash reports to the warden, where its commands write, and the file with a command. Closed while one runs."""
 PIPE_SIZE = 1 << 20
 _F_SETPIPE_SZ = 1031
 _CHILDREN = "/proc/%d/task/%d/children"
 _ONE_THREAD = 3
 """Links of a process's ``task`` folder if it has one thread."""
+_CLONE = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)
+_CLONE_FS = 0x200
 _DEFAULTED = (signal.SIGPIPE, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -32,13 +35,39 @@ def widen_pipe(fd: int) -> None:
         fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_SIZE)
 
 
-def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[int, int]) -> int:
+def fork_sharing_folder() -> int:
+    """Fork a child whose working folder, and umask, stay the caller's own: so its folder is known when it has died."""
+    if _CLONE is None:
+        return os.fork()
+    libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as `os.fork` does
+    pid = int(libc.syscall(*map(ctypes.c_long, (_CLONE, _CLONE_FS | signal.SIGCHLD, 0, 0, 0, 0))))
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return pid
+
+
+def folder_of_last_sharer() -> str | None:
+    """The working folder of the last child of `fork_sharing_folder`; None if it is gone or unknown."""
+    with contextlib.suppress(OSError):
+        folder = os.readlink("/proc/self/cwd")  # `os.getcwd` would search all folders above a very deep one
+        if _CLONE is not None and os.path.samefile(folder, "."):
+            return folder
+    return None
+
+
+def spawn(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    fds: Mapping[int, int],
+    fork: Callable[[], int] = os.fork,
+) -> int:
     """Fork and exec in a session of its own, with only `fds` {number: descriptor} open. Returns the pid.
 
     Raises OSError if no process can be started; a program that cannot be run prints why and ends with status 127.
     """
     filter_program = build(os.getpid())
-    pid = os.fork()
+    pid = fork()
     if pid:
         return pid
     try:
@@ -52,10 +81,8 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[in
         for number, fd in moved.items():
             os.dup2(fd, number)
         os.closerange(3, STATUS_FD)
-        os.closerange(STATUS_FD + 1, 300)
-        if STATUS_FD not in fds:
-            with contextlib.suppress(OSError):
-                os.close(STATUS_FD)
+        os.closerange(max(STATUS_FD, *fds) + (STATUS_FD in fds), 300)
+        os.umask(0o022)
         for place in (cwd, "/"):
             try:
                 os.chdir(place)

@@ -1,10 +1,14 @@
 """The persistent bash of a sandbox. Runs inside it; standard library only.
 
-It is an interactive bash without a terminal, the only kind that abandons a running loop on SIGINT and survives. A
-command is sent as one ``eval`` with /dev/null as stdin. The line after it, sent in the same piece, reports status and
-folder on a descriptor of its own, with a word that is new each time. bash may hold that line in its input buffer while
-the command runs, but in no variable, so no command prints it by accident. While a command runs, the descriptor is
-closed. Commands and reports use sockets, which cannot be reopened through /proc.
+It is an interactive bash without a terminal, the only kind that abandons a running loop on SIGINT and survives. Each
+command is an ``eval`` in a file that bash reads with ``.``: while it does so, it behaves as in a script, without job
+control, messages about its children and terminal modes. Only the command has the pipe of the observation; bash itself
+writes its prompts and traces to /dev/null. The command's stdin is /dev/null, too.
+
+The line after it, sent in the same piece, reports status and folder on a descriptor of its own, with a word that is new
+each time. bash may hold that line in its input buffer while the command runs, but in no variable, so no command prints
+it by accident. While a command runs, the descriptor is closed. The lines and reports use sockets, which cannot be
+reopened through /proc.
 
 A command that changes bash itself can still report anything. It deceives only its own agent: a report is read in linear
 time, and only as a status and a folder.
@@ -19,7 +23,18 @@ import time
 from collections.abc import Callable, Iterable
 
 from .output import Job
-from .processes import STATUS_FD, Stream, alone, processes, signal_all, spawn
+from .processes import (
+    COMMAND_FD,
+    OUTPUT_FD,
+    STATUS_FD,
+    Stream,
+    alone,
+    folder_of_last_sharer,
+    fork_sharing_folder,
+    processes,
+    signal_all,
+    spawn,
+)
 from .watcher import Outbox, Watcher
 
 INTERRUPT_STEPS = (0.0, 0.1, 0.25, 0.4, 0.55)
@@ -35,13 +50,20 @@ FEW_STARTS, MOST_STARTS = 2, 6
 LONGEST_REPORT = 1 << 14
 LONGEST_FOLDER = 4096
 
-_BEGIN = b"PS1= PS2= PS4='+ '; set +o history +o histexpand; unset HISTFILE\n"
+# Errors of `exec` end a script, but should not end this shell.
+_BEGIN = b"PS1= PS2=; set +o history +o histexpand; history -c; shopt -s execfail; unset HISTFILE\n"
+# The outer redirections are those of a trap on EXIT. Those of the group are in effect when bash traces `eval`. Those of
+# `eval` itself make bash put stdout and stderr back after an `exec >file`. A trap on RETURN would be run by `.`.
+_RUN = b"\\. /proc/self/fd/%d 1>&%d 2>&1\n" % (COMMAND_FD, OUTPUT_FD)
+_COMMAND = (
+    b"{ \\eval %%s </dev/null 1>&%d 2>&1 %d>&- %d>&- %d>&-; __status=$?; \\trap - RETURN; } >/dev/null 2>&1\n"
+) % (OUTPUT_FD, STATUS_FD, OUTPUT_FD, COMMAND_FD)
 # An assignment cannot be redefined, and this one switches POSIX mode on, which finds special builtins before functions:
 # so bash still reports after a command that redefined every builtin used here.
 _MARKER = (
-    b"{ __status=$? POSIXLY_CORRECT=; \\unset -f builtin eval printf trap unset; \\trap - DEBUG; "
-    b"\\unset POSIXLY_CORRECT PROMPT_COMMAND PS0 TMOUT; "
-    b'\\builtin printf \'%%s %%d %%s\\0\' %s "$__status" "$PWD" >&%d; } 2>/dev/null\n'
+    b"{ __status=${__status-$?} POSIXLY_CORRECT=; \\unset -f . builtin eval printf set trap unset; "
+    b"\\trap - DEBUG RETURN; \\set +v; \\unset POSIXLY_CORRECT PROMPT_COMMAND PS0 TMOUT; "
+    b"\\builtin printf '%%s %%d %%s\\0' %s \"$__status\" \"${PWD-}\" >&%d; \\unset __status; }\n"
 )
 
 
@@ -80,6 +102,7 @@ class Shell:
         self.pid = 0
         """0 while there is no bash."""
         self.cwd = os.environ.get("RTL_GYM_CWD", "/code")
+        self.command = os.memfd_create("command")
         self.job: Job | None = None
         self.waiting: bytes | None = None
         """The command of `job` while bash is still starting."""
@@ -94,17 +117,20 @@ class Shell:
     def start(self) -> None:
         """Start bash. It is ready when it answers its first marker."""
         self.output = Stream()
+        null = os.open("/dev/null", os.O_WRONLY)
         commands, script = socket.socketpair()
         status, reports = socket.socketpair()
         self.commands, self.status = Outbox(commands.detach(), self.watcher), status.detach()
         os.set_blocking(self.status, False)
-        out = self.output.write_fd
+        own = {0: script.fileno(), 1: null, 2: null}
+        shared = {STATUS_FD: reports.fileno(), OUTPUT_FD: self.output.write_fd, COMMAND_FD: self.command}
         try:
-            self.pid = self.spawn({0: script.fileno(), 1: out, 2: out, STATUS_FD: reports.fileno()})
+            self.pid = self.spawn(own | shared)
         except OSError:
             self.close()
             raise
         finally:
+            os.close(null)
             script.close()
             reports.close()
             self.output.close_writer()
@@ -127,15 +153,14 @@ class Shell:
 
     def spawn(self, fds: dict[int, int]) -> int:
         argv = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
-        env = {**os.environ, "PS1": "", "PS2": ""}
         for _ in range(20):
             try:
-                return spawn(argv, env, self.cwd, fds)
+                return spawn(argv, os.environ, self.cwd, fds, fork_sharing_folder)
             except OSError:  # no process can be started: a fork bomb has them all
                 signal_all([-1], signal.SIGKILL)
                 time.sleep(0.05)
                 self.reap()  # the dead count until they are reaped
-        return spawn(argv, env, self.cwd, fds)
+        return spawn(argv, os.environ, self.cwd, fds, fork_sharing_folder)
 
     def marker(self) -> bytes:
         """A line that reports status and folder, with a new word."""
@@ -157,10 +182,9 @@ class Shell:
         self.output.drain(self.job.output.feed)  # from background jobs, since the last command
         self.watcher.watch(self.output.read_fd, self.on_output)
         command, self.waiting = self.waiting, None
-        # The first redirections change nothing, but they make bash put stdout and stderr back after an `exec >file`.
-        # One piece, as each one more would wake bash once more.
-        line = b"\\eval " + quote(command) + b" </dev/null 1>&2 2>&1 %d>&-\n" % STATUS_FD
-        self.commands.send(line + self.marker())
+        os.ftruncate(self.command, 0)
+        os.pwrite(self.command, _COMMAND % quote(command), 0)
+        self.commands.send(_RUN + self.marker())  # one piece, as each one more would wake bash once more
         self.resume()
 
     def on_output(self) -> None:
@@ -195,7 +219,6 @@ class Shell:
         self.proven = True
         if self.starting:
             self.starting = False
-            self.output.drain(lambda data: None)  # its greeting
             self.begin()
             return
         job, self.job = self.job, None
@@ -305,6 +328,8 @@ class Shell:
         over = job is not None and (self.waiting is None or job.timed_out)
         if job is not None:
             self.output.drain(job.output.feed)
+        if not self.starting:
+            self.cwd = folder_of_last_sharer() or self.cwd
         self.pid = 0
         self.close()
         died = f"it exited with status {code}" if code < 128 else f"signal {code - 128} ended it"
