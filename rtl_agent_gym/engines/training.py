@@ -72,11 +72,11 @@ class Training:
     def restored(cls, store: ModelStore, path: str, optimizer: bool, config: LocalEngineConfig) -> Training:
         """Continue from a checkpoint, if requested with its optimizer. Raises `UsageError` if that was not saved."""
         training = cls(*load_checkpoint(store, path), config)
-        copies, file, state = training._copies(), Path(path) / MASTERS, Path(path) / OPTIMIZER
+        masters, file, state = training._masters, Path(path) / MASTERS, Path(path) / OPTIMIZER
         saved = load_file(file) if file.is_file() else {}
         with torch.no_grad():
-            for name in saved.keys() & copies.keys():
-                copies[name].copy_(saved[name])
+            for name in saved.keys() & masters.keys():
+                masters[name].copy_(saved[name])
         if optimizer:
             if not state.is_file():
                 raise UsageError(f"the checkpoint at {path!r} has weights only; save_state also saves the optimizer")

@@ -542,6 +542,18 @@ async def test_a_run_in_half_precision_goes_on_from_a_checkpoint_as_if_it_had_no
     assert not (Path(sampler) / "masters.safetensors").exists()
 
 
+async def test_a_run_that_goes_on_in_full_precision_has_the_master_copies(
+    half: LocalServiceClient, service: LocalServiceClient, model_path: Path
+) -> None:
+    begun = await half.create_lora_training_client(str(model_path), rank=0)
+    await begun.forward_backward([datum(prompt_of(20), weights=[1.0] * 19)], "cross_entropy")
+    await begun.optim_step(tinker.AdamParams(learning_rate=2e-5))
+    path = (await begun.save_state("half")).path
+    again = await service.create_training_client_from_state_with_optimizer(path)
+    for name, master in begun._training._masters.items():
+        assert torch.equal(again._training._named[name], master), name
+
+
 async def test_gradients_of_several_batches_add_up_in_full_precision(model_path: Path, tmp_path: Path) -> None:
     data = [datum(prompt_of(20, seed), weights=[1.0] * 19) for seed in range(6)]
     config = LocalEngineConfig(checkpoint_dir=tmp_path, dtype="bfloat16", batch_tokens=20)  # one at a time

@@ -21,6 +21,7 @@ from rtl_agent_gym.training import plan
 from rtl_agent_gym.training.arguments import describe_options, split_arguments
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.plan import Plan
+from rtl_agent_gym.training.run_folder import CHANGEABLE, RunFolder
 from rtl_agent_gym.training.sft.options import SftOptions
 from rtl_agent_gym.training.sft.plan import plan_sft
 from rtl_agent_gym.training.teacher_context import check_teachers
@@ -342,3 +343,32 @@ def test_a_home_folder_that_does_not_exist_is_one_line(option: dict[str, str]) -
     plan_it = partial(plan_sft, option, recipes=[SMALL]) if "episodes" in option else partial(plan_run, SELF | option)
     with pytest.raises(UsageError, match=r"^(?!.*JSON).*there is no home folder for ~nobody_here"):
         plan_it()
+
+
+FIXED = {
+    "student_model", "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt",
+    "teacher_context", "teacher_lag", "engine", "local_dtype", "load_checkpoint_path", "cvdp_jsonl_path",
+    "problem_ids", "categories", "difficulties", "rows", "held_out", "extra_held_out", "env", "renderer_name",
+    "system_prompt", "user_prompt", "max_turns", "max_tokens", "max_trajectory_tokens", "temperature",
+    "eval_temperature", "timeout_seconds", "reward", "reward_weights", "judge", "harness_feedback", "progress_coef",
+    "control", "kl_penalty_coef", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking",
+    "kl_weight_text", "kl_weight_call", "reward_coef", "weak_coef", "baseline", "num_steps", "batch_size",
+    "group_size", "learning_rate", "lr_schedule", "lr_final", "warmup_steps", "lora_rank", "loss_fn",
+    "loss_reduction", "num_substeps", "adam_beta2", "grad_clip_norm", "pipeline", "max_lag", "curriculum", "seed",
+    "min_survivors", "episodes", "passed_only", "min_reward", "epochs",
+}  # fmt: skip
+"""Options with which a run's steps would be others."""
+
+
+def test_each_option_may_change_when_a_run_is_resumed_or_may_not(tmp_path: Path) -> None:
+    names = TrainOptions.model_fields.keys() | SftOptions.model_fields.keys()
+    assert names == CHANGEABLE | FIXED, "does a new option affect what the steps compute?"
+    assert not CHANGEABLE & FIXED
+    begun = TrainOptions.build({}).model_dump(mode="json")
+    here = {"ray_slots": 3, "canary_seconds": 60.0, "local_device": "cpu", "local_batch_tokens": 4096}
+    folder = RunFolder(tmp_path / "run")
+    for config in (begun, begun | here):
+        folder.open(config, "resume")
+        folder.close()
+    with pytest.raises(UsageError, match="local_dtype: the run in"):
+        folder.open(begun | {"local_dtype": "bfloat16"}, "resume")
