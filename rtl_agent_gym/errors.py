@@ -14,6 +14,7 @@
     │       └── ServiceError  a training service failed one request: that episode or step fails
     │           ├── RequestRefused  the service refuses the request, and would refuse it again
     │           └── ServiceDown     the service is unusable: the run ends, and can be resumed
+    ├── NotFinite             a model's output, a gradient or a weight is NaN or infinite (also an ArithmeticError)
     ├── LimitReached          a limit of the caller's on money or tokens: data, not a machine fault
     ├── SandboxBroken         an agent's own commands broke its sandbox: data, not a machine fault
     └── TranscriptError       a recorded episode cannot be read              (also a ValueError)
@@ -109,6 +110,13 @@ class SandboxBroken(RTLGymError, RuntimeError):
 
 class LimitReached(RTLGymError):
     """A limit that the caller set on money or tokens is reached: no fault and no verdict, and nothing is retried."""
+
+
+class NotFinite(RTLGymError, ArithmeticError):
+    """A model's output, a loss, a gradient or a weight is NaN or infinite. Nothing is trained on it, or saved of it.
+
+    Not a machine fault: the same work would end the same way, so nothing is retried.
+    """
 
 
 class HarnessError(SandboxError):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from .. import __version__
 
@@ -31,6 +33,18 @@ COMMANDS = {
 """Each command is a function, or a `typer.Typer` with subcommands, in the module of the same name (``_`` for ``-``)."""
 
 
+class _Command(TyperCommand):
+    """A command whose numbers must be finite: NaN passes the bounds of an option, and no option means infinity."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        for option in list[Any](self.params):
+            value = ctx.params.get(option.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise typer.BadParameter(f"{value} is not a finite number.", ctx=ctx, param=option)
+        return rest
+
+
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     """The command line for these arguments: only the command that they name, or all if they name none.
 
@@ -50,7 +64,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
         if isinstance(command, typer.Typer):
             made.add_typer(command, name=name)
         else:
-            made.command(name, cls=getattr(module, "COMMAND_CLASS", None))(command)
+            made.command(name, cls=getattr(module, "COMMAND_CLASS", _Command))(command)
     return made
 
 

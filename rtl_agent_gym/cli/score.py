@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -79,8 +78,6 @@ def score_command(
     """
     if (files is None) == (candidates is None):
         raise UsageError("choose what to grade: either --files DIR with --problem ID, or --candidates FILE")
-    if math.isnan(timeout):
-        raise UsageError("--timeout: give a number of seconds")
     wanted, batch = RewardWeights.preset(weights), list[Candidate]()
     if files is not None:
         chosen = one_problem(problems, problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,15 +10,15 @@ import tinker
 import torch
 from torch import Tensor
 
-from ..errors import UsageError
+from ..errors import NotFinite, UsageError
 
 
 def check_params(params: tinker.SamplingParams) -> None:
     """Raise `UsageError` for invalid values."""
     if params.max_tokens is not None and params.max_tokens < 1:
         raise UsageError(f"max_tokens must be at least 1, got {params.max_tokens}")
-    if not params.temperature >= 0:
-        raise UsageError(f"temperature must be at least 0, got {params.temperature}")
+    if not 0 <= params.temperature < math.inf:
+        raise UsageError(f"temperature must be a finite number of at least 0, got {params.temperature}")
     if not 0 < params.top_p <= 1:
         raise UsageError(f"top_p must be above 0 and at most 1, got {params.top_p}")
     if params.top_k == 0 or params.top_k < -1:
@@ -41,6 +42,9 @@ def draw(
         The tokens, and the log-probability of each in the distribution that it was drawn from (after temperature,
         `top_k` and `top_p`), as importance weights need it. At temperature 0, where nothing is drawn, it is the
         model's log-probability at temperature 1.
+
+    Raises:
+        NotFinite: A row of the logits has no distribution, because it holds NaN or infinity.
     """
     scaled = logits.double()
     temperatures = torch.tensor([one.temperature for one in params], dtype=torch.float64, device=logits.device)
@@ -51,6 +55,8 @@ def draw(
         if one.top_k > 0 or one.top_p < 1:
             probabilities[row] = _truncate(probabilities[row], one.top_k, one.top_p)
     cumulative = probabilities.cumsum(-1)
+    if not cumulative[:, -1].isfinite().all():
+        raise NotFinite("the model's output is NaN or infinite; its weights are damaged, or its type overflows")
     points = torch.tensor(uniforms, dtype=torch.float64, device=logits.device).unsqueeze(1) * cumulative[:, -1:]
     ids = torch.searchsorted(cumulative, points, right=True).clamp(max=logits.shape[1] - 1).squeeze(1)
     ids = torch.where(temperatures == 0, logits.argmax(-1), ids)

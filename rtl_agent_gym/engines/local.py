@@ -141,7 +141,7 @@ class LocalTrainingClient:
 
     def gradients(self) -> ResultFuture[dict[str, torch.Tensor]]:
         """A copy of the accumulated gradient by parameter name. Only the local engine offers this."""
-        return self._submit(self._training.gradients)
+        return self._submit(lambda: {name: one.clone() for name, one in self._training.gradients().items()})
 
     def get_info(self) -> types.GetInfoResponse:
         base, rank = self._training.base, self._training.rank

@@ -98,15 +98,22 @@ def target_logprobs(module: Any, batch: Sequence[Example], device: str) -> list[
 
 
 def loss_of(loss_fn: str, logprobs: Tensor, example: Example, options: Mapping[str, float]) -> Tensor:
-    """The loss of one example, summed over its tokens; see `Trainer.forward_backward` for the formulas."""
+    """The loss of one example, summed over its tokens; see `Trainer.forward_backward` for the formulas.
+
+    An importance weight that overflows (above about e^88) is not clamped: it means that `logprobs` are not those of the
+    policy that sampled, and a clamped one would hide that. The loss is infinite then, and the step is refused.
+    """
     inputs = {key: value.to(logprobs.device) for key, value in example.inputs.items()}
     if loss_fn == "cross_entropy":
-        return -(inputs["weights"] * logprobs).sum()
+        weights = inputs["weights"]
+        return -torch.where(weights != 0, weights * logprobs, 0.0).sum()  # 0 · −inf is NaN
     advantages = inputs["advantages"]
     # Tokens that were not sampled have no sampling log-probability to compare with; their advantage is 0.
-    ratio = torch.exp(torch.where(advantages != 0, logprobs - inputs["logprobs"], 0.0))
+    log_ratio = torch.where(advantages != 0, logprobs - inputs["logprobs"], 0.0)
     if loss_fn == "importance_sampling":
-        return -(ratio * advantages).sum()
+        return -(torch.exp(log_ratio) * advantages).sum()
+    # Behind the clip the loss has no slope; but autograd would make that of an infinite ratio 0 · ∞.
+    ratio = torch.exp(torch.where(advantages > 0, log_ratio.clamp(max=80.0), log_ratio))
     clipped = ratio.clamp(options["clip_low_threshold"], options["clip_high_threshold"])
     return -torch.minimum(ratio * advantages, clipped * advantages).sum()
 

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..errors import SandboxError, UsageError
+from ..errors import NotFinite, SandboxError, UsageError
 from . import models
 from .config import LocalEngineConfig
 from .losses import batches, loss_of, read_data, read_options, target_logprobs
@@ -106,11 +106,21 @@ class Training:
         )
 
     def step(self, params: tinker.AdamParams) -> tinker.OptimStepResponse:
-        """One step of AdamW; ``metrics`` has the gradient's norm before clipping."""
+        """One step of AdamW; ``metrics`` has the gradient's norm before clipping.
+
+        Raises `NotFinite` if the gradient is not finite: then weights and optimizer stay as they are, and the gradient
+        is cleared.
+        """
         if all(one.grad is None for one in self._parameters):
             raise UsageError("there is no gradient: call forward_backward before optim_step")
-        limit = params.grad_clip_norm if params.grad_clip_norm > 0 else float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
+        gradients = self.gradients()
+        # A finite norm also means that Adam's squares do not overflow, which would freeze a weight for good.
+        norm = torch.nn.utils.get_total_norm(gradients.values())
+        if not norm.isfinite():
+            self._optimizer.zero_grad(set_to_none=True)
+            raise NotFinite(f"the gradient is not finite{_first_bad(gradients)}")
+        if params.grad_clip_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, params.grad_clip_norm, norm)
         for group in self._optimizer.param_groups:
             group["lr"], group["betas"] = params.learning_rate, (params.beta1, params.beta2)
             group["eps"], group["weight_decay"] = params.eps, params.weight_decay
@@ -122,15 +132,20 @@ class Training:
         return tinker.OptimStepResponse(metrics={"unclipped_grad_l2:mean": float(norm)})
 
     def gradients(self) -> dict[str, Tensor]:
-        """A copy of the accumulated gradient by parameter name; empty before the first."""
-        return {name: one.grad.detach().clone() for name, one in self._masters.items() if one.grad is not None}
+        """The accumulated gradient by parameter name; empty before the first."""
+        return {name: one.grad for name, one in self._masters.items() if one.grad is not None}
 
     def snapshot(self) -> Weights:
-        """The weights as they are now."""
+        """The weights as they are now. Raises `NotFinite` if they are not."""
+        self._check_weights()
         return Weights(self.base, models.copy_sharing_frozen(self.module).requires_grad_(False).eval())
 
     def save(self, folder: Path, optimizer: bool) -> str:
-        """Write a checkpoint atomically, with or without the optimizer. Returns its path."""
+        """Write a checkpoint atomically, with or without the optimizer. Returns its path.
+
+        Raises `NotFinite` if a weight is not finite; then nothing is written.
+        """
+        self._check_weights()
         with _new_folder(folder) as scratch:
             with models.without_progress_bars():
                 if self.rank:
@@ -148,6 +163,11 @@ class Training:
                     )
         return str(folder)
 
+    def _check_weights(self) -> None:
+        """Raise `NotFinite` unless every trained weight is finite: no other leaves the trainer."""
+        if bad := _first_bad(self._named):
+            raise NotFinite(f"the weights are not finite{bad}")
+
     def _copies(self) -> dict[str, Tensor]:
         """The master copies, by parameter name."""
         return {name: one for name, one in self._masters.items() if one is not self._named[name]}
@@ -160,6 +180,12 @@ class Training:
                 grad = half.grad.float()
                 master.grad = grad if master.grad is None else master.grad.add_(grad)
                 half.grad = None
+
+
+def _first_bad(tensors: Mapping[str, Tensor]) -> str:
+    """A note on the first tensor that is not finite; empty if all are."""
+    name = next((name for name, one in tensors.items() if not one.isfinite().all()), None)
+    return "" if name is None else f" (in {name})"
 
 
 def _is_half(parameter: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ class TinkerEnvConfig:
     ) -> None:
         if single_turn is not None:
             rules["workspace"] = "answer" if single_turn else "shell"
+        if not math.isfinite(overflow_reward):
+            raise UsageError(f"overflow_reward must be a finite number, got {overflow_reward!r}")
         self.__dict__.update(
             model_name=model_name,
             renderer_name=renderer_name,

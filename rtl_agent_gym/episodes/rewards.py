@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -59,10 +59,13 @@ class FunctionGrader:
         """The grader's score, with the reward from the function.
 
         Raises:
-            UsageError: The function returned no finite number.
+            UsageError: The function returned no finite number: an unknown reward is never a reward.
         """
         score = await self.grader.score(problem, files, timeout=timeout, seed=seed)
         value = await asyncio.to_thread(self.function, score)
-        if not isinstance(value, Real) or not math.isfinite(value):
-            raise UsageError(f"the reward function must return a finite number; it returned {value!r}")
+        if not isinstance(value, Real) or not abs(value) <= sys.float_info.max:
+            name = getattr(self.function, "__qualname__", repr(self.function))
+            raise UsageError(
+                f"the reward function {name} must return a finite number; for {problem.id} it returned {value!r}"
+            )
         return score.model_copy(update={"reward": float(value)})

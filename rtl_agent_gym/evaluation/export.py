@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -37,6 +39,10 @@ class ExportConfig:
     pairs: int = 4
     """DPO: maximum pairs per prompt."""
 
+    def __post_init__(self) -> None:
+        if self.min_reward is not None and not math.isfinite(self.min_reward):
+            raise UsageError(f"min_reward must be a finite number, got {self.min_reward!r}")
+
 
 _TOKEN_FIELDS = {"token_ids", "logprobs", "teacher_logprobs", "completion", "cut_off", "observation"}
 
@@ -59,7 +65,8 @@ def token_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out
         yield {
             "system": transcript.header.system,
             "user": transcript.header.user,
-            "turns": [turn.model_dump(mode="json", include=_TOKEN_FIELDS) for turn in transcript.turns],
+            # through its JSON, which has null for a log-probability that is not finite
+            "turns": [json.loads(turn.model_dump_json(include=_TOKEN_FIELDS)) for turn in transcript.turns],
             "metadata": _metadata(transcript),
         }
 
@@ -192,7 +199,8 @@ def _exported(
     """The episodes that are exported in a format; the others are counted in `left_out`."""
     for transcript in transcripts:
         score, turns = transcript.score.score if transcript.score is not None else {}, transcript.turns
-        few = config.min_reward is not None and float(score.get("reward", 0)) < config.min_reward
+        reward = score.get("reward")  # null where it was NaN
+        few = config.min_reward is not None and (reward is None or not reward >= config.min_reward)
         malformed = not config.keep_malformed and any(turn.action == "malformed" for turn in turns)
         reasons = {
             "no turns": not turns,

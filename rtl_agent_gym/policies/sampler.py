@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -144,6 +145,8 @@ class TokenSamplerPlayer:
         self._sampled = [int(token) for token in sequence.tokens]
         logprobs = [float(value) for value in sequence.logprobs] if sequence.logprobs is not None else None
         self.transcript.add_action(self._sampled, logprobs)
+        if logprobs is not None and not all(map(math.isfinite, logprobs)):
+            logprobs = None  # unknown; JSON has no such numbers
         return Completion(
             self._renderer.decode(self._sampled),
             token_ids=self._sampled,

@@ -10,7 +10,7 @@ from ..errors import UsageError
 class RewardWeights(BaseModel):
     """The weight of each stage. The reward is the sum over all stages of share (0..1) times weight."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: float = Field(default=0.1, ge=0)
     """For target files that exist and are not empty."""

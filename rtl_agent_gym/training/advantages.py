@@ -12,6 +12,7 @@ The baseline need not come from the group, so the reward can have an effect at g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -129,7 +130,8 @@ def token_advantages(
 
     Args:
         centred: The episode's reward minus its baseline.
-        kl_T: ``log p_student − log p_teacher`` of each token; 0 where unknown. None without a teacher.
+        kl_T: ``log p_student − log p_teacher`` of each token; where it is not finite, it is unknown and counts as 0.
+            None without a teacher.
         mask_T: 1 for tokens that the student sampled, 0 for the others.
         options: The coefficients.
         weights_T: Factor for each token's KL; None for 1. The KL budget is counted without it.
@@ -138,6 +140,7 @@ def token_advantages(
     advantages_T = [reward if sampled else 0.0 for sampled in mask_T]
     if kl_T is None:
         return advantages_T
+    kl_T = [kl if math.isfinite(kl) else 0.0 for kl in kl_T]
     coefficient = options.kl_penalty_coef if options.control == "negated_kl" else -options.kl_penalty_coef
     later = 0.0
     for t in reversed(range(_within_budget(kl_T, options.kl_budget))):

@@ -16,7 +16,7 @@ import tinker
 
 from ..engines.guarded import context_length
 from ..engines.protocol import Sampler, Trainer
-from ..errors import RequestRefused, ServiceDown, ServiceError
+from ..errors import NotFinite, RequestRefused, ServiceDown, ServiceError
 from .options import TrainOptions
 from .progress import Progress
 from .run_folder import RunFolder
@@ -93,6 +93,7 @@ class Checkpointer:
         Raises:
             RequestRefused: The service refuses it and would refuse it again.
             ServiceDown: All attempts failed, or the work cannot be repeated from the last checkpoint.
+            NotFinite: The loss, the gradient or the weights are not finite.
         """
         for pause in (*PAUSES, None):
             try:
@@ -102,6 +103,14 @@ class Checkpointer:
                 return await work(self._trainer)
             except (RequestRefused, ServiceDown):
                 raise
+            except NotFinite as error:
+                path = self._saved_path
+                last = f"the last checkpoint is of step {self._saved}" if path else "there is no checkpoint yet"
+                raise NotFinite(
+                    f"step {step + 1}: {error}. Nothing of this step is saved; {last}. The same command may end here "
+                    "again; start another run with a lower learning_rate or a grad_clip_norm"
+                    + (f" from load_checkpoint_path={path}" if path else "")
+                ) from error
             except ServiceError as error:
                 if pause is None:
                     raise ServiceDown(f"step {step + 1} failed {len(PAUSES) + 1} times; {error}") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +71,8 @@ class Example:
         if self.judgement is not None:
             kl_T = self.judgement.kl[1:]  # the first token is not a target
             weights_T = kl_weights(self.sampled, options, renderer)[1:]
-        advantages_T = token_advantages(self.centred, kl_T, self.sampled.mask[1:], options, weights_T)
+        mask_T = self.datum.loss_fn_inputs["mask"].to_torch().tolist()
+        advantages_T = token_advantages(self.centred, kl_T, mask_T, options, weights_T)
         self.datum = with_inputs(self.datum, advantages=torch.tensor(advantages_T, dtype=torch.float32))
 
 
@@ -80,6 +82,16 @@ def _as_sampled(problem: str, datum: tinker.Datum, feedback: str | None) -> Samp
     mask_T, logprobs_T = inputs["mask"].to_torch().tolist(), inputs["logprobs"].to_torch().tolist()
     tokens = [*datum.model_input.to_ints(), int(inputs["target_tokens"].data[-1])]
     return Sampled(problem, tokens, [0.0, *mask_T], [0.0, *logprobs_T], feedback)
+
+
+def _known_only(datum: tinker.Datum) -> tinker.Datum:
+    """A datum that does not train tokens whose sampled log-probability is NaN or infinite.
+
+    It is unknown, and so is their importance weight.
+    """
+    mask_T, logprobs_T = (datum.loss_fn_inputs[name].to_torch() for name in ("mask", "logprobs"))
+    known_T = logprobs_T.isfinite()
+    return with_inputs(datum, mask=mask_T * known_T, logprobs=torch.where(known_T, logprobs_T, 0.0))
 
 
 def kl_weights(sampled: Sampled, options: TrainOptions, renderer: Renderer | None) -> list[float]:
@@ -136,7 +148,8 @@ async def make_examples(
             data = trajectory_to_data(episode, 0.0)
             complete = episode if len(data) == 1 else None
             sampled = [_as_sampled(group.problem, datum, feedback) for datum in data]
-            examples += [Example(one, datum, centred, complete) for one, datum in zip(sampled, data, strict=True)]
+            pairs = zip(sampled, map(_known_only, data), strict=True)
+            examples += [Example(one, datum, centred, complete) for one, datum in pairs]
     if teachers:
         await asyncio.gather(*(example.judge(teachers.get(example.sampled.problem)) for example in examples))
         failures = [example.failure for example in examples if example.failure is not None]
@@ -153,23 +166,40 @@ def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, f
     """The size of the advantages and, if there is a teacher, the KL to it."""
     sampled = max(1.0, sum(sum(example.sampled.mask) for example in examples))
     sizes = [float(example.datum.loss_fn_inputs["advantages"].to_torch().abs().sum()) for example in examples]
+    unknown = sum(not math.isfinite(value) for example in examples for value in example.sampled.logprobs)
     metrics = {
+        "rollouts/not_finite": float(unknown),
         "advantage/abs_reward": mean([abs(example.centred) for example in examples]),
         "advantage/abs_token": sum(sizes) / sampled,
     }
     if not judged:
         return metrics
     kl, covered = defaultdict[str, float](float), defaultdict[str, float](float)
+    unknown = 0
     for example in examples:
         if example.judgement is not None:
+            unknown += example.judgement.not_finite
             kl[example.sampled.problem] += sum(example.judgement.kl)
             covered[example.sampled.problem] += sum(example.judgement.covered)
-    metrics["teacher_kl"] = sum(kl.values()) / max(1.0, sum(covered.values()))
+    if any(covered.values()):  # otherwise it is unknown, not 0
+        metrics["teacher_kl"] = sum(kl.values()) / sum(covered.values())
     metrics["teacher_kl/covered"] = sum(covered.values()) / sampled
+    metrics["teacher_kl/not_finite"] = float(unknown)
     if len(kl) > 1:
-        metrics |= {f"teacher_kl/{problem}": kl[problem] / max(1.0, covered[problem]) for problem in kl}
+        metrics |= {f"teacher_kl/{problem}": kl[problem] / covered[problem] for problem in kl if covered[problem]}
     metrics["teacher_kl/unjudged"] = float(sum(example.failure is not None for example in examples))
     return metrics
+
+
+def warnings_of(metrics: Mapping[str, float]) -> list[str]:
+    """What `example_metrics` say of log-probabilities that are NaN or infinite."""
+    found: list[str] = []
+    if (count := metrics["rollouts/not_finite"]) > 0:
+        found.append(f"{count:.0f} sampled log-probabilities are NaN or infinite; these tokens are not trained on")
+    if (count := metrics.get("teacher_kl/not_finite", 0.0)) > 0:
+        none = "" if metrics["teacher_kl/covered"] else "; no token of this step has a KL: check the teacher's weights"
+        found.append(f"the KL of {count:.0f} tokens is NaN or infinite, so it is unknown and left out{none}")
+    return found
 
 
 def annotate(examples: Sequence[Example], renderer: Renderer | None) -> None:
@@ -200,6 +230,7 @@ def _token_records(example: Example, episode: Trajectory, renderer: Renderer | N
     for transition in episode.transitions:
         ids = list(transition.ac.tokens)
         own = list(transition.ac.maybe_logprobs or [])
+        own = own if all(map(math.isfinite, own)) else []  # a transcript has none that are unknown
         here, places = places[: len(ids)], places[len(ids) :]
         teacher = None
         if example.judgement is not None and len(here) == len(ids) == len(own):

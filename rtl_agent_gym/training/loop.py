@@ -25,7 +25,7 @@ from ..renderers import Renderer
 from ..sandboxes.budget import QueueMetrics
 from .advantages import RunningMeans, weights_of_rewards
 from .checkpointer import Checkpointer
-from .datums import Example, annotate, example_metrics, make_examples
+from .datums import Example, annotate, example_metrics, make_examples, warnings_of
 from .evaluator import Evaluator
 from .options import TrainOptions
 from .progress import Progress
@@ -100,11 +100,15 @@ class TrainingLoop:
         examples = await make_examples(
             batch.groups, self.teachers, self.options, self._running, self.renderer, self._weights
         )
+        found = example_metrics(examples, judged=bool(self.teachers))
+        for text in warnings_of(found):
+            self.progress.print(f"warning: step {step + 1}: {text}")
+            logger.warning("step %d: %s", step + 1, text)
         judged = time.monotonic()
         stepped = await self._optimize(step, examples)
         trained = time.monotonic()
 
-        metrics = before | batch.metrics() | example_metrics(examples, judged=bool(self.teachers))
+        metrics = before | batch.metrics() | found
         metrics |= stepped.metrics | {
             "progress/done_frac": (step + 1) / self.options.num_steps,
             **self._queues.since(),

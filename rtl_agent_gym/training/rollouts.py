@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
@@ -275,6 +276,7 @@ class RolloutProducer:
                         env = (await builder.make_envs())[member]
                     async with self._slots:
                         trajectory = await _roll_out(SeededCompleter(sampler, o, name), env)
+                    _check_rewards(problem, env, (one.reward for one in trajectory.transitions))
                     self.store.put(name, problem.id, trajectory)
                     self.progress.episode_done()
                     return trajectory, env
@@ -298,12 +300,23 @@ class RolloutProducer:
             trajectories, envs = zip(*survivors, strict=True)
             rewards, metrics = zip(*await builder.compute_group_rewards(list(trajectories), envs), strict=True)
             group = TrajectoryGroup(list(trajectories), list(rewards), list(metrics))
+            _check_rewards(problem, builder, group.get_total_rewards())
             return PlayedGroup(problem.id, builder.logging_tags(), group)
         except SandboxError as error:
             logger.warning("a group of %s was dropped: %s", problem.id, error)
             return None
         finally:
             await builder.cleanup()
+
+
+def _check_rewards(problem: Problem, source: object, rewards: Iterable[float]) -> None:
+    """Raise `UsageError` if a reward is not finite: it would spoil the baseline of all episodes around it."""
+    for reward in rewards:
+        if not math.isfinite(reward):
+            raise UsageError(
+                f"{problem.id}: {type(source).__name__} gave the reward {reward}; it must be a finite number. Raise "
+                "SandboxError for an episode whose reward is unknown"
+            )
 
 
 async def _roll_out(policy: TokenCompleter, env: Env) -> Trajectory:

@@ -3,7 +3,7 @@
 ::
 
     config.json          the options
-    metrics.jsonl        one line per step
+    metrics.jsonl        one line per step; a metric that is NaN or infinite is left out
     checkpoints.jsonl    one line per checkpoint, written after its weights are saved
     logs.log             the log
     code.diff            the code's commit, and the uncommitted changes
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -90,8 +91,9 @@ class RunFolder:
 
         The steps count once the checkpoint's line is on disk.
         """
-        _write(self.path / CHECKPOINTS, "a", json.dumps({**record, "metrics": metrics}) + "\n")
-        _write(self.path / METRICS, "a", "".join(json.dumps(row) + "\n" for row in metrics))
+        rows = [_known(row) for row in metrics]
+        _write(self.path / CHECKPOINTS, "a", json.dumps({**record, "metrics": rows}) + "\n")
+        _write(self.path / METRICS, "a", "".join(json.dumps(row) + "\n" for row in rows))
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints, oldest first, without a line that a crash cut off."""
@@ -117,7 +119,7 @@ class RunFolder:
         records = self.checkpoints()
         done = int(records[-1]["batch"]) if records else 0
         rows = [row for record in records for row in record.get("metrics", [])] + self.metrics()
-        kept = {int(row["step"]): row for row in rows if int(row["step"]) < done}
+        kept = {int(row["step"]): _known(row) for row in rows if int(row["step"]) < done}
         for record in records[:-1]:  # what a loop needs that goes on from there: it may be large, and only grows old
             record.pop("loop", None)
             record.pop("metrics", None)
@@ -190,6 +192,11 @@ def code_state() -> str:
         except (OSError, subprocess.SubprocessError):
             return found or "installed from a package, so there is no commit\n"
     return found
+
+
+def _known(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics that are finite: the others are unknown, and JSON has no such numbers."""
+    return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def _write(path: Path, mode: str, text: str) -> None:

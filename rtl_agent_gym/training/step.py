@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from tinker_cookbook.rl.metrics import compute_kl_sample_train
 
 from ..engines.guarded import Answer
 from ..engines.protocol import Sampler, Trainer
+from ..errors import NotFinite
 from .datums import with_inputs
 from .options import TrainOptions
 
@@ -30,7 +32,13 @@ async def optimize(
     Raises:
         ServiceError: A request failed. It is unknown which of the others were executed, so the trainer cannot be used
             any more.
+        NotFinite: An input, the loss or a metric is NaN or infinite. A service may have taken the step by then, so the
+            trainer's weights must not be used any more.
     """
+    for datum in data:
+        for name, tensor in datum.loss_fn_inputs.items():
+            if not tensor.to_torch().isfinite().all():
+                raise NotFinite(f"an episode's {name} are not finite")
     adam = tinker.AdamParams(
         learning_rate=learning_rate,
         beta1=0.9,
@@ -49,6 +57,7 @@ async def optimize(
     try:
         for gradient, step in requests:
             output = await gradient
+            _require_finite(output.metrics)
             logprobs += [found["logprobs"].to_torch() for found in output.loss_fn_outputs]
             for name, value in ((await step).metrics or {}).items():
                 metrics[name if "/" in name else f"optim/{name}"] = float(value)
@@ -62,7 +71,15 @@ async def optimize(
         metrics["sft/nll"] = -_masked_sum(data, logprobs) / max(1.0, _sampled(data))
     elif any(_sampled([datum]) for datum in data):
         metrics |= {name: float(value) for name, value in compute_kl_sample_train(list(data), logprobs).items()}
+    _require_finite(metrics)
     return metrics
+
+
+def _require_finite(metrics: Mapping[str, float]) -> None:
+    """Raise `NotFinite` that names the first metric of an engine that is not finite."""
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise NotFinite(f"{name} is {value}")
 
 
 @dataclass(frozen=True)
@@ -100,7 +117,7 @@ async def step_and_save(
 def _masked_sum(data: Sequence[tinker.Datum], logprobs: Sequence[torch.Tensor]) -> float:
     """The log-probability of the trained tokens."""
     masks = (datum.loss_fn_inputs["mask"].to_torch() for datum in data)
-    return sum(float((mask * values).sum()) for mask, values in zip(masks, logprobs, strict=True))
+    return sum(float(values[mask > 0].sum()) for mask, values in zip(masks, logprobs, strict=True))
 
 
 def _sampled(data: Sequence[tinker.Datum]) -> float:

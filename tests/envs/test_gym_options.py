@@ -205,10 +205,13 @@ class Passed:
         return Score(passed=True, tests_passed=3, tests_total=4, reward=1.4)
 
 
-@pytest.mark.parametrize("value", [None, "1", math.nan, math.inf])
+@pytest.mark.parametrize("value", [None, "1", math.nan, -math.inf, 10**400])
 async def test_a_function_must_return_a_finite_number(arbiter: Problem, value: Any) -> None:
-    with pytest.raises(UsageError, match="must return a finite number"):
-        await FunctionGrader(Passed(), lambda score: value).score(arbiter, {})
+    def strange(score: Score) -> Any:
+        return value
+
+    with pytest.raises(UsageError, match=f"strange must return a finite number; for {arbiter.id} it returned"):
+        await FunctionGrader(Passed(), strange).score(arbiter, {})
 
 
 async def test_a_function_may_return_any_kind_of_number(arbiter: Problem) -> None:

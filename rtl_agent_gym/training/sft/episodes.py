@@ -159,8 +159,8 @@ def _why_left_out(row: _Row, options: SftOptions) -> str | None:
         return None
     if options.passed_only and not known.passed:
         return "did not pass"
-    if options.min_reward is not None and (known.reward or 0.0) < options.min_reward:
-        return "too little reward"
+    if options.min_reward is not None and (known.reward is None or not known.reward >= options.min_reward):
+        return "too little reward"  # or an unknown one, such as NaN
     return None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,22 +94,27 @@ class SupervisedLoop:
         """Evaluate in real shells, and on the validation episodes."""
         metrics = await self.evaluate(sampler, version, when)
         if self.data.validation:
-            nll = await self._validation_nll(sampler)
-            metrics[f"sft/val_nll{when}"] = nll
-            self.progress.print(f"validation after {version} steps: {nll:.4f} nats a token")
+            known, total = await self._validation_logprobs(sampler)
+            text = "unknown"
+            if known:
+                metrics[f"sft/val_nll{when}"] = nll = -sum(known) / len(known)
+                text = f"{nll:.4f} nats a token"
+            if missing := total - len(known):
+                text += f", without {missing} of {total} tokens, whose probability is unknown"
+            self.progress.print(f"validation after {version} steps: {text}")
         return metrics
 
-    async def _validation_nll(self, sampler: Sampler) -> float:
-        """The mean negative log-probability of the model's tokens in the validation episodes."""
+    async def _validation_logprobs(self, sampler: Sampler) -> tuple[list[float], int]:
+        """The finite log-probabilities of the model's tokens in the validation episodes, and the number of tokens."""
         slots = asyncio.Semaphore(self.options.max_concurrent)
 
-        async def nll(one: EncodedEpisode) -> float:
+        async def of(one: EncodedEpisode) -> list[float | None]:
             async with slots:
                 logprobs = await sampler.compute_logprobs(tinker.ModelInput.from_ints(one.tokens))
-            return -sum(logprob or 0.0 for logprob, kept in zip(logprobs, one.mask, strict=True) if kept)
+            return [logprob for logprob, kept in zip(logprobs, one.mask, strict=True) if kept]
 
-        found = await asyncio.gather(*map(nll, self.data.validation))
-        return sum(found) / max(1, sum(sum(one.mask) for one in self.data.validation))
+        found = [one for part in await asyncio.gather(*map(of, self.data.validation)) for one in part]
+        return [one for one in found if one is not None and math.isfinite(one)], len(found)
 
 
 def as_datum(one: EncodedEpisode) -> tinker.Datum:

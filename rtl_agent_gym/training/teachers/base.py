@@ -5,6 +5,7 @@ A teacher scores a complete episode in one call, which returns the log-probabili
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -43,12 +44,21 @@ Prompt = Callable[[Sampled], Sequence[int]]
 
 @dataclass(frozen=True)
 class Judgement:
-    """The KL of each token of an episode."""
+    """The KL of each token of an episode. Where a teacher gives one that is not finite, it is unknown."""
 
     kl: list[float]
     """``log p_student − log p_teacher``; 0 where it is unknown or the token was not sampled."""
     covered: list[float]
     """1 where the KL is known, else 0."""
+    not_finite: int = field(default=0, init=False)
+    """Number of tokens whose KL is unknown because a log-probability was NaN or infinite."""
+
+    def __post_init__(self) -> None:
+        finite = [math.isfinite(kl) for kl in self.kl]
+        for name in ("kl", "covered"):
+            values = zip(getattr(self, name), finite, strict=True)
+            object.__setattr__(self, name, [value if known else 0.0 for value, known in values])
+        object.__setattr__(self, "not_finite", finite.count(False))
 
 
 class Teacher(Protocol):

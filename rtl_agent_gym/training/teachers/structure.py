@@ -61,7 +61,9 @@ class ImplicitAnswer:
         """
         if not alternatives:
             return first_token
-        rest = 1.0 - sum(math.exp(min(0.0, one)) for one in alternatives)
+        rest = 1.0 - sum(math.exp(min(one, 0.0)) for one in alternatives)
+        if math.isnan(rest):
+            return rest  # unknown
         return max(first_token, math.log(rest) if rest > 0 else -math.inf)
 
 
