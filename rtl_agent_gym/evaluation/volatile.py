@@ -74,7 +74,9 @@ VOLATILE: tuple[Volatile, ...] = (
     _volatile("seed", r"(?P<keep>\b(?:[Ss]eed(?:ing)?\b[^\n\d]{0,40}|COCOTB_RANDOM_SEED=))\d{9,}\b", "seed 1795224360"),
     _volatile(
         "tmp name",
-        r"(?P<keep>/tmp/(?:tmp\.(?=\w{10}\b)|tmp(?=\w{8}\b)|cc(?=\w{6}\b)|ivrl[a-z]?(?=\w{6}\b)))\w+",
+        # of mktemp, also as `ls /tmp` lists it; Python; GCC; Icarus
+        r"(?P<keep>/tmp/(?:tmp\.(?=\w{10}\b)|tmp(?=\w{8}\b)|cc(?=\w{6}\b)|ivrl[a-z]?2?(?=[0-9a-f]{4,8}\b))"
+        r"|^tmp\.(?=\w*[A-Z0-9])(?=\w{10}$))\w+",
         "/tmp/tmp.Qx3vK2a8Zd",
     ),
 )

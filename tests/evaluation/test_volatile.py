@@ -28,6 +28,10 @@ def test_each_kind_finds_its_example(kind: Volatile) -> None:
         ("bash: line 3:   812 Killed   sleep 9", "bash: line 3: 90 Killed   sleep 9"),
         ("/tmp/tmp.Qx3vK2a8Zd/a", "/tmp/tmp.aaaaaaaaaa/a"),
         ("['/tmp/tmpab12cd_9']", "['/tmp/tmpzzzzzzz0']"),
+        ('ivl -V -C"/tmp/ivrlh50fa73aa" -C"', 'ivl -V -C"/tmp/ivrlh3e52dff5" -C"'),
+        ("/tmp/ivrlg21b0c /tmp/ivrl6b8b4567", "/tmp/ivrlg2327b23c6 /tmp/ivrl2ae8"),
+        ("as -o /tmp/ccXp2bQ1.o /tmp/ccuMVM5G.s", "as -o /tmp/ccaaaaaa.o /tmp/cc000000.s"),
+        ("a.log\ntmp.SsxpxsPwLl\nz.log", "a.log\ntmp.YAmjAo5gPK\nz.log"),
     ],
 )
 def test_two_runs_are_equal_when_masked(one: str, other: str) -> None:
@@ -48,6 +52,8 @@ def test_two_runs_are_equal_when_masked(one: str, other: str) -> None:
         ("at 120 ns", "at 130 ns"),
         ("display shows 12:34:56", "display shows 12:34:57"),
         ("/tmp/sim_output.vvp", "/tmp/sim_results.vvp"),
+        ("tmp.data_valid", "tmp.data_ready"),
+        ("/tmp/ivrl_notes", "/tmp/ivrl_texts"),
         ("rtl/a.sv:12: syntax error", "rtl/a.sv:13: syntax error"),
         ("-rw-r--r-- 1 agent agent 12 Nov 21 01:26 x.sv", "-rw-r--r-- 1 agent agent 13 Nov 21 01:26 x.sv"),
         ("[1]+ Done sleep", "[2]+ Done sleep"),
