@@ -103,15 +103,58 @@ async def test_ending_the_shell_starts_another(sandbox: DockerSandbox, command: 
     assert "not reached" not in result.output
     assert result.restarted == reason
     await still_works(sandbox)
-    assert (await sandbox.run("pwd")).output == (
-        "/code\n" if reason and "set -e" not in command else "/tmp\n"
-    ) or reason
+    assert (await sandbox.run("pwd")).output == "/tmp\n"
 
 
-async def test_a_new_shell_keeps_files_and_the_folder_of_the_last_answer(sandbox: DockerSandbox) -> None:
-    await sandbox.run("mkdir -p /tmp/deep && cd /tmp/deep && echo x > file")
-    assert (await sandbox.run("exit 1")).restarted
-    assert (await sandbox.run("pwd; cat file")).output == "/tmp/deep\nx\n"
+@pytest.mark.parametrize(
+    "command",
+    [
+        "exit 3",
+        "exec false",
+        "exec python3 -c 'import os; os.kill(os.getpid(), 9)'",
+        "kill -9 $$",
+        "set -e; false",
+        "trap '' INT; while :; do :; done",
+        "kill -STOP $$",
+    ],
+)
+async def test_a_new_shell_starts_where_the_old_one_ended(sandbox: DockerSandbox, command: str) -> None:
+    await sandbox.run("mkdir -p /tmp/deep")
+    result = await timed(sandbox, f"cd /tmp/deep; umask 077; {command}")
+    assert result.restarted
+    assert result.cwd == "/tmp/deep"
+    assert (await sandbox.run("pwd; umask")).output == "/tmp/deep\n0022\n"
+    result = await sandbox.run("mkdir gone; cd gone; rmdir ../gone; exit 1")
+    assert result.cwd == "/tmp/deep"  # of the last answer
+
+
+async def test_the_shells_folder_and_umask_are_not_those_of_processes(sandbox: DockerSandbox) -> None:
+    await sandbox.run("cd /tmp; umask 077")
+    assert (await sandbox.exec(["sh", "-c", "pwd; umask"])).output == "/code\n0022\n"
+    await sandbox.write_files({"made/file": "x"})
+    assert (await sandbox.run("umask; stat -c %a /code/made/file")).output == "0077\n644\n"
+
+
+@pytest.mark.parametrize(
+    ("turns", "outputs"),
+    [
+        (["set -x", "echo a; (echo b)", "set +x", "true"], ["", "+++ echo a\na\n+++ echo b\nb\n", "+++ set +x\n", ""]),
+        (["set -v", "echo a\necho b", "set +v"], ["", "a\nb\n", ""]),
+        (["trap 'echo debug' DEBUG; true", "true"], ["debug\n", ""]),
+        (["trap 'echo return' RETURN", "true", "f() { :; }; f"], ["", "", ""]),
+        (["trap 'echo err' ERR; false", "false"], ["err\n", "err\n"]),
+        (
+            ["exec 2>/tmp/err; ls /none", "ls /none 2>&1"],
+            ["", "ls: cannot access '/none': No such file or directory\n"],
+        ),
+        (["exec /no/such || echo still"], ["bash: /no/such: No such file or directory\nstill\n"]),
+        (["echo 'unbalanced"], ["bash: eval: line 1: unexpected EOF while looking for matching `''\n"]),
+    ],
+)
+async def test_nothing_of_the_protocol_is_in_an_observation(
+    sandbox: DockerSandbox, turns: list[str], outputs: list[str]
+) -> None:
+    assert [(await sandbox.run(turn)).output for turn in turns] == outputs
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ _COMMAND = (
 _MARKER = (
     b"{ __status=${__status-$?} POSIXLY_CORRECT=; \\unset -f . builtin eval printf set trap unset; "
     b"\\trap - DEBUG RETURN; \\set +v; \\unset POSIXLY_CORRECT PROMPT_COMMAND PS0 TMOUT; "
-    b"\\builtin printf '%%s %%d %%s\\0' %s \"$__status\" \"${PWD-}\" >&%d; \\unset __status; }\n"
+    b'\\builtin printf \'%%s %%d %%s\\0\' %s "$__status" "${PWD-}" >&%d; \\unset __status; }\n'
 )
 
 

@@ -1,0 +1,71 @@
+"""What agents type every day. Each entry is the turns of one shell, whose outputs must be those of one script."""
+
+from __future__ import annotations
+
+ABORTS = "python3 -c 'import os; print(\"begun\", flush=True); os.abort()'"
+
+ONE_LINERS: tuple[tuple[str, ...], ...] = (
+    # Readers that end early: the writers die of SIGPIPE.
+    ("seq 1 100000000 | head -1", "true", "echo next"),
+    ("yes | head -2",),
+    ("find / 2>/dev/null | head -1",),
+    ("grep -r root /etc 2>/dev/null | head -0; echo ${PIPESTATUS[1]}",),
+    ("seq 1 100000000 | grep -q 5 && echo found",),
+    ("yes | sed 2q | tail -1",),
+    ("cat /dev/zero | head -c 4 | od -An -c",),
+    ("set -o pipefail; yes | head -1; echo $?", "yes | head -1; echo $?"),
+    # Programs that end by a signal, in the foreground and behind a pipe.
+    ("sh -c 'kill -ABRT $$'; echo $?",),
+    ("sh -c 'kill -SEGV $$'; echo $?",),
+    ("sh -c 'kill -KILL $$' | cat; echo ${PIPESTATUS[0]}",),
+    ("sh -c 'kill -TERM $$' || echo failed",),
+    (f"{ABORTS}; echo $?",),
+    ("x=$(sh -c 'kill -KILL $$'); echo $?",),
+    ("timeout 0.1 sleep 60; echo $?",),
+    ("timeout -s KILL 0.1 sleep 60; echo $?",),
+    ("timeout 0.1 sh -c 'while :; do :; done' | cat",),
+    # Background jobs.
+    ("sleep 0.1 & wait; echo $?",),
+    ("sleep 60 & kill $!; wait $!; echo $?", "true", "echo next"),
+    ("sleep 60 & kill -9 $!; wait; echo waited",),
+    ("(exit 3) & wait $!; echo $?",),
+    ("echo behind & wait", "jobs", "echo next"),
+    ("sleep 60 & disown; kill $!; echo killed", "true"),
+    ("(sleep 0.1; echo sub) & wait; { echo group; } & wait",),
+    ("coproc cat; echo hi >&${COPROC[1]}; read -ru ${COPROC[0]} line; echo $line; kill $COPROC_PID; wait",),
+    ("for i in 1 2 3; do (exit $i) & done; wait; echo all",),
+    ("nohup true; echo $?",),
+    # What is left on in the shell.
+    ("python3 -m venv --without-pip /tmp/venv && source /tmp/venv/bin/activate", "true", "which python", "deactivate"),
+    ("PS1='$(echo one) '; PS2='more '; PS0='before '; PROMPT_COMMAND='echo prompt'", "true", "echo hi"),
+    ("IFS=:; set -f; x=a:b; echo $x *", "echo $x *"),
+    ("set -uo pipefail", "echo ${unset-default}", "true | true"),
+    ("set -euo pipefail; echo strict", "true", "echo ok && true"),
+    ("trap 'echo got' USR1; kill -USR1 $$", "kill -USR1 $$; echo after"),
+    ("trap 'echo failed' ERR", "false", "(exit 3) || true", "true"),
+    ("f() { local d=made; trap 'echo left ${d:?is unset}' RETURN; echo in; }; f", "echo out"),
+    ("trap 'echo bye >&2' EXIT; echo hi", "exit 3"),
+    ("set -e; trap 'echo bye' EXIT; echo hi; false; echo not reached",),
+    ("set -o noclobber; echo a > /tmp/clobbered; echo b >| /tmp/clobbered; cat /tmp/clobbered",),
+    ("shopt -s nullglob; echo /nothing*", "echo /nothing*"),
+    ("exec 3>/tmp/three; echo kept >&3", "cat /tmp/three; exec 3>&-"),
+    ('cd() { builtin cd "$@" && echo in $PWD; }; cd /tmp', "cd /", "unset -f cd; cd /tmp; pwd"),
+    ("echo() { printf 'mine %s\\n' \"$*\"; }; echo one", "echo two"),
+    ("unset PWD; set -u", "echo here"),
+    # Programs for a terminal, locales, syntax, and redirections.
+    ("less /etc/hostname; printf 'a\\nb\\n' | less; more /etc/hostname",),
+    ("timeout 0.2 watch -n 9 true >/dev/null; echo $?",),
+    ("tput cols; stty size; clear | od -An -c; echo $TERM",),
+    ("export LANG=de_DE LANGUAGE=de; ls /nonexistent; sh -c 'kill -SEGV $$'; yes | head -1",),
+    ("LC_ALL=C.UTF-8; cd /nonexistent; echo $?",),
+    ("cat <<'EOF'\n$x `y` \"z\"\nEOF\necho $LINENO",),
+    ("alias ll='echo listed'\nshopt -s expand_aliases\nll",),
+    ("cat <(echo substituted) <<< ignored; read x; echo status $?",),
+    ("history; echo !!; echo $((6 * 7)) $0 $# ${FUNCNAME-none}",),
+    ("echo piped | exec cat; (exec /no/such/program); echo $?",),
+    ("echo one; exec 2>&1; ls /nonexistent",),
+    ("ls /nonexistent /tmp/none 2>&1 | sort; echo err >&2",),
+    ("diff <(echo a) <(echo b); echo $?",),
+    ("iverilog -V 2>/dev/null | head -1; vvp -V | head -1",),
+    ("time -p true 2>/dev/null; (time true) 2>/dev/null; echo timed",),
+)

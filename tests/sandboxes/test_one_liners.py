@@ -1,0 +1,27 @@
+"""Observations of everyday commands hold what a script with the same commands writes, and nothing of the shell's own."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rtl_agent_gym.sandboxes import DockerSandbox
+from tests.sandboxes.one_liners import ONE_LINERS
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
+
+LINE = re.compile(r"^bash: line \d+: (?! *\d+ [A-Z])", re.MULTILINE)
+"""Where a script's errors say which line they are of; an interactive shell's do not."""
+ENDED = re.compile(r"^(?:bash: line \d+: +\d+ )?(?:Aborted|Killed|Segmentation fault|Terminated)\b.*\n", re.MULTILINE)
+"""A script's message about a child that a signal ended, with its process id. The shell leaves it to the exit code."""
+
+
+@pytest.mark.parametrize("turns", ONE_LINERS, ids=lambda turns: turns[0].split("\n")[0][:40])
+async def test_the_observation_is_what_a_script_writes(shared_sandbox: DockerSandbox, turns: tuple[str, ...]) -> None:
+    script = await shared_sandbox.exec(["bash", "-c", "\n".join(turns)], timeout=60)
+    await shared_sandbox.exec(["sh", "-c", "rm -rf /tmp/* /code/*"])
+    results = [await shared_sandbox.run(turn, timeout=60) for turn in turns]
+    assert "".join(result.output for result in results) == LINE.sub("bash: ", ENDED.sub("", script.output))
+    assert results[-1].exit_code == script.exit_code
+    await shared_sandbox.run("cd /code; trap - EXIT; exec true")  # a new shell for the next
