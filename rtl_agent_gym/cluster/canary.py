@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..problems import Problem, load_problems
+from ..scoring.retrying import retrying
 from .machine import Origin
 
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -33,12 +34,12 @@ async def canary(call: Callable[..., Awaitable[Any]]) -> str:
     answers.
 
     Raises:
-        SandboxError: The machine cannot grade.
+        SandboxError: The machine cannot grade, in every try.
     """
     problem, right, wrong = known()
     for expected, files in ((True, right), (False, wrong)):
         marked = {path: f"{text}\n// {secrets.token_hex(8)}\n" for path, text in files.items()}
-        score = await call("score", problem, marked, SECONDS, None, None, False, ORIGIN)
+        score = await retrying(functools.partial(call, "score", problem, marked, SECONDS, None, None, False, ORIGIN))
         if score.passed != expected:
             what = "fails a right design" if expected else "passes a wrong design"
             return f"it {what}: {score.reason}"

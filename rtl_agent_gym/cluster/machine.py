@@ -207,11 +207,11 @@ class Machine:
         cached: bool,
         origin: Origin = Origin(),
     ) -> Score:
-        """See `Scorer.score`. `cached` uses the node's cache of gradings."""
+        """See `Scorer.score`; tried once, since the driver repeats it. `cached` uses the node's cache of gradings."""
         key = (weights, cached)
         if key not in self._scorers:
             cache = self._cache if cached else None
-            self._scorers[key] = Scorer(self._provider, weights=weights, cache=cache, waiting=self._waiting)
+            self._scorers[key] = Scorer(self._provider, weights=weights, cache=cache, waiting=self._waiting, attempts=1)
         with self._counting("grading"), origin.resumed():
             score = await self._scorers[key].score(problem, files, timeout, seed=seed)
         self._gradings += 1

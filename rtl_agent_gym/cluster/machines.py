@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -306,16 +306,19 @@ class Cluster:
                 machine.live -= 1
 
     @contextlib.asynccontextmanager
-    async def grading(self) -> AsyncIterator[RemoteMachine]:
-        """The machine with the fewest gradings for its processors. Raises like `placed`."""
-        machine = self._best(lambda one: one.grading / one.facts.cpus)
+    async def grading(self, tried: Collection[str] = ()) -> AsyncIterator[RemoteMachine]:
+        """The machine with the fewest gradings for its processors; if there are others, none whose node was `tried`.
+
+        Raises like `placed`.
+        """
+        machine = self._best(lambda one: (one.node in tried, one.grading / one.facts.cpus))
         machine.grading += 1
         try:
             yield machine
         finally:
             machine.grading -= 1
 
-    def _best(self, load: Callable[[RemoteMachine], float]) -> RemoteMachine:
+    def _best(self, load: Callable[[RemoteMachine], Any]) -> RemoteMachine:
         if not self.working:
             lost = [machine for machine in self.machines.values() if not machine.wrong and not machine.gone]
             if lost or any(one.until < float("inf") for one in self._refused.values()):

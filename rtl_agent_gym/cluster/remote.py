@@ -22,7 +22,7 @@ from ..sandboxes import (
     SandboxSpec,
 )
 from ..scoring import RewardWeights, Scorer
-from ..scoring.retrying import retrying
+from ..scoring.retrying import Retries, retrying
 from ..scoring.score import Score
 from .admitted import RemoteMachine
 from .machine import Origin
@@ -159,8 +159,8 @@ class RemoteSandboxes(SandboxProvider):
 class RemoteGrader:
     """Grades on the machines of a cluster; implements `Grader`.
 
-    A grading that is lost is done again elsewhere, and so is one whose machine then grades a canary wrong: a score is
-    returned only when a later canary of its machine was right.
+    A grading that is lost or fails is done again elsewhere, and so is one whose machine then grades a canary wrong: a
+    score is returned only when a later canary of its machine was right.
 
     Args:
         cluster: Its machines.
@@ -196,9 +196,11 @@ class RemoteGrader:
         if self._opened is not None:
             await self._opened()
         unused: list[tuple[str, Score]] = []
+        tried, retries = set[str](), Retries()
 
         async def once() -> Score:
-            async with self._cluster.grading() as machine:
+            async with self._cluster.grading(tried) as machine:
+                tried.add(machine.node)
                 sent = self._cluster.sent.reference(problem.digest, problem)
                 options = (timeout, seed, self.weights, self._cached, Origin.here())
                 score: Score = await machine.call("score", sent, dict(files), *options)
@@ -207,14 +209,14 @@ class RemoteGrader:
             unused.pop()
             return score
 
-        score = await retrying(once)
+        score = await retrying(once, retries)
         for name, before in unused:
             if before.passed != score.passed:
                 logger.error(
                     "machine %s gave a wrong verdict on %s, which was not used: passed was %s and is %s",
                     name, problem.id, before.passed, score.passed,
                 )  # fmt: skip
-        return score
+        return score.model_copy(update={"retries": retries.count}) if retries.count else score
 
     async def prepare(self, problem: Problem) -> None:
         """Machines keep scoring sandboxes ready from their first grading on."""

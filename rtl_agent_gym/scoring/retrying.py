@@ -24,22 +24,24 @@ class Retries:
     """How often one grading was repeated because the machine failed."""
 
     count: int = 0
+    attempts: int | None = None
+    """How often it is tried in all; None for `ATTEMPTS`."""
 
 
 async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = None) -> T:
-    """Do work, and repeat it with growing pauses while it raises `SandboxError`, at most `ATTEMPTS` times in all.
+    """Do work, and repeat it with growing pauses while it raises `SandboxError`, at most `Retries.attempts` times.
 
     Each of these errors is counted in the metrics, also if a later attempt works.
 
     Args:
         work: What to do.
-        retries: Counts the repetitions.
+        retries: Bounds and counts the repetitions.
     """
     retries = retries or Retries()
     try:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type(SandboxError),
-            stop=stop_after_attempt(ATTEMPTS),
+            stop=stop_after_attempt(retries.attempts or ATTEMPTS),
             wait=wait_random_exponential(multiplier=0.5, max=_LONGEST_WAIT),
             reraise=True,
         ):

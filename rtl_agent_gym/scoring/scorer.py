@@ -57,6 +57,8 @@ class Scorer:
             each sandbox on demand.
         judge: Rates the texts of categories 9 and 10; None if there are none.
         harness: Images and variables for commercial simulators; None for none.
+        attempts: How often a grading is tried while the machine fails; None for `retrying.ATTEMPTS`. 1 for a caller
+            that repeats it elsewhere.
 
     Example:
         async with Scorer() as scorer:
@@ -73,6 +75,7 @@ class Scorer:
         waiting: int = 0,
         judge: Judge | None = None,
         harness: HarnessOptions | None = None,
+        attempts: int | None = None,
     ) -> None:
         self.weights = weights or RewardWeights()
         self._provider, self._owns_provider = provider, provider is None
@@ -81,7 +84,7 @@ class Scorer:
         self._harness = harness or HarnessOptions()
         self._frontend, self._images = Frontend(), HarnessImages(options=self._harness)
         self._demands: dict[str, list[Demand]] = {}
-        self._waiting, self._judge = waiting, judge
+        self._waiting, self._judge, self._attempts = waiting, judge, attempts
         self._pool: WaitingSandboxes | None = None
         self._closed = False
         self._digests: dict[int, tuple[Problem, str]] = {}
@@ -129,7 +132,7 @@ class Scorer:
         if problem.asks_text:
             return await self._score_text(problem, files)
         submission = sift(problem, files, defended=self._defences.files)
-        retries = Retries()
+        retries = Retries(attempts=self._attempts)
 
         def score(grading: Grading, cached: bool = False) -> Score:
             seconds = time.monotonic() - begun

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from rtl_agent_gym.cluster.admitted import RemoteMachine
 from rtl_agent_gym.cluster.machine import Facts
 from rtl_agent_gym.cluster.machines import Cluster
 from rtl_agent_gym.scoring import rules_digest
+from rtl_agent_gym.scoring.score import Score
 
 exceptions = pytest.importorskip("ray.exceptions")
 
@@ -56,7 +56,7 @@ class Grades:
         lies = self.gradings > self.lies_from
         await asyncio.sleep(0.01)
         passed = lies or "valid <= ~" not in "".join(files.values())
-        return SimpleNamespace(passed=passed, reason="because")
+        return Score(passed=passed, reason="because")
 
     def __getattr__(self, name: str) -> Any:
         async def said() -> None:
@@ -81,4 +81,4 @@ class Stub:
         verdict = self.verdicts.pop(0)
         if isinstance(verdict, Exception):
             raise verdict
-        return type("Score", (), {"passed": verdict, "reason": "because"})
+        return Score(passed=verdict, reason="because")

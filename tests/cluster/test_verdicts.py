@@ -12,9 +12,10 @@ from rtl_agent_gym.cluster.canary import ORIGIN, canary, known
 from rtl_agent_gym.cluster.machine import Machine, Origin
 from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.cluster.runtime import ClusterRuntime
-from rtl_agent_gym.errors import SandboxLost
+from rtl_agent_gym.errors import SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.sandboxes.budget import queueing_as
+from rtl_agent_gym.scoring import retrying
 from tests.cluster.actors import Actor, Grades, Stub, cluster_of
 
 
@@ -82,8 +83,7 @@ async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up(monkeyp
 async def test_a_machine_that_cannot_grade_its_canary_vouches_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.put", lambda problem: problem)
     problem, right, _ = known()
-    score = SimpleNamespace(passed=True, reason="")
-    broken = Stub(score.passed, SandboxLost("its daemon is gone"))
+    broken = Stub(True, *[SandboxLost("its daemon is gone")] * retrying.ATTEMPTS)
     cluster = cluster_of(Actor(broken))
     machine = cluster.machines["0"]
     await machine.call("score", problem, right)
@@ -105,6 +105,28 @@ async def test_the_first_grading_opens_the_cluster_too(monkeypatch: pytest.Monke
     monkeypatch.setattr(runtime.cluster, "open", opened)
     problem, right, _ = known()
     assert (await runtime.scorer(None).score(problem, right)).passed
+
+
+@pytest.mark.docker
+async def test_a_permanent_fault_is_graded_as_often_as_without_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And once on each machine, before one of them is asked again."""
+    monkeypatch.setattr("ray.put", lambda problem: problem)
+    graded: list[Any] = []
+
+    async def fails(submission: Any, services: Any, sandboxes: Any, *_: Any, **__: Any) -> Any:
+        graded.append(sandboxes)
+        raise SandboxError("the container is silent")
+
+    monkeypatch.setattr("rtl_agent_gym.scoring.scorer.run_harness", fails)
+    actors = [Actor(Machine(waiting=0)) for _ in range(3)]
+    problem, right, _ = known()
+    with pytest.raises(SandboxError, match="the container is silent") as raised:
+        await RemoteGrader(cluster_of(*actors)).score(problem, right)
+    assert len(graded) == retrying.ATTEMPTS
+    assert set(graded) == {actor.machine._provider for actor in actors}
+    assert raised.value.retries == retrying.ATTEMPTS - 1
+    for actor in actors:
+        await actor.machine.close()
 
 
 @pytest.mark.parametrize(
