@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -63,9 +63,13 @@ class FunctionGrader:
         """
         score = await self.grader.score(problem, files, timeout=timeout, seed=seed)
         value = await asyncio.to_thread(self.function, score)
-        if not isinstance(value, Real) or not abs(value) <= sys.float_info.max:
+        try:
+            reward = float(value) if isinstance(value, Real) else math.nan
+        except OverflowError:  # a whole number beyond all floats
+            reward = math.inf
+        if not math.isfinite(reward):
             name = getattr(self.function, "__qualname__", repr(self.function))
             raise UsageError(
-                f"the reward function {name} must return a finite number; for {problem.id} it returned {value!r}"
+                f"the reward function {name} must return a finite number; for {problem.id} it returned {value!r:.40}"
             )
-        return score.model_copy(update={"reward": float(value)})
+        return score.model_copy(update={"reward": reward})

@@ -95,7 +95,7 @@ async def test_a_problem_without_a_hint_has_no_kl(tmp_path: Path) -> None:
     assert len(ran.models[STUDENT].read) == 1
     [row] = ran.rows
     assert row[f"teacher_kl/{ARBITER}"] != 0
-    assert row[f"teacher_kl/{COUNTER}"] == 0
+    assert f"teacher_kl/{COUNTER}" not in row  # unknown is not 0
     assert row["teacher_kl/covered"] == 0.5
 
 
