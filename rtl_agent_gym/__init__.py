@@ -4,18 +4,18 @@ Importing the package registers ``CVDPAgentic-v0`` and ``CVDPSingleTurn-v0`` wit
 tinker or transformers. The names in ``__all__`` are imported on first use.
 """
 
-from __future__ import annotations
+from .starting import is_command_line as _is_command_line
+from .starting import quiet_interrupts as _quiet_interrupts
+
+if _is_command_line():
+    _quiet_interrupts()  # before anything else is imported
 
 from importlib import import_module as _import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any as _Any
 
-from .starting import is_command_line as _is_command_line
-from .starting import quiet_interrupts as _quiet_interrupts
-
-with _quiet_interrupts(_is_command_line()):
-    import gymnasium as _gym
-    from gymnasium.envs.registration import WrapperSpec as _WrapperSpec
+import gymnasium as _gym
+from gymnasium.envs.registration import WrapperSpec as _WrapperSpec
 
 try:
     __version__ = version("rtl-agent-gym")

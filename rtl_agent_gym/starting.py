@@ -1,35 +1,42 @@
 """Ctrl-C while the program is still importing.
 
 By default Python prints a traceback from the middle of some library. There is nothing to clean up yet, so the command
-line lets the signal end the process at once and without output.
+line lets the signal end the process at once and without output, from the package's first import until a command runs.
 """
 
-from __future__ import annotations
-
+import _signal  # type: ignore[import-not-found]  # `signal` itself first imports more: time for a Ctrl-C
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
 
 
 def is_command_line() -> bool:
     """Whether this process is ``rtl-agent-gym`` or ``python -m rtl_agent_gym``, rather than a user of the library."""
-    if sys.orig_argv[1:3] == ["-m", "rtl_agent_gym"]:
-        return True
-    return bool(getattr(sys, "argv", None)) and os.path.basename(sys.argv[0]) == "rtl-agent-gym"
+    program = (getattr(sys, "argv", None) or [""])[0]
+    if program == "-m":  # as long as Python looks for the module
+        return sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] == ["rtl_agent_gym"]
+    return os.path.basename(program) == "rtl-agent-gym" and program in sys.orig_argv
 
 
-@contextmanager
-def quiet_interrupts(wanted: bool = True) -> Iterator[None]:
-    """Inside the block, SIGINT ends the process without a traceback instead of raising `KeyboardInterrupt`."""
-    possible = wanted and threading.current_thread() is threading.main_thread()
-    if not possible or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+def quiet_interrupts() -> None:
+    """From now on SIGINT ends the process without a traceback, unless the program handles or ignores it already."""
+    _replace(_signal.default_int_handler, _exit)
+
+
+def usual_interrupts() -> None:
+    """From now on SIGINT raises `KeyboardInterrupt` again."""
+    _replace(_exit, _signal.default_int_handler)
+
+
+def _replace(handler: object, by: object) -> None:
+    if _signal.getsignal(_signal.SIGINT) is handler:
+        try:
+            _signal.signal(_signal.SIGINT, by)
+        except ValueError:  # only the main thread may, and only it is interrupted
+            return
+
+
+def _exit(number: int, frame: object) -> None:
+    os._exit(INTERRUPTED)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..starting import quiet_interrupts
+from ..starting import INTERRUPTED, quiet_interrupts, usual_interrupts
 
 if TYPE_CHECKING:
     import typer
@@ -22,12 +22,19 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit. Errors of this package are one line on stderr, without a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
-    with quiet_interrupts():
+    quiet_interrupts()
+    try:
         from .commands import make_app
         from .ending import run_to_exit_code
 
         made = make_app(given)
-    sys.exit(run_to_exit_code(made, given))
+    finally:
+        usual_interrupts()
+    try:
+        code = run_to_exit_code(made, given)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def __getattr__(name: str) -> Any:

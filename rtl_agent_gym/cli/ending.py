@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import RTLGymError, SandboxError, TranscriptError, UsageError, leaves, most_telling
+from ..starting import INTERRUPTED
 from ..visible import visible
 
-FAILED, WRONG_USAGE, MACHINE_FAILED, INTERRUPTED = 1, 2, 3, 130
+FAILED, WRONG_USAGE, MACHINE_FAILED = 1, 2, 3
 
 NARROWEST = 40
 """A narrower terminal is treated as if it had this many columns."""

@@ -32,9 +32,9 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "rtl_agent_gym"]
 
 
-def call(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+def call(*arguments: str | Path, program: list[str] = COMMAND, **options: object) -> subprocess.CompletedProcess[str]:
     settings: dict[str, object] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
-    return subprocess.run([*COMMAND, *map(str, arguments)], timeout=100, **{**settings, **options})  # type: ignore[call-overload,no-any-return]
+    return subprocess.run([*program, *map(str, arguments)], timeout=100, **{**settings, **options})  # type: ignore[call-overload,no-any-return]
 
 
 def ended(*arguments: str | Path) -> object:
@@ -77,7 +77,43 @@ def test_ctrl_c_while_importing_is_quiet(tmp_path: Path, module: str, arguments:
         _, said = child.communicate(timeout=60)
     finally:
         child.kill()
-    assert (child.returncode, said) == (-signal.SIGINT, "")
+    assert (child.returncode, said) == (130, "")
+
+
+AT_AN_IMPORT = """
+import os, signal, sys
+
+before = None
+
+def interrupt(event, arguments):
+    global before
+    if event != "import":
+        return
+    if arguments[0] == "rtl_agent_gym":
+        before = int(os.environ["BEFORE"])
+    elif before is not None and arguments[0] != "rtl_agent_gym.starting":
+        before -= 1
+        if before == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(interrupt)
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [COMMAND, [str(Path(sys.executable).with_name("rtl-agent-gym"))]], ids=["-m", "script"]
+)
+def test_ctrl_c_at_any_import_is_quiet(tmp_path: Path, program: list[str]) -> None:
+    (tmp_path / "sitecustomize.py").write_text(AT_AN_IMPORT)
+    before, codes = 1, []
+    while 0 not in codes:  # until it has so few imports that it ends by itself
+        settings = os.environ | {"PYTHONPATH": str(tmp_path), "BEFORE": str(before)}
+        done = call("problems", "list", env=settings, program=program)
+        assert done.stderr == ""
+        codes.append(done.returncode)
+        before *= 4
+    assert codes == [130] * (len(codes) - 1) + [0]
+    assert len(codes) > 4
 
 
 def test_only_the_command_asked_for_is_imported() -> None:
