@@ -51,6 +51,14 @@ def decode_json(text: str, position: int = 0) -> tuple[Any, int]:
         raise CallError(f"the JSON cannot be read ({type(error).__name__})") from error
 
 
+def end_of_json(text: str, position: int) -> int:
+    """Where the JSON value ends that begins at `position`, after white space; `position` itself if there is none."""
+    try:
+        return decode_json(text, len(text) - len(text[position:].lstrip()))[1]
+    except CallError:
+        return position
+
+
 def decode_whole(text: str) -> Any:
     """`text` as a single JSON value, with optional white space around it. Raises `CallError`."""
     body = text.strip()

@@ -80,11 +80,12 @@ class GptOssRenderer(Renderer):
         return _opening(("system", _SYSTEM_TEXT.format(effort=EFFORTS[self._name])), *instructions, ("user", user))
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
-        return harmony_text.parse_pieces(harmony_text.pieces_of(completion), truncated=truncated)
+        pieces = harmony_text.pieces_of(completion)
+        return harmony_text.parse_pieces(pieces, truncated=truncated and not harmony_text.stopped(pieces))
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
-        stopped = CALL_ID in ids or RETURN_ID in ids
-        return harmony_text.parse_pieces(self.codec.pieces(ids), truncated=not stopped)
+        pieces = self.codec.pieces(ids)
+        return harmony_text.parse_pieces(pieces, truncated=not harmony_text.stopped(pieces))
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         return self.parse_text(completion, truncated=truncated)

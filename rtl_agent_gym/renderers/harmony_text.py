@@ -75,8 +75,24 @@ class HarmonyTurn:
 
 
 def pieces_of(text: str) -> list[Piece]:
-    """A text in which control tokens are written out, as pieces."""
-    return [Control(part) if place % 2 else part for place, part in enumerate(_MARKS.split(text)) if part]
+    """A text in which control tokens are written out, as pieces. Those in the JSON of a call are part of its text."""
+    pieces: list[Piece] = []
+    message, begin, bodies = 0, 0, 0
+    while (mark := _MARKS.search(text, begin)) is not None:
+        pieces += [text[begin : mark.start()], Control(mark[0])]
+        begin = mark.end()
+        if mark[0] == BODY and "to=" in text[message : mark.start()] and bodies < MAX_CALLS_READ:
+            end = calls.end_of_json(text, begin)
+            pieces.append(text[begin:end])
+            begin, bodies = end, bodies + 1
+        elif mark[0] in (END, *STOPS):
+            message = begin
+    return [piece for piece in [*pieces, text[begin:]] if piece]
+
+
+def stopped(pieces: Sequence[Piece]) -> bool:
+    """Whether a stop token ended the turn."""
+    return any(isinstance(piece, Control) and piece in STOPS for piece in pieces)
 
 
 def read_turn(pieces: Sequence[Piece]) -> HarmonyTurn:

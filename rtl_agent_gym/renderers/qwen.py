@@ -72,6 +72,10 @@ class QwenRenderer(Renderer):
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         return qwen_text.parse_completion(completion, truncated=truncated)
 
+    def text_until_stop(self, text: str) -> tuple[str, bool]:
+        stop = qwen_text.find_stop(text, END)
+        return (text, False) if stop < 0 else (text[:stop], True)
+
     def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
         before_stop, stopped = self.until_stop(ids)
         text = self.codec.decode(before_stop)

@@ -61,6 +61,18 @@ class SplitCompletion:
         return any(part.kind == "thinking" and part.ends is None for part in self.parts)
 
 
+def find_stop(text: str, stop: str) -> int:
+    """Where a stop token begins that is not part of a call's JSON; -1 if there is none."""
+    position = 0
+    for _ in range(MAX_CALLS_READ):  # parsing each call could scan all of the text
+        end = text.find(stop, position)
+        call = text.find(CALL_OPEN, position, max(end, 0))
+        if call < 0:
+            return end
+        position = calls.end_of_json(text, call + len(CALL_OPEN))
+    return text.find(stop, position)
+
+
 def split_completion(text: str) -> SplitCompletion:
     """Split a completion from which the stop token was removed."""
     found = SplitCompletion()

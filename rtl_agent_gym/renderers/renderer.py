@@ -139,10 +139,11 @@ class Renderer(ABC):
         """The action of a completion.
 
         Args:
-            completion: What the model wrote, with or without the stop token at the end.
-            truncated: Whether the token limit ended it.
+            completion: What the model wrote. What follows the stop token is ignored.
+            truncated: Whether the token limit ended it. A completion with a stop token is complete.
         """
-        return self.parse_completion(completion.rstrip().removesuffix(self.END), truncated=truncated)
+        before_stop, stopped = self.text_until_stop(completion)
+        return self.parse_completion(before_stop, truncated=truncated and not stopped)
 
     def observation_text(self, outputs: Sequence[str]) -> str:
         """The reply to the commands of one action, one output each, as the model reads it."""
@@ -208,6 +209,11 @@ class Renderer(ABC):
         """The ids before the first `END`, and whether `END` was found."""
         end, ids = self.codec.control(self.END), list(ids)
         return (ids[: ids.index(end)], True) if end in ids else (ids, False)
+
+    def text_until_stop(self, text: str) -> tuple[str, bool]:
+        """`until_stop` for text. A family whose calls may quote the stop token overrides this."""
+        before, stop, _ = text.partition(self.END)
+        return before, bool(stop)
 
     def next_turn(self, pieces: Sequence[Piece], action_ids: Sequence[int]) -> list[int]:
         """The ids of the pieces that follow an action, after `END` if the action did not end its turn."""

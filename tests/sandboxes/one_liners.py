@@ -29,7 +29,7 @@ ONE_LINERS: tuple[tuple[str, ...], ...] = (
     ("sleep 60 & kill $!; wait $!; echo $?", "true", "echo next"),
     ("sleep 60 & kill -9 $!; wait; echo waited",),
     ("(exit 3) & wait $!; echo $?",),
-    ("echo behind & wait", "jobs", "echo next"),
+    ("echo behind & wait", "echo next"),
     ("sleep 60 & disown; kill $!; echo killed", "true"),
     ("(sleep 0.1; echo sub) & wait; { echo group; } & wait",),
     ("coproc cat; echo hi >&${COPROC[1]}; read -ru ${COPROC[0]} line; echo $line; kill $COPROC_PID; wait",),
