@@ -190,6 +190,30 @@ async def test_stopping_and_ending_the_thinking_are_compared(way: str, qwen: Ren
     assert content.kl(stop) == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.parametrize("way", ["harmony to qwen", "qwen to harmony"])
+@pytest.mark.parametrize("rest", ["", ".", "]", ");", "]]"])
+async def test_what_one_token_holds_of_a_content_and_its_end_is_compared_with_the_same_of_the_other(
+    way: str, rest: str, qwen: Renderer, harmony: Renderer
+) -> None:
+    """Qwen has tokens such as ``]`` with a line feed: both sides of the decision to end must have the same content."""
+    thought = f"It uses data 7{rest}"
+    if way == "harmony to qwen":
+        student, teacher = harmony, qwen
+        turn = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant<|channel|>final<|message|>OK<|return|>"
+    else:
+        student, teacher, turn = qwen, harmony, f"<think>\n{thought}\n</think>\n\nOK<|im_end|>"
+    judged = await judge(student, teacher, episode(student, turn), {})
+    groups = [
+        (
+            "".join(spelled(student, list(judged.sampled.tokens[slice(*group.student)]))),
+            "".join(spelled(teacher, judged.translated.tokens[slice(*group.teacher)])),
+        )
+        for group in judged.translated.groups
+    ]
+    [end] = [pair for pair in groups if set(pair) & {f"{rest}<|end|>", "<|end|>"}]
+    assert set(end) == {f"{rest}<|end|>", f"{rest}\n</think>"}
+
+
 async def test_what_lies_behind_the_teachers_context_is_not_judged(qwen: Renderer, harmony: Renderer) -> None:
     sampled = episode(harmony, HARMONY["answers"])
     opening = qwen.initial_ids("Be careful.", "Write it.")
