@@ -162,7 +162,7 @@ class TrainOptions(BaseModel):
     """Problems in each step."""
     group_size: int = Field(1, ge=1)
     """Episodes of each problem in a step."""
-    learning_rate: float = Field(1e-4, gt=0)
+    learning_rate: float = Field(1e-4, gt=0, le=1e6)
     """Learning rate of Adam, after the warm-up."""
     lr_schedule: Literal["constant", "linear"] = "constant"
     """Learning rate schedule: ``linear`` falls to ``lr_final`` times the learning rate at the last step."""
