@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.demo import smollm
 from rtl_agent_gym.demo.recipe import RECIPES
-from rtl_agent_gym.demo.smollm import SMOLLM, TAGS, demonstrations, make_smollm
+from rtl_agent_gym.demo.smollm import SMOLLM, TAGS, demonstrations, fast_bfloat16, make_smollm
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import Row
@@ -169,10 +169,29 @@ def test_a_run_of_the_model_has_its_own_defaults(monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(name, raising=False)
     plan = plan_run({"engine": "local", "student_model": "smollm2"}, recipes=RECIPES)
     assert plan.recipes == (SMOLLM,)
-    assert (plan.options.local_dtype, plan.options.lora_rank, plan.renderer) == ("bfloat16", 0, "qwen3_instruct")
+    dtype = "bfloat16" if fast_bfloat16() else "auto"
+    assert (plan.options.local_dtype, plan.options.lora_rank, plan.renderer) == (dtype, 0, "qwen3_instruct")
     assert not {problem.id for problem in plan.problems} & {problem.id for problem in plan.held_out}
     small = plan_run({"engine": "local", "teacher_model": "smollm2"}, recipes=RECIPES)
     assert [one.name for one in small.recipes] == ["small", "smollm2"]
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "fast"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512bw avx512_vnni\n", False),
+        ("flags\t\t: fpu avx2 avx512f avx512bw avx512_bf16\n", True),
+        ("flags\t\t: fpu avx2 amx_bf16 amx_tile\n", True),
+        ("Features\t: fp asimd sve bf16 i8mm\n", True),
+        ("Features\t: fp asimd\n", False),
+        (None, False),
+    ],
+)
+def test_the_default_precision_is_one_that_the_processor_has(cpuinfo: str | None, fast: bool, tmp_path: Path) -> None:
+    """In bfloat16, one with AVX2 alone takes many times as long as in float32."""
+    if cpuinfo is not None:
+        (tmp_path / "cpuinfo").write_text(f"model name\t: a processor\n{cpuinfo}")
+    assert fast_bfloat16(tmp_path / "cpuinfo") == fast
 
 
 def commands_and_outputs(row: Row) -> Iterator[tuple[str, str]]:
