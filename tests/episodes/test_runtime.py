@@ -10,10 +10,13 @@ import subprocess
 import sys
 import threading
 import weakref
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rtl_agent_gym.episodes import runtime
+from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.errors import SandboxLost
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.sandboxes.budget import set_limits
@@ -150,6 +153,19 @@ def test_a_forked_child_starts_with_none() -> None:
         os._exit(0 if fresh else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     runtime.run_sync(lease.release())
+
+
+async def test_gradings_have_the_variables_that_are_in_their_file_now(tmp_path: Path) -> None:
+    file = tmp_path / "licence.env"
+    config = EpisodeConfig(harness_images=("VERIF_EDA_IMAGE=my/simulator:1",), harness_env=file)
+    lease = runtime.acquire()
+    scorers: list[Any] = []
+    for text in ("PLACE=1234@old", "PLACE=1234@new", "PLACE=1234@new"):
+        file.write_text(text)
+        scorers.append(lease.runtime.scorer(None, options=config.grading))
+    assert [dict(scorer._harness.env)["PLACE"] for scorer in scorers] == ["1234@old", "1234@new", "1234@new"]
+    assert scorers[1] is scorers[2]
+    await lease.release()
 
 
 @pytest.mark.docker

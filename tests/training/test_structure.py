@@ -199,7 +199,9 @@ async def test_what_one_token_holds_of_a_content_and_its_end_is_compared_with_th
     thought = f"It uses data 7{rest}"
     if way == "harmony to qwen":
         student, teacher = harmony, qwen
-        turn = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant<|channel|>final<|message|>OK<|return|>"
+        turn = (
+            f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant<|channel|>final<|message|>OK<|return|>"
+        )
     else:
         student, teacher, turn = qwen, harmony, f"<think>\n{thought}\n</think>\n\nOK<|im_end|>"
     judged = await judge(student, teacher, episode(student, turn), {})
