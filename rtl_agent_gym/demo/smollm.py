@@ -59,8 +59,9 @@ _CONTROL = 3
 
 
 def fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor itself computes in bfloat16. Others emulate it: with AVX2 alone, a product of matrices takes
-    many times as long as in float32.
+    """Whether the processor itself computes in bfloat16.
+
+    Others emulate it: with AVX2 alone, that takes many times as long as float32.
     """
     try:
         return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpuinfo.read_text().split())
