@@ -21,6 +21,7 @@ from ..episodes.rewards import Reward
 from ..errors import UsageError
 from ..policies import ModelOptions, Policy, ScriptedPolicy
 from ..policies.judge import judge_name
+from ..policies.registry import with_address
 from ..policies.sampler import TokenSamplerPolicy, files_digest
 from ..problems import Problem
 from ..problems.cvdp_notes import Rows
@@ -99,6 +100,9 @@ class EvaluationConfig:
     """Whether gradings are cached on disk and reused for equal files."""
 
     def __post_init__(self) -> None:
+        policy, model = with_address(self.policy, self.model)  # so that both forms are the same evaluation
+        object.__setattr__(self, "policy", policy)
+        object.__setattr__(self, "model", model)
         for name in ("samples", "concurrency", "attempts"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")

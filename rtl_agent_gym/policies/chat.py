@@ -13,8 +13,10 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import iscoroutinefunction
 from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
@@ -37,6 +39,8 @@ QUIET = 5.0
 """Minimum seconds between two warnings about retries."""
 
 _log = logging.getLogger(__name__)
+_connected: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[ChatPolicy]] = WeakKeyDictionary()
+"""The policies that have sent a request on a loop and are not closed: they share litellm's connections."""
 
 
 class _Failed(Exception):
@@ -45,10 +49,6 @@ class _Failed(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.words)
         self.failure = failure
-
-
-def _is_busy(error: BaseException) -> bool:
-    return isinstance(error, _Failed) and error.failure.kind == "busy"
 
 
 def _wait(state: RetryCallState) -> float:
@@ -118,9 +118,20 @@ class ChatPolicy:
         return ChatPlayer(self, renderer, seed)
 
     async def close(self) -> None:
-        """Close litellm's connections."""
-        await self._library.close_litellm_async_clients()
-        self._library.in_memory_llm_clients_cache.flush_cache()  # otherwise the closed ones are reused
+        """Close litellm's connections on this event loop, if no other policy uses them."""
+        loop = asyncio.get_running_loop()
+        users = _connected.get(loop, WeakSet())
+        if self not in users:
+            return
+        users.remove(self)
+        if users:
+            return
+        cache = self._library.in_memory_llm_clients_cache
+        for key in [key for key in cache.cache_dict if key.endswith(f"-{id(loop)}")]:
+            client = cache.cache_dict[key]
+            cache.delete_cache(key)  # otherwise the closed one is reused
+            if iscoroutinefunction(close := getattr(client, "close", None)):
+                await close()
 
     async def request(
         self,
@@ -147,7 +158,7 @@ class ChatPolicy:
         attempts = self.options.attempts
         charges: list[Charge] = [] if failed is None else failed
         retrying = AsyncRetrying(
-            retry=retry_if_exception(_is_busy),
+            retry=retry_if_exception(self._is_temporary),
             stop=stop_after_attempt(attempts),
             wait=_wait,
             before_sleep=self._warn,
@@ -164,6 +175,11 @@ class ChatPolicy:
             return None
         self._has_answered = True
         return answer
+
+    def _is_temporary(self, error: BaseException) -> bool:
+        """Whether a retry may work. A host that has answered exists: only its name server is away."""
+        kind = error.failure.kind if isinstance(error, _Failed) else None
+        return kind == "busy" or (kind == "unresolved" and self._has_answered)
 
     async def _send(
         self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int, charges: list[Charge]
@@ -183,6 +199,7 @@ class ChatPolicy:
     async def _attempt(self, request: dict[str, Any], received: Received) -> Answer:
         import openai  # installed with litellm, whose exceptions are subclasses of openai's
 
+        _connected.setdefault(asyncio.get_running_loop(), WeakSet()).add(self)
         try:
             # litellm limits only how long the connection is silent: a server that trickles would hold it for ever.
             async with asyncio.timeout(self.options.request_timeout):
@@ -205,14 +222,16 @@ class ChatPolicy:
             charges.append(Charge(usage, self.prices.cost(usage, reported) if self.prices else None))
 
     def _translated(self, failure: Failure, attempts: int) -> ModelError | UsageError:
-        if failure.kind == "busy":
+        if failure.kind == "busy" or (failure.kind == "unresolved" and self._has_answered):
             tries = f" in {attempts} tries" if attempts > 1 else ""
             return ModelError(f"{self.name} did not answer{tries}: {failure.words}", retries=attempts - 1)
-        message = f"{self.name} refused the request: {failure.words}"
+        what = "cannot be reached" if failure.kind == "unresolved" else "refused the request"
+        message = f"{self.name} {what}: {failure.words}"
         if failure.advice:
             message += f"; {failure.advice}"
         # If nothing was answered before, the request itself is wrong; later, only this conversation.
-        wrong = failure.kind == "never" or (failure.kind in ("oversized", "refused") and not self._has_answered)
+        first = failure.kind in ("oversized", "refused", "unresolved") and not self._has_answered
+        wrong = failure.kind == "never" or first
         return UsageError(message) if wrong else RequestRefused(message)
 
     async def _check_max_tokens(

@@ -7,6 +7,7 @@ either. So errors are classified here by status and message:
 - ``busy``: a retry may work (408, 409, 425, 429, 5xx, no connection, timeout);
 - ``overflow``: the conversation does not fit into the model's context (`chat_overflow`);
 - ``filtered``: a content filter of the service withheld the answer, which is then its refusal;
+- ``unresolved``: its host name has no address, or no name server answers; wrong usage unless it has answered before;
 - ``never``: no request with these options will be answered (wrong key or no right to use it, no such model, no credit);
 - ``oversized``: the request is larger than something in front of the service lets through (413, not by its account's
   limit), which a conversation that was short enough before may become;
@@ -20,14 +21,18 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import httpx
 
 from ..visible import visible
 from .chat_overflow import says_overflow
 from .chat_waits import requested_wait
 
-Kind = Literal["busy", "overflow", "filtered", "never", "oversized", "refused"]
+Kind = Literal["busy", "unresolved", "overflow", "filtered", "never", "oversized", "refused"]
 
 MAX_WORDS = 400
 """Maximum characters of a service's message in ours."""
@@ -85,6 +90,8 @@ def read_failure(library: Any, error: Exception, *, in_stream: Exception | None 
     if in_stream is not None:
         error = getattr(error, "original_exception", None) or error  # litellm's wrapper writes every message twice
         return Failure(_kind_in_stream(library, error, in_stream), _words(error))
+    if (unresolved := _unresolved(error)) is not None:
+        return Failure("unresolved", unresolved, advice="check --base-url, and this machine's network")
     words, wait = _words(error), requested_wait(_headers(error), limited=_status(error) == 429)
     kind = _kind(library, error, words, waits=wait is not None)
     return Failure(kind, words, wait, _advice(_status(error), words))
@@ -176,13 +183,30 @@ def _words(error: Exception) -> str:
     return text if len(text) <= MAX_WORDS else text[: MAX_WORDS - 1] + "…"
 
 
-def _root(error: BaseException) -> str:
-    """The operating system's message, at the end of the chain of causes."""
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and its causes, down to the operating system's."""
     seen: set[int] = set()
-    while (cause := error.__cause__ or error.__context__) is not None and id(cause) not in seen:
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        error = cause
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _root(error: BaseException) -> str:
+    *_, error = _causes(error)
     return f"no connection: {error}" if str(error) else f"no connection ({type(error).__name__})"
+
+
+def _unresolved(error: BaseException) -> str | None:
+    """Which host could not be resolved, and why; None if that was not the fault."""
+    host = "of the service"
+    for cause in _causes(error):
+        if isinstance(cause, httpx.ConnectError):
+            host = cause.request.url.host
+        elif isinstance(cause, socket.gaierror):
+            return f"the host {visible(host)} cannot be resolved ({cause.strerror})"
+    return None
 
 
 def _message_in(text: str) -> str:

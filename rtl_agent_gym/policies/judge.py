@@ -12,7 +12,7 @@ from ..errors import ModelError, RequestRefused, UsageError
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions
 from .chat import ChatPolicy
-from .model_options import ModelOptions
+from .model_options import ModelOptions, split_address
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +95,10 @@ def read_judge(name: str) -> tuple[str, str | None]:
         UsageError: It has another form.
     """
     kind, _, rest = name.partition(":")
-    model, at, address = rest.partition("@http")
+    model, address = split_address(rest)
     if kind != "chat" or not model:
         raise UsageError(f"judge {name!r} is not a judge model; expected {FORM}")
-    return model, f"http{address}" if at else None
+    return model, address
 
 
 def judge_name(name: str) -> str:

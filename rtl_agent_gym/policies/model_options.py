@@ -70,6 +70,12 @@ class ModelOptions:
             _check_address(self.base_url)
 
 
+def split_address(model: str) -> tuple[str, str | None]:
+    """The model and the service's address in ``MODEL@URL``; without ``@http…`` there is no address."""
+    name, at, rest = model.partition("@http")
+    return name, f"http{rest}" if at else None
+
+
 def _check_address(address: str) -> None:
     try:
         parts = urlsplit(address)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from ..errors import UsageError
 from .golden import GoldenPolicy
 from .human import HumanPolicy
-from .model_options import ModelOptions
+from .model_options import ModelOptions, split_address
 from .protocol import Policy
 from .random_commands import RandomPolicy
 from .scripted import ScriptedPolicy
@@ -15,7 +16,7 @@ from .scripted import ScriptedPolicy
 POLICIES = (
     "golden",
     "scripted FILE",
-    "chat:MODEL",
+    "chat:MODEL[@URL]",
     "tinker:MODEL_OR_CHECKPOINT",
     "local:PATH",
     "human",
@@ -34,13 +35,13 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
     Raises:
         UsageError: There is no such policy (the message lists all), file, model or key, or an extra is not installed.
     """
-    kind, rest = _split(name.strip())
-    options = options or ModelOptions()
+    name, options = with_address(name.strip(), options or ModelOptions())
+    kind, rest = _split(name)
     forms = {_split(form)[0]: form for form in POLICIES}
     if kind not in forms:
         raise UsageError(f"no policy {name!r}; choose one of: {', '.join(POLICIES)}")
     if (argument := _split(forms[kind])[1]) and not rest:
-        what = argument.lower().replace("_", " ")
+        what = argument.partition("[")[0].lower().replace("_", " ")
         raise UsageError(f'{kind!r} needs a {what}: --policy "{forms[kind]}"')
     if rest and not argument:
         raise UsageError(f"{kind!r} takes nothing after its name, got {rest!r}")
@@ -60,6 +61,20 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
     from .sampler import local_policy, tinker_policy
 
     return tinker_policy(rest, options) if kind == "tinker" else local_policy(rest, options)
+
+
+def with_address(name: str, options: ModelOptions) -> tuple[str, ModelOptions]:
+    """The name of a policy without the address in ``chat:MODEL@URL``, and the options with it.
+
+    Raises:
+        UsageError: The options have another address already, or it is none.
+    """
+    short, address = split_address(name)
+    if address is None or _split(name)[0] != "chat":
+        return name, options
+    if options.base_url not in (None, address):
+        raise UsageError(f"{short!r} has an address after its @, and base_url (--base-url) is another one; give one")
+    return short, replace(options, base_url=address)
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import time
 from collections.abc import Sequence
 from email.utils import formatdate
@@ -9,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import ModelError
+from rtl_agent_gym.errors import ModelError, UsageError
+from rtl_agent_gym.policies import ModelOptions, make_policy
+from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.chat_waits import MAX_REQUESTED_WAIT, MAX_WAIT, requested_wait, wait_before
 from tests.policies.chatting import MakePolicy, native, opened, said
 from tests.policies.stub_server import ChatServer, Step, body_of, call, events, head
@@ -87,6 +91,56 @@ async def test_a_call_that_is_cut_in_a_stream_is_not_run(policies: MakePolicy) -
     fault = {**call("rm a", "rm b"), "cut": 5}
     with ChatServer([call("ls")], faults=[fault]) as server:
         assert native(await said(opened(policies(server, stream=True, attempts=2)))).commands == ("ls",)
+
+
+async def test_a_host_that_does_not_resolve_is_said_at_once(policies: MakePolicy) -> None:
+    policy = make_policy("chat:openai/m@http://no-such-host.invalid/v1")
+    assert isinstance(policy, ChatPolicy)
+    with pytest.raises(UsageError) as raised:
+        await said(opened(policy))
+    words = (
+        r"chat:openai/m cannot be reached: the host no-such-host\.invalid cannot be resolved \(.+\); check --base-url.*"
+    )
+    assert re.fullmatch(words, str(raised.value))
+
+
+async def test_a_host_that_has_answered_is_asked_for_again(policies: MakePolicy) -> None:
+    policy = ChatPolicy("m", ModelOptions(base_url="http://no-such-host.invalid/v1", attempts=2))
+    policy._has_answered = True  # until its name server is away
+    with pytest.raises(
+        ModelError, match=r"did not answer in 2 tries: the host no-such-host\.invalid cannot be resolved"
+    ):
+        await said(opened(policy))
+
+
+async def test_the_last_policy_closes_the_connections_that_it_shares(policies: MakePolicy) -> None:
+    with ChatServer([{"content": "hi"}]) as server, ChatServer([{"content": "ho"}]) as elsewhere:
+        first, second = policies(server), policies(elsewhere)
+        cache: dict[str, Any] = first._library.in_memory_llm_clients_cache.cache_dict
+        before = set(cache)
+        assert native(await said(opened(first))).text == "hi"
+        assert native(await said(opened(second))).text == "ho"
+        clients = [cache[key] for key in set(cache) - before]
+        assert clients
+        for _ in range(2):
+            await first.close()
+        assert native(await said(opened(second))).text == "ho"
+        assert not any(client.is_closed() for client in clients)
+        await second.close()
+        assert all(client.is_closed() for client in clients)
+        assert set(cache) == before
+
+
+async def test_a_policy_closes_no_connection_while_another_waits_for_its_answer(policies: MakePolicy) -> None:
+    slow = [head(content_length=len(ANSWER)), ANSWER[:40], 1.0, ANSWER[40:]]
+    with ChatServer([{"content": "hi"}]) as server, ChatServer([{"raw": slow}]) as elsewhere:
+        first = policies(server)
+        await said(opened(first))
+        waiting = asyncio.ensure_future(said(opened(policies(elsewhere, attempts=1))))
+        while not elsewhere.arrived:
+            await asyncio.sleep(0.01)
+        await first.close()
+        assert native(await waiting).text == "I am do"
 
 
 # ---- waits

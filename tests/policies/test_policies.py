@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.policies import GoldenPolicy, ScriptedPolicy, heredoc, make_policy, write_turn
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, ScriptedPolicy, heredoc, make_policy, write_turn
+from rtl_agent_gym.policies.chat import ChatPolicy
+from rtl_agent_gym.policies.judge import read_judge
+from rtl_agent_gym.policies.registry import with_address
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 
@@ -81,7 +85,8 @@ def test_an_unknown_policy_is_said(name: str) -> None:
     ("name", "words"),
     [
         ("scripted", "'scripted' needs a file: --policy \"scripted FILE\""),
-        ("chat:", "'chat' needs a model: --policy \"chat:MODEL\""),
+        ("chat:", "'chat' needs a model: --policy \"chat:MODEL[@URL]\""),
+        ("chat:@http://127.0.0.1:1/v1", "'chat' needs a model: --policy \"chat:MODEL[@URL]\""),
         ("tinker", "'tinker' needs a model or checkpoint"),
         ("golden x", "'golden' takes nothing after its name, got 'x'"),
     ],
@@ -90,6 +95,30 @@ def test_a_policy_without_its_argument_is_told_how_it_is_written(name: str, word
     with pytest.raises(UsageError) as raised:
         make_policy(name)
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("model", ["m", "org/m", "openai/m@001", "@cf/m"])
+def test_a_chat_policy_has_its_address_like_a_judge(model: str) -> None:
+    address = "http://user:pass@[::1]:8000/v1"
+    name, options = with_address(f"chat:{model}@{address}", ModelOptions(top_p=0.5))
+    assert (name, options) == (f"chat:{model}", ModelOptions(top_p=0.5, base_url=address))
+    assert read_judge(f"chat:{model}@{address}") == (model, address)
+    config = EvaluationConfig(policy=f"chat:{model}@{address}", model=ModelOptions(top_p=0.5))
+    assert config == EvaluationConfig(policy=f"chat:{model}", model=options)
+    policy = make_policy(f"chat:{model}@{address}")
+    assert isinstance(policy, ChatPolicy)
+    assert (policy.name, policy.options.base_url) == (f"chat:{model}", address)
+
+
+def test_only_a_chat_policy_has_an_address_and_only_one() -> None:
+    options = ModelOptions(base_url="http://127.0.0.1:1/v1")
+    assert with_address("chat:m", options) == ("chat:m", options)
+    assert with_address("scripted a@http", options) == ("scripted a@http", options)
+    assert with_address("chat:m@http://127.0.0.1:1/v1", options) == ("chat:m", options)
+    with pytest.raises(UsageError, match="'chat:m' has an address after its @"):
+        with_address("chat:m@http://127.0.0.1:2/v1", options)
+    with pytest.raises(UsageError, match="is not the address of a service"):
+        make_policy("chat:m@http:8000")
 
 
 @pytest.mark.parametrize("form", ["scripted {}", "scripted:{}", "  scripted   {} "])
