@@ -64,7 +64,7 @@ async def test_macros_reach_later_files_as_in_the_compiler(frontend: Frontend) -
 
 
 async def test_sources_that_keep_it_busy_or_crash_it_are_unreadable_and_it_works_on() -> None:
-    frontend = Frontend(processor=1)
+    frontend = Frontend(processor=1, patience=60)  # also on a busy machine
     try:
         bomb = b"`define A0 x x x x x x x x x x\n" + b"".join(
             b"`define A%d `A%d `A%d `A%d `A%d `A%d `A%d `A%d `A%d\n" % (n, *[n - 1] * 8) for n in range(1, 12)
