@@ -41,6 +41,13 @@ TASKS = {
     "WRITEMEM": "$writememh",
     "DUMPCTL": "$dumpfile",
 }
+INPUT = re.compile(
+    rb'^ {4}\{"type":"VAR","name":"(?P<name>(?:[^"\\]|\\.)*)","addr":"(?P<label>\(\w+\))"'
+    rb'[^\n]*"direction":"(?:INPUT|(?:CONST)?REF)"',
+    re.MULTILINE,
+)
+"""An input of a module, whose declarations have this indentation; those of tasks and functions are deeper."""
+WRITTEN = re.compile(rb'"type":"VARX?REF"[^\n]*"access":"(?:WR|RW)"[^\n]*"varp":"(?P<label>\(\w+\))"')
 LOC = re.compile(rb'"loc":"(\w+),(\d+):')
 DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
 READ_MODES = (b"r", b"rb")
@@ -89,6 +96,19 @@ def check_tree(design: Elaborated) -> tuple[list[str], list[str]]:
             secret, reason = file_fault(task, path, reads=task == "$readmemh" or mode in READ_MODES)
             (violations if secret else refused).extend([f"{place}: {reason}"] if reason else [])
     return list(dict.fromkeys(violations)), list(dict.fromkeys(refused))
+
+
+def written_inputs(design: Elaborated) -> list[str]:
+    """Why a design with a hidden testbench is not built: a module writes its own input, as Verilator allows where the
+    source switches its error off. In the program, that is the signal behind the port.
+    """
+    names = {port["label"]: port["name"].decode(errors="replace") for port in INPUT.finditer(design.tree)}
+    return [
+        f"{_place(design, node.start())}: the input {names[node['label']]!r} is written, and so would be the hidden "
+        "testbench's signal"
+        for node in WRITTEN.finditer(design.tree)
+        if node["label"] in names
+    ]
 
 
 def _place(design: Elaborated, at: int) -> str:

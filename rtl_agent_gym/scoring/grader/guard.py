@@ -72,15 +72,27 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
         if checked:
             violations += sources.include_faults(lines)
         if checked and not code and line.settings["testbench"]:
-            reached, refusals = sources.icarus_beyond_ports(lines, arguments)
-            violations += reached
-            refusals += driven if sources.mixed(lines) else []
+            reach = sources.icarus_beyond_ports(lines, arguments)
+            violations += reach.violations
+            refusals = reach.refusals + (driven if sources.mixed(lines) else [])
+            refusals += written_signals(arguments, reach.modules) if reach.modules else []
         judged = True
     finally:  # also if this program fails: what was not judged must not run
         if violations or refusals or not judged:
             for path in filter(os.path.isfile, sources.outputs(arguments)):
                 os.unlink(path)
     end_compiler(line, code, text, violations, refusals)
+
+
+def written_signals(arguments: list[str], hidden: set[str]) -> list[str]:
+    """Where the design that was just compiled writes signals of the `hidden` modules that it was compiled with."""
+    from . import sources
+    from .connections import reached_signals
+
+    written = [path for path in dict.fromkeys(sources.outputs(arguments)) if os.path.isfile(path)]
+    if not written and not any(word == "-E" or word.startswith("-t") for word in arguments):
+        return ["?: the compiled design is in no file, so it cannot be judged beside the hidden testbench"]
+    return [fault for path in written for fault in reached_signals(path, hidden)]
 
 
 def run_verilator(line: Line, arguments: list[str]) -> None:

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import signal
+from collections import namedtuple
 from collections.abc import Iterable
 
 from .compiled import COCOTB_DUMP, EDITABLE, READABLE, TOOLS, below, short
@@ -13,9 +14,12 @@ from .compiled import COCOTB_DUMP, EDITABLE, READABLE, TOOLS, below, short
 APART = "?: the texts of the hidden testbench and of the design cannot be separated, so nothing is simulated"
 CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
 SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"((?:[^"\\]|\\.)*)"', re.MULTILINE)
-DRIVEN = re.compile(rb"(.+):\d+: warning: input port (\S+) is coerced to inout")
+DRIVEN = re.compile(rb".+:\d+: warning: input port (\S+) is coerced to inout")
 
 
+Reach = namedtuple("Reach", "violations refusals modules")
+"""Where a design uses a testbench that it is compiled with, why that cannot be found out, and the modules that the
+hidden sources declare; none if nothing is hidden."""
 SHIPPED = ("/usr/local/lib/ivl/include", "/usr/lib/ivl/include")
 """Folders of the headers that come with Icarus, such as ``constants.vams``, which any source may include."""
 
@@ -106,7 +110,7 @@ def _could_include(path: str) -> bool:
     return b"include" in plain or b"``" in plain
 
 
-def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[str], list[str]]:
+def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
     """`beyond_ports` for Icarus, from its list of files."""
     sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ") and not _is_dump(line[2:])]
     arguments = [word for word in arguments if not _is_dump(word)]
@@ -116,7 +120,7 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[st
     tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
     named += [path for path in _libraries(others) if os.path.realpath(path) in sources]
     if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
-        return [], [APART]  # an options file names sources
+        return Reach([], [APART], set())  # an options file names sources
     hidden = [word for word in named if not below(os.path.realpath(word), READABLE)]
     if 0 < len(hidden) < len(named):
         with OwnFolder() as folder:
@@ -124,7 +128,7 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> tuple[list[st
             run(preprocess, {1: "/dev/null", 2: "/dev/null"})
             read = read_lines(f"{folder}/files")
         if not read or any(below(os.path.realpath(line[2:]), READABLE) for line in read):
-            return [], [APART]  # the testbench includes a file of the design
+            return Reach([], [APART], set())  # the testbench includes a file of the design
     return beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
 
 
@@ -140,27 +144,28 @@ def _libraries(arguments: list[str]) -> list[str]:
     return found
 
 
-def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> tuple[list[str], list[str]]:
-    """Where a design uses names of a testbench that it is compiled with: (violations, why they cannot be found)."""
+def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> Reach:
+    """Where a design uses names of a testbench that it is compiled with."""
     hidden = [not below(os.path.realpath(word), READABLE) for word in sources]
     if all(hidden) or not any(hidden):
-        return [], []
+        return Reach([], [], set())
     texts = _texts(command, sources)
     alone = _texts(command, [word for word, own in zip(sources, hidden, strict=True) if own])
     if texts is None or alone is None:
-        return [], [APART]
+        return Reach([], [APART], set())
     theirs = [text for text, own in zip(texts, hidden, strict=True) if own]
     if theirs != alone:
-        return [], [CHANGED]
+        return Reach([], [CHANGED], set())
     if any(below(os.path.realpath(file), READABLE) for text in theirs for file in SOURCE_OF.findall(text)):
-        return [], [APART]  # the testbench includes a file of the design
+        return Reach([], [APART], set())  # the testbench includes a file of the design
     from .testbench import Names, odd_directives, reach_faults
 
     names = Names(theirs, tops)
     every = zip(sources, texts, hidden, strict=True)
     own = [(text, os.path.realpath(word)) for word, text, is_hidden in every if not is_hidden]
     faults = [fault for text, file in own for fault in reach_faults(text, file, names, short)]
-    return faults, [odd for text, file in own for odd in odd_directives(text, file, short)]
+    odd = [fault for text, file in own for fault in odd_directives(text, file, short)]
+    return Reach(faults, odd, names.modules)
 
 
 def _texts(command: list[str], sources: list[str]) -> list[str] | None:
@@ -207,11 +212,8 @@ def mixed(lines: list[str]) -> bool:
 
 
 def driven_inputs(said: Iterable[bytes]) -> list[str]:
-    """Inputs that a design drives from inside, and with them its parent's signals, from Icarus's warnings."""
-    driven = []
-    for line in said:
-        match = DRIVEN.match(line)
-        if match and not below(os.path.realpath(os.fsdecode(match[1])), READABLE):
-            name = match[2].decode("utf-8", errors="replace")
-            driven.append(f"?: input port {name} is driven from inside, and so would be the hidden testbench's signal")
-    return driven
+    """Inputs that are driven from inside, and with them the signals behind them, from Icarus's warnings."""
+    names = [match[1].decode("utf-8", errors="replace") for line in said if (match := DRIVEN.match(line))]
+    return [
+        f"?: input port {name} is driven from inside, and so would be the hidden testbench's signal" for name in names
+    ]

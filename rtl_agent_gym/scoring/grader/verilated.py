@@ -15,8 +15,8 @@ import re
 import subprocess
 
 from .compiled import READABLE, TOOLS, below, short
-from .elaborated import check_tree, elaborate, file_fault, looked_up
-from .sources import APART, beyond_ports
+from .elaborated import check_tree, elaborate, file_fault, looked_up, written_inputs
+from .sources import APART, Reach, beyond_ports
 from .tasks import HOSTILE, READS, WRITES
 
 TOKEN = re.compile(
@@ -69,8 +69,9 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     violations, refusals = violations or certain, refusals or refused
     refusals += looked_up(done.stdout, design, kept, folder)
     if testbench:
-        reached, apart = _beyond_ports(kept, design.read)
-        violations, refusals = violations + reached, refusals + apart
+        reach = _beyond_ports(kept, design.read)
+        violations, refusals = violations + reach.violations, refusals + reach.refusals
+        refusals += written_inputs(design) if reach.modules else []
     return None, b"", violations, refusals
 
 
@@ -90,7 +91,7 @@ def _with_listed(arguments: list[str]) -> list[str]:
     return found
 
 
-def _beyond_ports(kept: list[str], read: list[str]) -> tuple[list[str], list[str]]:
+def _beyond_ports(kept: list[str], read: list[str]) -> Reach:
     """`beyond_ports` for Verilator, from the files that it reads."""
     files = [word for word in kept if os.path.isfile(word) and not word.endswith(FOREIGN_SOURCES)]
     named = [word for word in files if word.endswith(SOURCES)]
@@ -98,7 +99,7 @@ def _beyond_ports(kept: list[str], read: list[str]) -> tuple[list[str], list[str
     own = [below(os.path.realpath(path), READABLE) for path in read if not path.startswith("/usr/")]
     listed = len(named) < len(files) or any(word.lstrip("-") in OPTIONS_FILES for word in others)
     if listed and any(own) and not all(own):
-        return [], [APART]
+        return Reach([], [APART], set())
     tops = [word for option, word in itertools.pairwise(others) if option.lstrip("-") == "top-module"]
     return beyond_ports([f"{TOOLS}/verilator", "-E", *others], named, tops)
 

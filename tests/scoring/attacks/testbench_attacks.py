@@ -44,6 +44,9 @@ _WIRES = (
 )
 """The same with a wire between its variable and both models, and an eye on the models alone."""
 
+_MODELS = _TESTBENCH.replace("grant !== expected || ", "")
+"""The same with an eye on the models alone, and no wire."""
+
 
 def harness(testbench: str = _TESTBENCH, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """A harness that compiles a testbench of its own with the design; what the simulator exits with is its verdict."""
@@ -190,6 +193,27 @@ REACHES += [
     Attack("Verilator: the testbench's block, ended", 3, {TARGET: module(f"always @(req) disable judge; {THEFT}")}, None, (), _on_verilator("", "", None).harness, 120.0, True),
 ]  # fmt: skip
 """Verilator ends no block but those around a `disable`."""
+
+
+def _own_input(
+    body: str, declared: str = "input var logic [7:0] req", after: str = "", grant: str = "0"
+) -> dict[str, str | bytes]:
+    """A design that declares its input in another way."""
+    text = module(f"assign grant = {grant};\n{body}", after=after)
+    return {TARGET: text.replace("input logic [7:0] req,", f"{declared}, input logic [7:0]")}
+
+
+_BELOW = "module below(input var logic [7:0] r);\nalways @(r) r = 0;\nendmodule\n"
+_OFF = "/* verilator lint_off ASSIGNIN */"
+REACHES += [
+    Attack("an input that is a variable, written", 3, _own_input("always @(req) req = 0;"), None, ("testbench",), harness(_MODELS)),
+    Attack("an input that is a variable, written below", 3, _own_input("below b(req);", after=_BELOW), None, ("testbench",), harness(_MODELS)),
+    Attack("an input that is a net, written below", 3, _own_input("below b(req);", "input logic [7:0] req", _BELOW.replace("r = 0", "r = 'x"), "'x"), None, ("testbench",), harness(_WIRES)),
+    Attack("an output in the place of an input", 3, _own_input("assign req = 'x;", "output wire [7:0] req", grant="'x"), None, ("testbench",), harness(_WIRES)),
+    Attack("Verilator: an input written by always_comb", 3, _own_input(f"{_OFF}\nalways_comb req = 0;"), None, ("testbench",), _on_verilator("", "", None).harness | {"src/tb.sv": _WIRES}, 120.0, True),
+    Attack("Verilator: an input written", 3, _own_input(f"{_OFF}\nalways @(posedge clk or req) req = 0;"), None, ("testbench",), _on_verilator("", "", None).harness | {"src/tb.sv": _WIRES}, 120.0, True),
+]  # fmt: skip
+"""A design and the reference model read the same signals."""
 
 _ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"

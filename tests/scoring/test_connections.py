@@ -1,0 +1,73 @@
+"""A design that writes its inputs writes the testbench's signals: what a compiled design shows of that, in every way to
+write, measured in the real simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.sandboxes import DockerSandbox
+from rtl_agent_gym.scoring.grader.connections import reached_signals
+from rtl_agent_gym.scoring.grader.sources import driven_inputs
+
+from .attacks.written_inputs import HIDDEN, TESTBENCH, honest, memories, ways
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
+
+RUN = """\
+cd /code/inputs && rm -f *.vvp *.log *.reached && echo 00 > /tmp/n.txt
+for d in [0-9]*.sv; do
+    n=${d%.sv}
+    iverilog -g2012 -Wall -u -s tb -o $n.vvp $d testbench.sv 2> $n.log || { rm -f $n.vvp; continue; }
+    timeout 20 vvp -n $n.vvp < /dev/null 2>&1 | grep -c '^REACHED' > $n.reached
+    rm $d
+done
+"""
+BY_TEXT = ("a switch that goes both ways",)
+"""Ways that the check of the design's text refuses, see `testbench_attacks.py`; so they may be missed here."""
+
+
+async def _played(
+    designs: Iterable[tuple[str, str]], sandbox: DockerSandbox, folder: Path
+) -> dict[str, tuple[bool, list[str]]]:
+    """Whether each design that compiles reached the testbench, and what is found in it before it runs."""
+    named = list(designs)
+    files = {f"inputs/{number}.sv": text for number, (_, text) in enumerate(named)}
+    await sandbox.write_files({**files, "inputs/testbench.sv": TESTBENCH})
+    assert not (await sandbox.run(RUN, timeout=280)).timed_out
+    kept = await sandbox.read_files(["inputs"])
+    told = {}
+    for number, (name, _) in enumerate(named):
+        start = f"inputs/{number}"
+        if f"{start}.vvp" in kept:
+            compiled = folder / f"{number}.vvp"
+            compiled.write_bytes(kept[f"{start}.vvp"])
+            found = reached_signals(str(compiled), HIDDEN) + driven_inputs(kept[f"{start}.log"].splitlines())
+            told[name] = (kept[f"{start}.reached"].strip() != b"0", found)
+    return told
+
+
+async def _nothing_is_missed(designs: Iterable[tuple[str, str]], sandbox: DockerSandbox, folder: Path) -> int:
+    told = await _played(designs, sandbox, folder)
+    reached = [name for name, (reaches, _) in told.items() if reaches]
+    missed = [name for name in reached if not told[name][1] and not any(way in name for way in BY_TEXT)]
+    assert missed == []
+    return len(reached)
+
+
+async def test_no_way_to_write_a_variable_is_missed(shared_sandbox: DockerSandbox, tmp_path: Path) -> None:
+    assert await _nothing_is_missed(ways(("v",)), shared_sandbox, tmp_path) >= 25
+
+
+@pytest.mark.slow  # some six hundred simulations
+async def test_no_way_to_write_or_drive_an_input_is_missed(shared_sandbox: DockerSandbox, tmp_path: Path) -> None:
+    every = [*ways(("w", "g", "sv", "bv", "i", "r")), *memories()]
+    assert await _nothing_is_missed(every, shared_sandbox, tmp_path) >= 250
+
+
+async def test_reading_a_variable_input_is_honest(shared_sandbox: DockerSandbox, tmp_path: Path) -> None:
+    told = await _played(honest(), shared_sandbox, tmp_path)
+    assert told == {name: (False, []) for name, _ in honest()}
