@@ -24,6 +24,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.transcripts import read_transcript
 from tests.policies.stub_server import ChatServer, call
+from tests.sandboxes.one_liners import ONE_LINERS
 
 pytestmark = pytest.mark.docker
 
@@ -147,6 +148,28 @@ async def test_random_episodes_are_identical(
     assert report.identical, report.divergence
     assert report.compared_turns >= 1
     assert report.score_compared
+
+
+NAMED_AT_RANDOM = (
+    "iverilog -V | head -1",
+    "mktemp; mktemp -d; ls /tmp | grep tmp[.]",
+    "python3 -c 'import tempfile; print(tempfile.mkdtemp())'",
+    "echo 'int x;' > x.c; gcc -v -c x.c 2>&1 | grep -o '/tmp/cc[^ ]*'",
+    "bash -c 'sh -c \"kill -SEGV \\$\\$\"; true'",
+    "sleep 60",
+)
+
+
+async def test_everyday_commands_are_identical_twice(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:
+    turns = [*(turn for turns in ONE_LINERS for turn in turns), *NAMED_AT_RANDOM]
+    script = tmp_path / "script.yaml"
+    script.write_text(json.dumps([{"run": turn} for turn in turns]))
+    rules = {"max_turns": 2 * len(turns), "command_timeout": 5.0}
+    path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static, **rules)
+    for _ in range(2):
+        report = await again(path, provider, static)
+        assert report.identical, report.divergence
+        assert report.compared_turns == len(turns) + 1
 
 
 async def test_weights_are_those_of_the_record(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:

@@ -31,6 +31,7 @@ def test_each_kind_finds_its_example(kind: Volatile) -> None:
         ('ivl -V -C"/tmp/ivrlh50fa73aa" -C"', 'ivl -V -C"/tmp/ivrlh3e52dff5" -C"'),
         ("/tmp/ivrlg21b0c /tmp/ivrl6b8b4567", "/tmp/ivrlg2327b23c6 /tmp/ivrl2ae8"),
         ("as -o /tmp/ccXp2bQ1.o /tmp/ccuMVM5G.s", "as -o /tmp/ccaaaaaa.o /tmp/cc000000.s"),
+        ('Icarus 13.0\nUnable to get version from "/usr/local/lib/ivl/ivlpp -V"\n', "Icarus 13.0\n"),
         ("a.log\ntmp.SsxpxsPwLl\nz.log", "a.log\ntmp.YAmjAo5gPK\nz.log"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Observations of everyday commands hold what a script with the same commands writes, and nothing of the shell's own."""
+"""Observations of everyday commands hold what a script of them writes, and nothing of the shell's own."""
 
 from __future__ import annotations
 

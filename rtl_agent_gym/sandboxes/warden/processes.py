@@ -17,8 +17,8 @@ from .files import read_small
 from .frames import reply
 from .watcher import Outbox, Watcher
 
-STATUS_FD, OUTPUT_FD, COMMAND_FD = 201, 202, 203
-"""Where bash reports to the warden, where its commands write, and the file with a command. Closed while one runs."""
+OUTPUT_FD, COMMAND_FD = 201, 202
+"""Where bash has the pipe for its commands' output, and the file with a command. Closed while one runs."""
 PIPE_SIZE = 1 << 20
 _F_SETPIPE_SZ = 1031
 _CHILDREN = "/proc/%d/task/%d/children"
@@ -80,8 +80,8 @@ def spawn(
         moved = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 300) for number, fd in fds.items()}
         for number, fd in moved.items():
             os.dup2(fd, number)
-        os.closerange(3, STATUS_FD)
-        os.closerange(max(STATUS_FD, *fds) + (STATUS_FD in fds), 300)
+        os.closerange(3, OUTPUT_FD)
+        os.closerange(max(OUTPUT_FD - 1, *fds) + 1, 300)
         os.umask(0o022)
         for place in (cwd, "/"):
             try:

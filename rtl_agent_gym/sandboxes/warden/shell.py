@@ -5,10 +5,9 @@ command is an ``eval`` in a file that bash reads with ``.``: while it does so, i
 control, messages about its children and terminal modes. Only the command has the pipe of the observation; bash itself
 writes its prompts and traces to /dev/null. The command's stdin is /dev/null, too.
 
-The line after it, sent in the same piece, reports status and folder on a descriptor of its own, with a word that is new
-each time. bash may hold that line in its input buffer while the command runs, but in no variable, so no command prints
-it by accident. While a command runs, the descriptor is closed. The lines and reports use sockets, which cannot be
-reopened through /proc.
+The line after it, sent in the same piece, reports status and folder with a word that is new each time. bash may hold
+that line in its input buffer while the command runs, but in no variable, so no command prints it by accident. Lines and
+reports use bash's stdin, a socket, which cannot be reopened through /proc.
 
 A command that changes bash itself can still report anything. It deceives only its own agent: a report is read in linear
 time, and only as a status and a folder.
@@ -26,7 +25,6 @@ from .output import Job
 from .processes import (
     COMMAND_FD,
     OUTPUT_FD,
-    STATUS_FD,
     Stream,
     alone,
     folder_of_last_sharer,
@@ -55,15 +53,14 @@ _BEGIN = b"PS1= PS2=; set +o history +o histexpand; history -c; shopt -s execfai
 # The outer redirections are those of a trap on EXIT. Those of the group are in effect when bash traces `eval`. Those of
 # `eval` itself make bash put stdout and stderr back after an `exec >file`. A trap on RETURN would be run by `.`.
 _RUN = b"\\. /proc/self/fd/%d 1>&%d 2>&1\n" % (COMMAND_FD, OUTPUT_FD)
-_COMMAND = (
-    b"{ \\eval %%s </dev/null 1>&%d 2>&1 %d>&- %d>&- %d>&-; __status=$?; \\trap - RETURN; } >/dev/null 2>&1\n"
-) % (OUTPUT_FD, STATUS_FD, OUTPUT_FD, COMMAND_FD)
+_COMMAND = b"{ \\eval %%s </dev/null 1>&%d 2>&1 %d>&- %d>&-; __status=$?; \\trap - RETURN; } >/dev/null 2>&1\n"
+_COMMAND %= (OUTPUT_FD, OUTPUT_FD, COMMAND_FD)
 # An assignment cannot be redefined, and this one switches POSIX mode on, which finds special builtins before functions:
-# so bash still reports after a command that redefined every builtin used here.
+# so bash still reports after a command that redefined every builtin used here. What follows the report delays no reply.
 _MARKER = (
-    b"{ __status=${__status-$?} POSIXLY_CORRECT=; \\unset -f . builtin eval printf set trap unset; "
-    b"\\trap - DEBUG RETURN; \\set +v; \\unset POSIXLY_CORRECT PROMPT_COMMAND PS0 TMOUT; "
-    b'\\builtin printf \'%%s %%d %%s\\0\' %s "$__status" "${PWD-}" >&%d; \\unset __status; }\n'
+    b"{ __status=${__status-$?} POSIXLY_CORRECT=; \\unset -f . builtin eval; "
+    b'\\builtin printf \'%%s %%d %%s\\0\' %s "$__status" "${PWD-}" >&0; '
+    b"\\trap - DEBUG RETURN; \\set +v; \\unset POSIXLY_CORRECT PROMPT_COMMAND PS0 TMOUT __status; }\n"
 )
 
 
@@ -119,20 +116,17 @@ class Shell:
         self.output = Stream()
         null = os.open("/dev/null", os.O_WRONLY)
         commands, script = socket.socketpair()
-        status, reports = socket.socketpair()
-        self.commands, self.status = Outbox(commands.detach(), self.watcher), status.detach()
-        os.set_blocking(self.status, False)
-        own = {0: script.fileno(), 1: null, 2: null}
-        shared = {STATUS_FD: reports.fileno(), OUTPUT_FD: self.output.write_fd, COMMAND_FD: self.command}
+        self.status = os.dup(commands.fileno())  # a copy, as the outbox watches its own for writing
+        self.commands = Outbox(commands.detach(), self.watcher)
+        fds = {0: script.fileno(), 1: null, 2: null, OUTPUT_FD: self.output.write_fd, COMMAND_FD: self.command}
         try:
-            self.pid = self.spawn(own | shared)
+            self.pid = self.spawn(fds)
         except OSError:
             self.close()
             raise
         finally:
             os.close(null)
             script.close()
-            reports.close()
             self.output.close_writer()
         self.report = b""
         self.starting, self.resting = True, False
@@ -165,7 +159,7 @@ class Shell:
     def marker(self) -> bytes:
         """A line that reports status and folder, with a new word."""
         self.word = os.urandom(16).hex().encode()  # importing `secrets` takes 5 ms of a start
-        return _MARKER % (self.word, STATUS_FD)
+        return _MARKER % self.word
 
     def run(self, job: Job, command: bytes) -> None:
         """Run a command now, or when bash has started."""
@@ -182,8 +176,9 @@ class Shell:
         self.output.drain(self.job.output.feed)  # from background jobs, since the last command
         self.watcher.watch(self.output.read_fd, self.on_output)
         command, self.waiting = self.waiting, None
-        os.ftruncate(self.command, 0)
-        os.pwrite(self.command, _COMMAND % quote(command), 0)
+        line = _COMMAND % quote(command)
+        os.pwrite(self.command, line, 0)
+        os.ftruncate(self.command, len(line))
         self.commands.send(_RUN + self.marker())  # one piece, as each one more would wake bash once more
         self.resume()
 
