@@ -17,8 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from .. import strict_json
 from ..episodes.rules import LONGEST_TIMEOUT
 from ..errors import UsageError
-from ..policies.judge import judge_of
-from ..policies.protocol import Closable
+from ..policies.judge import NamedJudges
 from ..problems import Problem, find_problem, load_problems
 from ..problems.paths import AGENT_FOLDERS, ANSWER_FILE, graded_folders
 from ..sandboxes import DockerSandboxes
@@ -118,7 +117,8 @@ async def _grade(
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("grading", total=len(batch))
         waiting = workers if len(batch) > workers else 0
-        judge = judge_of(options)
+        judges = NamedJudges()
+        judge = judges.judge_of(options)
         async with (
             AsyncExitStack() as owned,
             DockerSandboxes() as provider,
@@ -126,8 +126,7 @@ async def _grade(
                 provider, weights=weights, cache=cache, waiting=waiting, judge=judge, harness=options.harness
             ) as scorer,
         ):
-            if isinstance(judge, Closable):
-                owned.push_async_callback(judge.close)
+            owned.push_async_callback(judges.close)
 
             async def one(candidate: Candidate) -> Score:
                 async with turn:

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from ..episodes.runtime import WAITING, Runtime
 from ..errors import UsageError
-from ..policies import Closable
-from ..policies.judge import judge_of
+from ..policies.judge import NamedJudges
 from ..sandboxes import SandboxSpec
 from ..scoring import RewardWeights, Scorer
-from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions
 from .connecting import connect
 from .machines import CANARY_SECONDS, Cluster
@@ -36,8 +34,8 @@ class ClusterRuntime(Runtime):
         self.cluster = Cluster(limits, canary_seconds, slots=slots)
         self._provider = _OpenedLater(self.cluster, address)
         self.users = 0
-        self._graders: dict[tuple[RewardWeights | None, Path | None, str | Judge | None], RemoteGrader] = {}
-        self._judges: dict[str | Judge | None, Judge | None] = {}
+        self._graders: dict[tuple[RewardWeights | None, Path | None, GradingOptions], RemoteGrader] = {}
+        self._judges = NamedJudges()
 
     @property
     def provider(self) -> RemoteSandboxes:
@@ -63,11 +61,9 @@ class ClusterRuntime(Runtime):
         options = options or GradingOptions()
         if options.harness.images:
             raise UsageError("--harness-image: a cluster grades with the simulation image only; leave --ray out")
-        key = (weights, cache, options.judge)
+        key = (weights, cache, options)
         if key not in self._graders:
-            if options.judge not in self._judges:
-                self._judges[options.judge] = judge_of(options)
-            texts = Scorer(weights=weights, cache=cache, judge=self._judges[options.judge])
+            texts = Scorer(weights=weights, cache=cache, judge=self._judges.judge_of(options))
             self._graders[key] = RemoteGrader(
                 self.cluster, weights, cached=cache is not None, texts=texts, opened=self._provider.opened
             )
@@ -77,9 +73,7 @@ class ClusterRuntime(Runtime):
         """End every container on every machine, and the connections to judges."""
         try:
             await self.provider.close()
-            for named, judge in self._judges.items():
-                if isinstance(named, str) and isinstance(judge, Closable):
-                    await judge.close()
+            await self._judges.close()
         finally:
             await self.cluster.close()
 

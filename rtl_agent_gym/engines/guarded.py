@@ -36,12 +36,21 @@ class Requests:
 
     Args:
         notices: Where to report retries.
-        watch: Checks the service while requests wait; None for the local engine.
+        watch: Checks the service while requests wait; None for no checks, as of the local engine.
         starting: Whether the run has not begun yet; then requests are retried until the watch's patience ends.
+        remote: Whether the SDK sends the requests to a service. None: if there is a watch.
     """
 
-    def __init__(self, notices: Notices | None = None, watch: Watch | None = None, *, starting: bool = False) -> None:
+    def __init__(
+        self,
+        notices: Notices | None = None,
+        watch: Watch | None = None,
+        *,
+        starting: bool = False,
+        remote: bool | None = None,
+    ) -> None:
         self._notices, self._watch, self.starting = notices or Notices(), watch, starting
+        self._remote = watch is not None if remote is None else remote
 
     def run_begins(self, patience: float) -> None:
         """From now on, wait this many seconds for a service that does not answer."""
@@ -87,7 +96,7 @@ class Requests:
         try:
             yield
         except Exception as error:
-            translated = translate(error, request, remote=self._watch is not None)
+            translated = translate(error, request, remote=self._remote)
             if translated is None or translated is error:
                 raise
             raise translated from error

@@ -20,12 +20,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from ..policies.judge import judge_of
-from ..policies.protocol import Closable
+from ..policies.judge import NamedJudges
 from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
 from ..sandboxes.budget import given_limits
 from ..scoring import RewardWeights, Scorer
-from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions
 from .rules import Grader
 
@@ -98,7 +96,7 @@ class LocalRuntime(Runtime):
         self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
         self.users = 0
         self._scorers: dict[tuple[RewardWeights | None, Path | None, GradingOptions], Scorer] = {}
-        self._judges: dict[str | Judge | None, Judge | None] = {}
+        self._judges = NamedJudges()
 
     @property
     def provider(self) -> DockerSandboxes:
@@ -120,14 +118,12 @@ class LocalRuntime(Runtime):
         key = weights, cache, options
         with _lock:
             if key not in self._scorers:
-                if options.judge not in self._judges:
-                    self._judges[options.judge] = judge_of(options)
                 self._scorers[key] = Scorer(
                     self.provider,
                     weights=weights,
                     cache=cache,
                     waiting=waiting,
-                    judge=self._judges[options.judge],
+                    judge=self._judges.judge_of(options),
                     harness=options.harness,
                 )
             return self._scorers[key]
@@ -135,9 +131,7 @@ class LocalRuntime(Runtime):
     async def close(self) -> None:
         for scorer in self._scorers.values():
             await scorer.close()
-        for named, judge in self._judges.items():
-            if isinstance(named, str) and isinstance(judge, Closable):
-                await judge.close()
+        await self._judges.close()
         if self.agents is not self.provider:
             await self.agents.close()
         await self.provider.close()

@@ -10,8 +10,7 @@ from ..episodes.episode import Grader
 from ..episodes.rewards import FunctionGrader, read_reward
 from ..episodes.runtime import WAITING, Runtime
 from ..errors import UsageError
-from ..policies import Closable
-from ..policies.judge import judge_of, make_judge
+from ..policies.judge import NamedJudges, make_judge
 from ..problems import Problem, load_problems
 from ..problems.compose import TEMPLATES
 from ..problems.model import JUDGED
@@ -95,9 +94,9 @@ async def make_grader(
         scorer = runtime.scorer(weights, cache, waiting=waiting, options=config.episode.grading)
     else:
         options = config.episode.grading
-        judge = judge_of(options)
-        if isinstance(options.judge, str) and isinstance(judge, Closable):
-            owned.push_async_callback(judge.close)
+        judges = NamedJudges()
+        owned.push_async_callback(judges.close)
+        judge = judges.judge_of(options)
         made = Scorer(provider, weights=weights, cache=cache, waiting=waiting, judge=judge, harness=options.harness)
         scorer = await owned.enter_async_context(made)
     return scorer if function is None else FunctionGrader(scorer, function)

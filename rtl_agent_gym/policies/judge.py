@@ -117,6 +117,19 @@ def make_judge(name: str) -> ChatJudge:
     return ChatJudge(*read_judge(name))
 
 
-def judge_of(options: GradingOptions) -> Judge | None:
-    """The judge of some options; one that they name is made. Raises `UsageError` as `make_judge` does."""
-    return make_judge(options.judge) if isinstance(options.judge, str) else options.judge
+class NamedJudges:
+    """Makes judges by name, each once, and closes them. A judge that is given as an object belongs to the caller."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, ChatJudge] = {}
+
+    def judge_of(self, options: GradingOptions) -> Judge | None:
+        """The judge of some options; one that they name is made. Raises `UsageError` as `make_judge` does."""
+        if isinstance(options.judge, str) and options.judge not in self._made:
+            self._made[options.judge] = make_judge(options.judge)
+        return self._made[options.judge] if isinstance(options.judge, str) else options.judge
+
+    async def close(self) -> None:
+        """Close those that were made."""
+        for judge in self._made.values():
+            await judge.close()

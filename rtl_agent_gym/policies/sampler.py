@@ -74,12 +74,14 @@ class TokenSamplerPolicy:
             ModelError: The service does not answer, or refuses this request.
             ServiceDown: In a run: the service cannot be used any more.
         """
+        import tinker
+
         from ..engines.guarded import Requests
         from ..engines.translation import Request
 
         request = Request(f"{self.name} did not answer", None if self._has_answered else "policy", self.name)
         try:
-            with Requests().translating(request):
+            with Requests(remote=isinstance(self.sampler, tinker.SamplingClient)).translating(request):
                 response = await self.sampler.sample(prompt, 1, parameters)
         except ServiceDown as error:
             if self._in_run:
@@ -161,23 +163,25 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
 
     Raises:
         UsageError: The key is missing or refused, or there is no such model.
+        ServiceError: The service does not answer.
     """
     try:
         import tinker
+
+        from ..engines.guarded import Requests
+        from ..engines.translation import Request
     except ImportError as error:
         raise UsageError('tinker policies need tinker: pip install "rtl-agent-gym[train]"') from error
     if not (options.api_key or has_key()):
         raise UsageError(
             "tinker policies need a key of Tinker's service: set TINKER_API_KEY, or store one with `tinker auth login`"
         )
-    try:
+    with Requests(remote=True).translating(Request(f"tinker:{model} cannot be used", "policy", f"tinker:{model}")):
         service = tinker.ServiceClient(base_url=options.base_url, api_key=options.api_key)
         place: dict[str, Any] = {"model_path": model} if model.startswith("tinker://") else {"base_model": model}
         client: Any = service.create_sampling_client(**place)
         offline = str(client.get_base_model()).startswith("Qwen/Qwen3-")  # the client downloads any other vocabulary
         tokenizer = qwen3_tokenizer() if offline else client.get_tokenizer()
-    except (tinker.TinkerError, ValueError) as error:
-        raise UsageError(f"tinker:{model} cannot be used: {error}") from error
     return TokenSamplerPolicy(client, name=f"tinker:{model}", tokenizer=tokenizer, options=options)
 
 

@@ -79,7 +79,7 @@ class HarnessOptions:
 class GradingOptions:
     """What gradings need, as interfaces pass it on."""
 
-    judge: str | Judge | None = None
+    judge: str | Judge | None = field(default=None, hash=False)  # any object can be one
     """A judge, or the name of one (``chat:MODEL``); None if there is none."""
     harness: HarnessOptions = HarnessOptions()
 

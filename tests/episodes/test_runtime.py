@@ -168,6 +168,25 @@ async def test_gradings_have_the_variables_that_are_in_their_file_now(tmp_path: 
     await lease.release()
 
 
+class UnhashableJudge:
+    name = "mine"
+    __hash__ = None  # type: ignore[assignment]
+
+    async def ask(self, system: str, user: str) -> str | None:
+        return None
+
+
+async def test_any_object_can_be_a_judge() -> None:
+    lease = runtime.acquire()
+    judges = UnhashableJudge(), UnhashableJudge()
+    scorers: list[Any] = [
+        lease.runtime.scorer(None, options=EpisodeConfig(judge=judge).grading) for judge in (*judges, judges[0])
+    ]
+    assert [scorer._judge for scorer in scorers] == [*judges, judges[0]]
+    assert scorers[0] is scorers[2] is not scorers[1]
+    await lease.release()
+
+
 @pytest.mark.docker
 async def test_episodes_get_sandboxes_that_were_started_before() -> None:
     set_limits("ready=2")

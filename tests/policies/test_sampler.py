@@ -151,6 +151,25 @@ async def test_a_refusal_is_wrong_usage_where_another_request_would_be_refused_t
         await player.act([])
 
 
+class PublishedSampler(ScriptedSampler, tinker.SamplingClient):  # type: ignore[misc]
+    """The SDK's own class, whose futures also raise plain exceptions."""
+
+
+@pytest.mark.parametrize("error", [ValueError("no tokens"), RuntimeError("the session ended"), OSError("reset")])
+async def test_plain_exceptions_of_the_sdk_are_the_services(error: Exception) -> None:
+    with pytest.raises((UsageError, ModelError), match=str(error)):
+        await opened(PublishedSampler([""], error)).act([])
+    with pytest.raises(type(error)) as raised:  # of another engine they are faults of ours
+        await opened(ScriptedSampler([""], error)).act([])
+    assert raised.value is error
+
+
+def test_a_key_that_is_malformed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "no-such-form")
+    with pytest.raises(UsageError, match=r"^(policy|TINKER_API_KEY): "):
+        tinker_policy("Qwen/Qwen3-8B", ModelOptions())
+
+
 def test_missing_key_and_folder_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     with pytest.raises(UsageError, match="TINKER_API_KEY"):
