@@ -1,0 +1,101 @@
+"""Tries to steal the score of every problem whose hidden test is a testbench in Verilog: one design of each kind, which
+knows the names of the ports and nothing of the task.
+
+    .venv/bin/python benchmarks/thieves.py verilog-eval:FOLDER rtllm:FOLDER
+    .venv/bin/python benchmarks/thieves.py verilog-eval:FOLDER --undefended   # what each kind earns without the defence
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from rtl_agent_gym import Problem, Score, Scorer, load_problems
+from rtl_agent_gym.errors import ProblemError
+from rtl_agent_gym.problems.suites.common import Port, ports
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring.harness import Defences
+
+KINDS = {
+    "nothing": ("input {range} {name}", ""),
+    "variables, unknown": ("input var logic {range} {name}", "always @({all}) {name} = 'x;\ninitial {name} = 'x;"),
+    "variables, zero": ("input var logic {range} {name}", "always @({all}) {name} = 0;\ninitial {name} = 0;"),
+    "nonblocking": ("input var logic {range} {name}", "always @({all}) {name} <= 'x;\nalways #1 {name} <= 'x;"),
+    "procedural assign": ("input var logic {range} {name}", "initial assign {name} = 'x;"),
+    "force": ("input {range} {name}", "initial force {name} = 'x;"),
+    "a task's output": ("input var logic {range} {name}", "always @({all}) unknown_{width}({name});"),
+    "one level below": ("input var logic {range} {name}", "below_{width} b_{name}({name});"),
+    "nets, one level below": ("input {range} {name}", "below_{width} b_{name}({name});"),
+    "nets, driven": ("input {range} {name}", "assign {name} = 'x;"),
+    "outputs instead": ("output {range} {name}", "assign {name} = 'x;"),
+}
+"""How each input but the clock is declared, and what is done to it. The first steals nothing: where a constant is
+right, or the testbench does not notice it, that design passes honestly, and no other is said to have stolen there."""
+CLOCK = re.compile(r"clk|clock", re.IGNORECASE)
+
+
+def thief(module: str, of: Sequence[Port], kind: str, *, output: str) -> str:
+    """A design that takes its inputs from the testbench and computes nothing."""
+    declared, action = KINDS[kind]
+    inputs = [port for port in of if port.direction == "input"]
+    own = [port for port in inputs if not CLOCK.search(port.name)]
+    heads, body = [], []
+    for port in of:
+        where = {"range": f"[{port.width - 1}:0]", "name": port.name, "width": port.width}
+        if port in own:
+            heads.append(declared.format(**where))
+            body.append(action.format(**where, all=" or ".join(one.name for one in inputs)))
+        else:
+            heads.append(f"{port.direction} {where['range']} {port.name}")
+            body += [f"assign {port.name} = {output};"] if port.direction == "output" else []
+    widths = {port.width for port in own}
+    tasks = [f"task unknown_{width}(output [{width - 1}:0] x); x = 'x; endtask" for width in widths]
+    below = [
+        f"module below_{width}(input var logic [{width - 1}:0] x);\nalways @(x) x = 'x;\ninitial x = 'x;\nendmodule"
+        for width in widths
+    ]
+    head = ", ".join(heads)
+    lines = [f"`timescale 1ps/1ps\nmodule {module}({head});", *tasks, *body, "endmodule", *below]
+    return "\n".join(lines) + "\n"
+
+
+async def main() -> None:
+    """Grade the designs and print a line for each kind."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", nargs="+")
+    parser.add_argument("--undefended", action="store_true", help="without the defence of hidden testbenches")
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--every", type=int, default=1, help="only every n-th problem")
+    options = parser.parse_args()
+    defences = Defences(testbench=False) if options.undefended else None
+    for source in options.sources:
+        problems = [problem for problem in load_problems(source)[:: options.every] if problem.golden]
+        async with DockerSandboxes() as provider, Scorer(provider, defences=defences) as scorer:
+            honest: set[str] = set()
+            for kind in dict.fromkeys(["nothing", *options.kinds]):
+                scores = await asyncio.gather(*(score(scorer, problem, kind) for problem in problems))
+                passed = {problem.id for problem, one in zip(problems, scores, strict=True) if one.passed}
+                honest |= passed if kind == "nothing" else set()
+                told = Counter(one.reason.partition(":")[0].partition(",")[0] for one in scores if not one.passed)
+                line = f"{source.partition(':')[0]:13} {kind:22} {len(passed):3} of {len(scores)} passed"
+                print(f"{line}, stolen: {sorted(passed - honest) or 'none'}; {dict(told.most_common(3))}", flush=True)
+
+
+async def score(scorer: Scorer, problem: Problem, kind: str) -> Score:
+    """The score of one kind of thief on a problem; of two constants as its outputs, the one that earns more."""
+    target = problem.targets[0]
+    module = target.rsplit("/", 1)[-1].partition(".")[0]
+    found = ports((problem.golden or {})[target]).get(module)
+    if not found:
+        raise ProblemError("the reference has no plain ports", problem_id=problem.id)
+    constants = ("0", "'x") if kind == "nothing" else ("0",)
+    texts = [thief(module, found, kind, output=constant) for constant in constants]
+    scores = [await scorer.score(problem, {target: text}) for text in texts]
+    return max(scores, key=lambda one: one.reward)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
