@@ -124,7 +124,11 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 seed=seed,
                 on_output=self._on_output,
             )
-            opening = run_sync(self._episode.start())
+            try:
+                opening = run_sync(self._episode.start())
+            except BaseException:
+                self._end_episode()  # so that `step` asks for another reset
+                raise
             self._screen = []
             self._show(opening.text)
             info = {

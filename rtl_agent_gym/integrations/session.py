@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..episodes.episode import Episode
 from ..episodes.results import result_numbers
@@ -20,6 +20,8 @@ from ..problems import Problem
 from ..renderers import ToolCall, get_renderer
 from ..scoring.scorable import require_scorable
 from ..scoring.score import Score
+
+T = TypeVar("T")
 
 OVER = "[the episode is over; nothing was run]"
 """What the model reads if it calls the tool after the episode's end."""
@@ -85,7 +87,8 @@ class ToolSession:
         self._cache, self._seed = cache, seed
         self._lease: Lease | None = None
         self._episode: Episode | None = None
-        self._turn: asyncio.Task[Turn] | None = None
+        self._turns: set[asyncio.Task[Any]] = set()
+        self._playing = asyncio.Lock()  # there is one shell, so turns and the grading wait for each other
 
     @property
     def episode(self) -> Episode:
@@ -133,10 +136,10 @@ class ToolSession:
         """Play a turn of parsed calls, or of a final answer; see `Episode.act`.
 
         If the caller is cancelled, as by a framework's time limit, the turn is played to its end all the same, so that
-        `finish` can grade the files.
+        `finish` can grade the files. Turns that are requested at the same time are played one after the other.
         """
-        self._turn = asyncio.ensure_future(self.episode.act(action, cut_off=cut_off))
-        return await asyncio.shield(self._turn)
+        episode = self.episode
+        return await self._in_turn(lambda: episode.act(action, cut_off=cut_off))
 
     async def run(self, command: Any) -> str:
         """Play a turn of one call, and return what the model reads. After the episode's end nothing is run.
@@ -147,10 +150,22 @@ class ToolSession:
         Raises:
             SandboxError: The machine failed; the episode is over, without a score.
         """
-        if self.over:
-            return OVER
-        turn = await self.act([ToolCall.of(command)])
-        return turn.replies()[0]
+        episode = self.episode
+
+        async def run_unless_over() -> str:
+            return OVER if self.over else (await episode.act([ToolCall.of(command)])).replies()[0]
+
+        return await self._in_turn(run_unless_over)
+
+    async def _in_turn(self, play: Callable[[], Awaitable[T]]) -> T:
+        async def play_alone() -> T:
+            async with self._playing:
+                return await play()
+
+        turn = asyncio.ensure_future(play_alone())
+        self._turns.add(turn)
+        turn.add_done_callback(self._turns.discard)
+        return await asyncio.shield(turn)
 
     async def finish(self, reason: StopReason = "completed") -> Result:
         """Grade the files that are there, if that has not been done, and return the result. Idempotent.
@@ -160,9 +175,10 @@ class ToolSession:
         Raises:
             SandboxError: The machine failed, now or in an earlier turn.
         """
-        if self._turn is not None:
-            await asyncio.wait([self._turn])
-        score = await self.episode.finish(reason)
+        if self._turns:
+            await asyncio.wait(self._turns)
+        async with self._playing:
+            score = await self.episode.finish(reason)
         stop = self.episode.stop_reason or reason
         return Result(score, stop, result_numbers(score, stop, self.episode.turns, self.episode.oom_kills))
 
@@ -170,9 +186,10 @@ class ToolSession:
         """End the container, and return what was leased. Idempotent."""
         lease, self._lease = self._lease, None
         try:
-            if self._turn is not None and not self._turn.done():
-                self._turn.cancel()
-                await asyncio.wait([self._turn])
+            for turn in self._turns:
+                turn.cancel()
+            if self._turns:
+                await asyncio.wait(self._turns)
         finally:
             try:
                 if self._episode is not None:

@@ -16,10 +16,11 @@ from gymnasium.utils.env_checker import check_env
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
 from rtl_agent_gym.envs import CVDPAgenticEnv, UnicodeText
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights
 from rtl_agent_gym.transcripts import read_transcript
 from tests.counters import counted
@@ -252,6 +253,16 @@ def test_an_unknown_problem_is_said(env: gym.Env[str, str]) -> None:
         env.reset(options={"problem": "x"})
     with pytest.raises(gym.error.ResetNeeded):
         env.step("x")
+
+
+def test_a_reset_that_fails_must_be_repeated(arbiter: Problem) -> None:
+    env = gym.make("CVDPAgentic-v0", problems=[arbiter], sandbox=SandboxSpec(image="no.such/image:1"), start_attempts=1)
+    for _ in range(2):
+        with pytest.raises(SandboxError):
+            env.reset()
+        with pytest.raises(gym.error.ResetNeeded):
+            env.step("x")
+    env.close()
 
 
 def test_hidden_tests_are_nowhere_in_the_agents_container(env: gym.Env[str, str]) -> None:

@@ -72,6 +72,46 @@ class TestSession:
         finally:
             await session.close()
 
+    async def test_turns_at_the_same_time_are_played_one_after_the_other(self, gray: Problem) -> None:
+        slow = "export MINE={0}; echo {0} > /tmp/last; sleep 0.3; echo $MINE $(cat /tmp/last)"
+        session = ToolSession(gray, EpisodeConfig(max_turns=5))
+        try:
+            await session.start()
+            acts = [session.act([ToolCall.of(slow.format(number))]) for number in (0, 1)]
+            runs = [session.run(slow.format(number)) for number in range(2, 8)]
+            turns = await asyncio.gather(*acts)
+            assert [(turn.number, turn.replies()) for turn in turns] == [(1, ["0 0\n"]), (2, ["1 1\n"])]
+            *played, last, late, later = await asyncio.gather(*runs)
+            assert played == ["2 2\n", "3 3\n", "4 4\n"]
+            assert {last, late, later} == {OVER}
+            with pytest.raises(UsageError, match="running episode"):
+                await session.act("Done.")
+            assert (await session.finish()).stop_reason == "max_turns"
+        finally:
+            await session.close()
+
+    async def test_the_end_waits_for_all_turns_that_were_asked_for(self, gray: Problem) -> None:
+        session = ToolSession(gray)
+        try:
+            await session.start()
+            runs = [asyncio.ensure_future(session.run(f"sleep 0.3; echo {number} >> docs/order")) for number in "abc"]
+            await asyncio.wait(runs, timeout=0.1)
+            for run in runs:
+                run.cancel()
+            await session.finish()
+            assert [turn.number for turn in session.episode.turns] == [1, 2, 3]
+        finally:
+            await session.close()
+
+    async def test_closing_ends_turns_that_still_wait(self, gray: Problem) -> None:
+        session = ToolSession(gray)
+        await session.start()
+        runs = [asyncio.ensure_future(session.run("sleep 20")) for _ in range(3)]
+        await asyncio.wait(runs, timeout=0.5)
+        await session.close()
+        ended = await asyncio.gather(*runs, return_exceptions=True)
+        assert all(isinstance(error, asyncio.CancelledError) for error in ended)
+
     @pytest.mark.slow
     async def test_markup_in_an_answer_is_not_run(self, gray: Problem) -> None:
         session = ToolSession(gray)
