@@ -39,7 +39,8 @@ class MemoryWatch:
         self.full = False
         self.due = 0.0
         """When to look again, on the monotonic clock."""
-        self.files = next((pair for pair in _FILES if os.path.exists(pair[0])), None)
+        found = next((pair for pair in _FILES if os.path.exists(pair[0])), ())
+        self.files = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in found]  # kept, as each command needs them
 
     def look(self) -> bool:
         """Whether this has changed."""
@@ -49,8 +50,7 @@ class MemoryWatch:
 
     def _share(self) -> float:
         """Memory in use, as a share of the container's own limit; 0 if unknown."""
-        if self.files is not None:
-            with contextlib.suppress(OSError, ValueError):
-                used, most = map(read_small, self.files)
-                return int(used) / int(most)
+        with contextlib.suppress(OSError, ValueError):
+            used, most = (int(os.pread(fd, 64, 0)) for fd in self.files)
+            return used / most
         return 0.0
