@@ -126,6 +126,8 @@ async def test_a_new_shell_starts_where_the_old_one_ended(sandbox: DockerSandbox
     assert (await sandbox.run("pwd; umask")).output == "/tmp/deep\n0022\n"
     result = await sandbox.run("mkdir gone; cd gone; rmdir ../gone; exit 1")
     assert result.cwd == "/tmp/deep"  # of the last answer
+    await sandbox.run("ln -s deep /tmp/link; cd /tmp/link")
+    assert (await sandbox.run("exit 1")).cwd == "/tmp/link"
 
 
 async def test_the_shells_folder_and_umask_are_not_those_of_processes(sandbox: DockerSandbox) -> None:

@@ -46,13 +46,13 @@ def fork_sharing_folder() -> int:
     return pid
 
 
-def folder_of_last_sharer() -> str | None:
-    """The working folder of the last child of `fork_sharing_folder`; None if it is gone or unknown."""
+def folder_of_last_sharer(known: str) -> str:
+    """The working folder of the last child of `fork_sharing_folder`; `known` if it is that one, gone or unknown."""
     with contextlib.suppress(OSError):
         folder = os.readlink("/proc/self/cwd")  # `os.getcwd` would search all folders above a very deep one
-        if _CLONE is not None and os.path.samefile(folder, "."):
+        if _CLONE is not None and os.path.samefile(folder, ".") and folder != os.path.realpath(known):
             return folder
-    return None
+    return known
 
 
 def spawn(

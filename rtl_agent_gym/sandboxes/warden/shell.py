@@ -324,7 +324,7 @@ class Shell:
         if job is not None:
             self.output.drain(job.output.feed)
         if not self.starting:
-            self.cwd = folder_of_last_sharer() or self.cwd
+            self.cwd = folder_of_last_sharer(self.cwd)
         self.pid = 0
         self.close()
         died = f"it exited with status {code}" if code < 128 else f"signal {code - 128} ended it"
