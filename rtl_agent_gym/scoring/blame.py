@@ -1,14 +1,16 @@
 """Decides from evidence whether the design, the problem or the machine caused a failed grading.
 
-What a design cannot cause is the machine's fault: a frozen container, a stopped process, a process killed for memory
-although the container had not reached its own limit, a witness that lost its connection. What a design can cause is its
-own fault, even if a machine could fail in the same way: a policy would learn to exploit anything else.
+What a design cannot cause is the machine's fault: a frozen container, a stopped process, a signal from outside, a
+process killed for memory although the container had not reached its own limit, a witness that lost its connection. What
+a design can cause is its own fault, even if a machine could fail in the same way: a policy would learn to exploit
+anything else.
 """
 
 from __future__ import annotations
 
 import errno
 import posixpath
+import signal
 from dataclasses import dataclass
 
 from ..errors import HarnessError, ProblemError
@@ -16,7 +18,8 @@ from ..problems.compose import COMPOSE_FILE
 from ..problems.model import Problem
 from ..problems.paths import editable
 from ..sandboxes import WORK_DIR
-from .grader.messages import Memory, Report, StartFault
+from .grader.messages import Memory, Report, ServiceReport, Signal, StartFault
+from .outcomes import account
 
 LOST = 5.0
 """Seconds of standstill from which on they may be why a test failed, since a test may have its own clock."""
@@ -87,6 +90,12 @@ def _hog(memory: Memory) -> bool:
     return 0 < HOG * memory["limit"] <= memory["peak"]
 
 
+def sent_from_outside(report: Report) -> list[Signal]:
+    """The signals that reached the services from outside, without SIGKILL if a lack of memory explains it."""
+    found = [sent for service in report["services"] for sent in service["signals"]]
+    return [sent for sent in found if sent["number"] != signal.SIGKILL or report["memory"]["kills"] <= 0]
+
+
 def machine_fault(report: Report) -> str:
     """Why the machine is to blame for a run in which a service failed; empty if it is not."""
     memory, lost = report["memory"], report["lost"]
@@ -95,6 +104,13 @@ def machine_fault(report: Report) -> str:
             f"a process was killed for memory although none had more than {memory['peak'] >> 20} MiB and the container "
             f"may have {memory['limit'] >> 20} MiB: the host, or a group above the container, ran out of it; "
             "give it more, or grade fewer submissions at once"
+        )
+    # A host kills what has most of its memory, so a design could bring that about.
+    if (sent := sent_from_outside(report)) and not _hog(memory):
+        name = signal.Signals(sent[0]["number"]).name if sent[0]["number"] < signal.SIGRTMIN else "a signal"
+        return (
+            f"{sent[0]['program']!r} got {name} from outside of its container, as an operator or a program that frees "
+            "memory sends it"
         )
     # A container near its own limit also stands still, while the kernel reclaims its memory.
     if lost >= LOST and not memory["pressed"] and not _hog(memory):
@@ -125,6 +141,18 @@ def check_report(report: Report, problem: Problem) -> MemoryUse:
             start_fault(service["name"], service["fault"], problem)
     if report["faults"]:
         raise HarnessError(f"{problem.id}: {report['faults'][0]}")
-    if any(service["code"] != 0 for service in report["services"]) and (fault := machine_fault(report)):
+    sent = sent_from_outside(report)
+    failed = any(service["code"] != 0 for service in report["services"]) or (
+        sent and any(map(_denied, report["services"]))
+    )
+    if failed and (fault := machine_fault(report)):
         raise HarnessError(f"{problem.id}: {fault}")
+    if failed and sent:
+        return MemoryUse(out=True, limit=report["memory"]["limit"], own=False)
     return memory_use(report["memory"]) or MemoryUse()
+
+
+def _denied(service: ServiceReport) -> bool:
+    """Whether a service fails although it ended well: a killed simulation leaves results that no witness confirms."""
+    found = account(service["messages"])
+    return found.wraps or bool(found.violations)

@@ -76,8 +76,11 @@ def test_a_process_that_had_most_of_the_memory_is_to_blame_whoever_ran_out_of_it
     assert memory_use({**host, "peak": LIMIT // 2 - 1}) is None
 
 
+KILL, TERM = ({"number": number, "program": "vvp"} for number in (signal.SIGKILL, signal.SIGTERM))
+
+
 def report(**changes: Any) -> dict[str, Any]:
-    service = {"name": "a", "code": 1, "stopped": False, "waited": 0.0, "seconds": 10.0, "added": 0.0}
+    service = {"name": "a", "code": 1, "stopped": False, "waited": 0.0, "seconds": 10.0, "added": 0.0, "signals": []}
     service |= changes.pop("service", {})
     use = {"kills": 0, "own": 0, "pressed": 0, "limit": LIMIT, "peak": 1 << 20, **changes.pop("memory", {})}
     return {"services": [service], "memory": use, "lost": 0.0, **changes}
@@ -100,6 +103,12 @@ def report(**changes: Any) -> dict[str, Any]:
         (report(service={"code": None, "waited": 0.0}), ""),
         (report(service={"code": None, "waited": 0.4, "seconds": 2.0, "added": 0.0}), ""),
         (report(memory={"kills": 1}), "ran out of it"),
+        (report(service={"signals": [TERM]}), "'vvp' got SIGTERM from outside"),
+        (report(service={"signals": [KILL]}), "'vvp' got SIGKILL from outside"),
+        (report(service={"signals": [KILL]}, memory={"kills": 1, "own": 1}), ""),  # the kernel killed it for memory
+        (report(service={"signals": [KILL, TERM]}, memory={"kills": 1, "own": 1}), "SIGTERM"),
+        (report(service={"signals": [TERM]}, memory={"peak": LIMIT // 2}), ""),  # it made the host do that
+        (report(service={"signals": [{"number": 40, "program": "vvp"}]}), "'vvp' got a signal"),
     ],
 )
 def test_what_a_design_cannot_bring_about(found: dict[str, Any], said: str) -> None:

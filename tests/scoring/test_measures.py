@@ -77,7 +77,7 @@ def test_processes_that_take_the_processor_from_each_other_have_it(start: Start)
 @pytest.mark.parametrize(("waited", "left"), [(0.0, 10.0), (4.0, 14.0), (10.0, 20.0), (50.0, 20.0)])
 def test_time_for_which_services_waited_is_added_up_to_as_much_again(waited: float, left: float) -> None:
     here: Any = SimpleNamespace(deadline=time.monotonic() + 10.0, waited=99.0, most_added=10.0)
-    service: Any = SimpleNamespace(waited=waited)
+    service: Any = SimpleNamespace(waited=waited, service=True)
     assert Supervisor.left(here, service) == pytest.approx(left, abs=0.1)
 
 

@@ -14,26 +14,33 @@ from collections.abc import Callable
 from . import warm
 from .bounds import Log
 from .measures import ProcessorShare, processes
-from .messages import ProcessReport, StartFault
-
-Child = subprocess.Popen[bytes]
+from .messages import ProcessReport, Signal, StartFault
+from .tracing import Child, Tracer
 
 
 class Process:
     """A child with its output in a pipe. The kernel's out-of-memory killer prefers it to the supervisor.
 
-    `env` are the variables that it adds. `release` gives up the supervisor's connections in the child.
+    `env` are the variables that it adds. `release` gives up the supervisor's connections in the child. A `service` is
+    traced.
     """
 
     def __init__(
         self,
         selector: selectors.BaseSelector,
+        tracer: Tracer,
         argv: list[str],
         env: dict[str, str],
         cwd: str,
         release: Callable[[], None],
+        *,
+        service: bool = False,
     ) -> None:
-        self.selector, self.log = selector, Log()
+        self.selector, self.tracer, self.service, self.log = selector, tracer, service, Log()
+        self.signals: list[Signal] = []
+        self.stopped = False
+        if service:
+            tracer.begin()
         self.code: int | None = None
         """The exit status; None until it has ended by itself."""
         self.fault: StartFault | None = None
@@ -46,17 +53,15 @@ class Process:
         selector.register(self.read_fd, selectors.EVENT_READ, self.read)
         try:
             os.makedirs(cwd, exist_ok=True)
-            self.child = start(argv, env, cwd, write_fd, release)
+            self.child = start(argv, env, cwd, write_fd, release, tracer if service else None)
+            tracer.attach(self.child, service=service)
         except OSError as error:
             self.code = 127
             self.fault = {"program": argv[0], "cwd": cwd, "errno": error.errno or 0, "text": error.strerror or ""}
         finally:
             os.close(write_fd)
-        # A pidfd wakes the loop as soon as the child ends, even if other processes hold the pipe.
-        self.pid_fd = os.pidfd_open(self.child.pid) if self.child else -1
         if self.child:
             self.share = ProcessorShare(self.child.pid)
-            selector.register(self.pid_fd, selectors.EVENT_READ, self.poll)
 
     def read(self) -> None:
         """Read the output written so far."""
@@ -71,23 +76,25 @@ class Process:
 
     def poll(self) -> None:
         """Check whether the child has ended."""
-        code = self.child.poll() if self.child and self.code is None else None
+        code = self.child.returncode if self.child and self.code is None else None
         if code is not None:
             self.code = 128 - code if code < 0 else code
             self.seconds = time.monotonic() - self.begun
-            self._close("pid_fd")
 
     def end(self, spared: set[int]) -> None:
         """Kill it and everything it started, except the spared children and what they started."""
+        self.tracer.serve()
+        self.poll()
+        if self.service:
+            self.signals, self.stopped = list(self.tracer.found), bool(self.tracer.held)
         if self.child and self.code is None:  # its time is over
             if self.share:
                 self.share.measure()
             self.seconds = time.monotonic() - self.begun
-            self.child.kill()
-            self.child.wait()
-            self._close("pid_fd")
+            os.kill(self.child.pid, signal.SIGKILL)
+            self.tracer.reap(self.child)
         if self.child:
-            kill_session(self.child.pid, spared)
+            kill_session(self.child.pid, spared, self.tracer)
         if self.read_fd >= 0:
             self.read()
         self._close("read_fd")
@@ -111,12 +118,15 @@ class Process:
             "seconds": self.seconds,
             "log": self.log.text(),
             "fault": self.fault,
-            "stopped": self.code is None and self.share is not None and self.share.stopped,
+            "stopped": self.code is None and (self.stopped or (self.share is not None and self.share.stopped)),
+            "signals": self.signals,
             "waited": self.waited,
         }
 
 
-def start(argv: list[str], env: dict[str, str], cwd: str, output: int, release: Callable[[], None]) -> Child:
+def start(
+    argv: list[str], env: dict[str, str], cwd: str, output: int, release: Callable[[], None], tracer: Tracer | None
+) -> Child:
     """Run a command in a child: pytest in a fork if this process has loaded it (`warm`), else as a new program.
 
     Raises:
@@ -132,6 +142,9 @@ def start(argv: list[str], env: dict[str, str], cwd: str, output: int, release: 
         if loaded:
             gc.enable()  # subprocess has disabled it
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # and with them subprocess's pipe, which reports success
+        if tracer:
+            tracer.enter(execs=not loaded)
+        if loaded:
             warm.run(argv, env, cwd)
 
     return subprocess.Popen(
@@ -147,7 +160,7 @@ def start(argv: list[str], env: dict[str, str], cwd: str, output: int, release: 
     )
 
 
-def kill_session(leader: int, spared: set[int]) -> None:
+def kill_session(leader: int, spared: set[int], tracer: Tracer) -> None:
     """Kill what is left of a service: its session, and orphans, whose parent is now this process."""
     for _ in range(100):
         left = [
@@ -158,8 +171,7 @@ def kill_session(leader: int, spared: set[int]) -> None:
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+        tracer.serve()
         if not left:
             return
         time.sleep(0.01)

@@ -115,7 +115,7 @@ class ProcessorShare:
     def __init__(self, leader: int) -> None:
         self.leader, self.begun = leader, time.monotonic()
         self.stopped = False
-        """Whether a signal or a tracer stopped one of the processes at the last look."""
+        """Whether a signal had stopped one of the processes at the last look; for traced ones, see `tracing`."""
         self._looked, self._delayed, self._used = self.begun, 0.0, 0.0
         self._delays: dict[int, float] = {}
         self._worked, self._stolen = machine_time()
@@ -132,7 +132,7 @@ class ProcessorShare:
         for pid, state, _, session, seconds in processes():
             if session != self.leader:
                 continue
-            stopped, used = stopped or state in "Tt", used + seconds
+            stopped, used = stopped or state == "T", used + seconds
             with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/schedstat") as stream:
                 delays[pid] = int(stream.read().split()[1]) / 1e9
                 longest = max(longest, delays[pid] - self._delays.get(pid, 0.0))

@@ -133,6 +133,14 @@ class StartFault(TypedDict):
     text: str
 
 
+class Signal(TypedDict):
+    """A signal that none of a service's processes sent to the one that got it, nor the kernel for what that one did."""
+
+    number: int
+    program: str
+    """The name of the program that got it."""
+
+
 class ProcessReport(TypedDict):
     """How a process ended."""
 
@@ -143,7 +151,9 @@ class ProcessReport(TypedDict):
     """Head and tail of what it printed. For people: the design can print there too."""
     fault: StartFault | None
     stopped: bool
-    """Whether a signal or a tracer had stopped one of its processes when the time ran out."""
+    """Whether a signal had stopped one of its processes when the time ran out."""
+    signals: list[Signal]
+    """Those that came from outside of the container while it ran, at most a fixed number."""
     waited: float
     """Seconds for which its processes were ready to run and lacked one processor."""
 

@@ -23,6 +23,7 @@ from .children import Process
 from .line import OK, SOCKET, encode
 from .measures import LOOKS, MOST_ADDED, Waits, memory
 from .messages import Message, Report, Request, ServiceReport, ServiceRequest
+from .tracing import Tracer
 
 MOST_MESSAGES = 200_000
 """Upper bound on the messages of one grading. Each test and simulation, which the harness determines, sends a few."""
@@ -63,8 +64,8 @@ class Caller:
 class Supervisor:
     """Runs the services and serves the socket."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    def __init__(self, request: Request, tracer: Tracer) -> None:
+        self.request, self.tracer = request, tracer
         self.limited = request["settings"]["limits"]
         self.seconds = request["seconds"] if self.limited else 1e9
         self.deadline = time.monotonic() + self.seconds
@@ -87,6 +88,7 @@ class Supervisor:
         self.listener.bind(SOCKET)
         self.listener.listen(64)
         self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
+        self.selector.register(tracer.fd, selectors.EVENT_READ, tracer.serve)
 
     def accept(self) -> None:
         """Accept the connection of a guard or a witness."""
@@ -109,9 +111,9 @@ class Supervisor:
                 key.fileobj.detach()
         self.selector.close()
 
-    def start(self, argv: list[str], env: dict[str, str], cwd: str) -> Process:
+    def start(self, argv: list[str], env: dict[str, str], cwd: str, *, service: bool = False) -> Process:
         """Start a process."""
-        return Process(self.selector, argv, env, cwd, self.release)
+        return Process(self.selector, self.tracer, argv, env, cwd, self.release, service=service)
 
     def run(self) -> Report:
         """Run everything and report what happened."""
@@ -139,8 +141,8 @@ class Supervisor:
     def run_service(self, service: ServiceRequest) -> ServiceReport:
         """Run one service to its end, and kill what it left running. Each has the whole time, as officially."""
         self.deadline = time.monotonic() + self.seconds
-        process = self.start(service["argv"], service["env"], service["cwd"])
-        self.wait(process, service=True)
+        process = self.start(service["argv"], service["env"], service["cwd"], service=True)
+        self.wait(process)
         self.waited = process.waited
         if len(self.request["services"]) > 1:
             for folder in SCRATCH:
@@ -149,24 +151,24 @@ class Supervisor:
         added = min(process.waited, self.most_added)
         return {"name": service["name"], "messages": messages, "added": added, **process.report()}
 
-    def wait(self, process: Process, *, service: bool = False) -> None:
+    def wait(self, process: Process) -> None:
         """Serve until a process has ended or its time is over.
 
         Time in which the sandbox did not run does not count, nor, up to `MOST_ADDED`, that in which a service waited
         for a processor.
         """
-        while process.code is None and (left := self.left(process if service else None)) > 0:
+        while process.code is None and (left := self.left(process)) > 0:
             self.turn(min(left, LOOKS))
             process.poll()
-            if service and process.share and process.code is None:
+            if process.service and process.share and process.code is None:
                 process.share.look()
         process.end(self.spared)
         while self.turn(0):  # the last messages
             pass
 
-    def left(self, service: Process | None) -> float:
+    def left(self, process: Process) -> float:
         """Seconds until the time of the running service is over, or of the one before."""
-        waited = service.waited if service else self.waited
+        waited = process.waited if process.service else self.waited
         return self.deadline + min(waited, self.most_added) - time.monotonic()
 
     def turn(self, timeout: float) -> bool:
@@ -196,11 +198,12 @@ def main() -> None:
     """Serve the request on stdin."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    tracer = Tracer()
     with contextlib.suppress(ImportError):  # an image without pytest
         warm.preload()
     request: Request = json.loads(sys.stdin.buffer.read())
     for folder in FOLDERS:
         with contextlib.suppress(FileExistsError):  # a heavy row's submission may have a file of this name
             os.makedirs(folder, exist_ok=True)
-    supervisor = Supervisor(request)
+    supervisor = Supervisor(request, tracer)
     sys.stdout.write(bounds.encode_report(supervisor.run()))
