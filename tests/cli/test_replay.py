@@ -78,10 +78,10 @@ def test_the_shell_before_a_turn_is_handed_over(recorded: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "code", "words"),
     [
-        ("", 1, "no complete line"),
-        ('{"event": "header", "schema_version": 999}\n', 1, "Update rtl-agent-gym"),
-        ("not json\n{}\n", 1, "not a transcript"),
-        ('{"id": "mine", "prompt": "x"}\n', 1, "is it a file of problems?"),
+        ("", 2, "no complete line"),
+        ('{"event": "header", "schema_version": 999}\n', 2, "Update rtl-agent-gym"),
+        ("not json\n{}\n", 2, "not a transcript"),
+        ('{"id": "mine", "prompt": "x"}\n', 2, "is it a file of problems?"),
         (
             '{"event": "header", "problem_id": "elsewhere", "problem_digest": "", "renderer": "qwen3"}\n',
             2,
