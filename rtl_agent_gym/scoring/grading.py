@@ -167,6 +167,8 @@ def _reason(
         limit = f" ({run.memory.limit >> 20} MiB)" if run.memory.limit else ""
         there_is = f"a grading has{limit}" if run.memory.own else "the machine has, and used most of a grading's limit"
         return f"the compiler or the simulation needed more memory than {there_is}"
+    if any(item.late for found in accounts for item in found.items.values()):
+        return f"the testbench timed out; {total - done} of {total} tests failed"
     bad = [test for test in tests if test.outcome not in ("passed", "skipped")]
     first = f", first {bad[0].name}" if bad else ""
     return f"{total - done} of {total} tests failed{first}"

@@ -24,6 +24,8 @@ class Item:
     phases: dict[str, str] = field(default_factory=dict)
     unfinished: bool = False
     """Whether it failed before all its work was done, for example with more configurations to run."""
+    late: bool = False
+    """Whether it failed with `TimeoutError`, as the harnesses of other benchmarks do where the testbench times out."""
     simulations: list[Simulation] = field(default_factory=list)
 
     @property
@@ -164,6 +166,7 @@ def account(messages: Iterable[Message], *, check_results: bool = True) -> Accou
             item = total.item(message["item"])
             item.phases[message["when"]] = message["outcome"]
             item.unfinished = item.unfinished or message["unfinished"]
+            item.late = item.late or message["late"]
         elif message["kind"] == "plan":
             total.item(message["item"]).simulations.append(dict.fromkeys(message["tests"], "error"))
         elif message["kind"] == "test":

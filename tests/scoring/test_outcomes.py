@@ -9,8 +9,9 @@ ITEM = "src/test_runner.py::test_a"
 
 
 def item(name: str = ITEM, call: str = "passed") -> list[dict[str, object]]:
-    return [{"kind": "phase", "item": name, "when": when, "outcome": outcome, "unfinished": False} for when, outcome in
-            (("setup", "passed"), ("call", call), ("teardown", "passed"))]  # fmt: skip
+    phases = (("setup", "passed"), ("call", call), ("teardown", "passed"))
+    flags = {"unfinished": False, "late": False}
+    return [{"kind": "phase", "item": name, "when": when, "outcome": outcome, **flags} for when, outcome in phases]
 
 
 def simulation(**outcomes: str) -> list[dict[str, object]]:

@@ -63,6 +63,8 @@ class Phase(TypedDict):
     outcome: str
     unfinished: bool
     """Whether it failed before all its work was done, for example with more configurations to run."""
+    late: bool
+    """Whether it failed with Python's `TimeoutError`."""
 
 
 class Planned(TypedDict):

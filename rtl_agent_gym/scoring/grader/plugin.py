@@ -19,6 +19,7 @@ HARNESS = ("/src/", "/code/src/")
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 _unfinished: set[str] = set()
+_late: set[str] = set()
 
 
 def pytest_configure(config: Any) -> None:
@@ -34,6 +35,8 @@ def pytest_collection_finish(session: Any) -> None:
 
 def pytest_runtest_makereport(item: Any, call: Any) -> None:
     """When a phase of a test has ended, before its report is made."""
+    if call.excinfo is not None and call.excinfo.type is TimeoutError:
+        _late.add(item.nodeid)
     if call.excinfo is not None and any(
         _would_repeat(str(entry.path), entry.lineno + 1) for entry in call.excinfo.traceback
     ):
@@ -49,6 +52,7 @@ def pytest_runtest_logreport(report: Any) -> None:
             "when": report.when,
             "outcome": report.outcome,
             "unfinished": report.nodeid in _unfinished,
+            "late": report.nodeid in _late,
         }
     )
 

@@ -13,7 +13,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 
-from .designs import ATTACKS, DESIGNS, SAMPLES, STEPS, Design, plain_verdict
+from .designs import ATTACKS, DESIGNS, MAJORITY, SAMPLES, STEPS, Design, plain_verdict
 
 pytestmark = pytest.mark.docker
 
@@ -76,6 +76,26 @@ async def test_a_name_outside_modules_is_none_of_the_testbenchs(tmp_path: Path, 
         score = await scorer.score(problem, {problem.targets[0]: text})
     assert not score.passed
     assert score.tests_passed == 0
+
+
+@pytest.mark.slow  # it uses up its processor time
+async def test_a_simulation_that_does_not_end_says_so(provider: DockerSandboxes) -> None:
+    (design,) = (attack for attack in ATTACKS if attack.name == "a loop without end")
+    async with Scorer(provider, waiting=0) as scorer:
+        score = await scorer.score(design.problem, design.files)
+    assert not score.passed
+    assert score.reason == "the testbench timed out; 1 of 1 tests failed"
+
+
+async def test_a_testbench_that_gives_up_says_so(tmp_path: Path, provider: DockerSandboxes) -> None:
+    """VerilogEval's testbenches give up after a time of the simulation."""
+    path = Path(shutil.copytree(SAMPLES / "verilog_eval", tmp_path / "suite"))
+    bench = path / f"{MAJORITY}_test.sv"
+    bench.write_text(bench.read_text().replace("#1000000", "#3"))
+    [problem] = load_problems(f"verilog-eval:{path}", ids=[MAJORITY])
+    async with Scorer(provider, waiting=0) as scorer:
+        score = await scorer.score(problem, problem.golden or {})
+    assert score.reason == "the testbench timed out; 1 of 1 tests failed"
 
 
 @pytest.mark.parametrize("design", _rows(DESIGNS, {"majority as a sum", "an adder that wraps"}))

@@ -10,6 +10,7 @@ import os
 import re
 import resource
 import secrets
+import signal
 import subprocess
 from pathlib import Path
 
@@ -71,14 +72,17 @@ def test_design(tmp_path):
 
     texts, ended, code = simulate(compiled, folder, begin.encode(), end.encode())
     print(*texts[:50], *(["…", *texts[-50:]] if len(texts) > 50 else []), sep="\n")
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        raise TimeoutError(f"the simulation needs more than {SETTINGS['seconds']} s of processor time")
     assert code == 0, f"the simulation ended with {code}"
     {"mismatches": judge_mismatches, "passed": judge_passed}[SETTINGS["verdict"]](texts, ended)
 
 
 def judge_mismatches(texts, ended):
-    assert ended, "the testbench did not reach its end"
     lines = [line for text in texts for line in text.splitlines()]
-    assert not any("TIMEOUT" in line for line in lines), "the testbench timed out"
+    if any("TIMEOUT" in line for line in lines):
+        raise TimeoutError("the testbench timed out")
+    assert ended, "the testbench did not reach its end"
     found = [match for line in lines if (match := re.fullmatch(r"Mismatches: (\d+) in (\d+) samples", line))]
     assert found, "the testbench told no number of mismatches"
     assert all(int(wrong) == 0 < int(samples) for wrong, samples in (match.groups() for match in found))
