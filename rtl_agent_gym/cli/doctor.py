@@ -29,9 +29,9 @@ from rich.table import Table
 from ..engines.credentials import key_source
 from ..errors import SandboxError
 from ..renderers import vocabularies
-from ..sandboxes import image
+from ..sandboxes import image, image_build
 from ..sandboxes.client import OWNER_LABEL, owner_lives
-from ..sandboxes.daemon import connect, find_daemon
+from ..sandboxes.daemon import connect, find_daemon, is_local
 from ..sandboxes.groups import why_none
 from ..sandboxes.limits import WEAK_VARIABLE
 from .options import JsonOption
@@ -181,7 +181,7 @@ def _image() -> Check:
     except SandboxError as error:
         return _check(part, False, str(error).partition(";")[0], "rtl-agent-gym image build", required=True)
     try:
-        versions = image.verify()
+        versions = image_build.verify()
     except SandboxError as error:
         return _check(part, False, str(error).splitlines()[0], "rtl-agent-gym image build --no-cache", required=True)
     shown = ", ".join(f"{tool} {versions[tool]}" for tool in ("iverilog", "cocotb", "verilator", "yosys", "pytest"))
@@ -213,7 +213,7 @@ def _machine() -> Iterator[Check]:
     root, memory, here = Path("/var/lib/docker"), 0, True
     with contextlib.suppress(SandboxError):
         daemon = find_daemon()
-        root, memory, here = Path(daemon.root_dir), daemon.memory, daemon.host.startswith("unix://")
+        root, memory, here = Path(daemon.root_dir), daemon.memory, is_local(daemon.host, {"MemTotal": daemon.memory})
     if here:
         # Docker Desktop reports a folder inside its own virtual machine.
         nearest = next((folder for folder in (root, *root.parents) if _is_there(folder)), Path("/"))

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..sandboxes import image, image_transfer
+from ..sandboxes import image, image_build
 from ..sandboxes.daemon import ensure_daemon
 from .options import JsonOption
 
@@ -39,7 +39,7 @@ def build_command(
     if start_daemon:
         daemon = ensure_daemon(report)
         console.print(f"Docker {escape(daemon.version)} at {escape(daemon.host)}", highlight=False)
-    image.ensure_image(report, rebuild=no_cache)
+    image_build.ensure_image(report, rebuild=no_cache)
     console.print(f"image {image.image_tag()} is ready", highlight=False)
 
 
@@ -53,7 +53,7 @@ def show_command(as_json: JsonOption = False) -> None:
 @image_app.command("verify")
 def verify_command(as_json: JsonOption = False) -> None:
     """Run every tool of the image in a container and show the versions."""
-    versions = image.verify()
+    versions = image_build.verify()
     _print(versions, versions, as_json)
 
 
@@ -80,30 +80,30 @@ RepositoryArgument = Annotated[
 @image_app.command("save")
 def save_command(file: FileArgument) -> None:
     """Write the image to a file, for other machines. Prints the digest of its content."""
-    typer.echo(f"{file}: {image_transfer.save_image(file)}")
+    typer.echo(f"{file}: {image.save_image(file)}")
 
 
 @image_app.command("load")
 def load_command(file: FileArgument, digest: DigestOption = None) -> None:
     """Read the image from a file, and check its content."""
-    typer.echo(f"{image.image_tag()}: {image_transfer.load_image(file, digest)}")
+    typer.echo(f"{image.image_tag()}: {image.load_image(file, digest)}")
 
 
 @image_app.command("push")
 def push_command(repository: RepositoryArgument) -> None:
     """Push the image to a registry. Prints the digest of its content."""
-    reference, digest = image_transfer.push_image(repository)
+    reference, digest = image.push_image(repository)
     typer.echo(f"{reference}: {digest}")
 
 
 @image_app.command("pull")
 def pull_command(repository: RepositoryArgument, digest: DigestOption = None) -> None:
     """Pull the image of this version from a registry, and check its content."""
-    typer.echo(f"{image.image_tag()}: {image_transfer.pull_image(repository, digest)}")
+    typer.echo(f"{image.image_tag()}: {image.pull_image(repository, digest)}")
 
 
 @image_app.command("prune")
 def prune_command() -> None:
     """Remove images of earlier versions and leftovers of builds; keep the current image."""
-    removed = image.prune()
+    removed = image_build.prune()
     typer.echo("\n".join(removed) if removed else "nothing to remove")

@@ -10,8 +10,7 @@ from typing import Any
 
 from ..errors import RTLGymError
 from ..sandboxes.daemon import connect, daemon_host
-from ..sandboxes.image import find_image
-from ..sandboxes.image_digest import CONTENT_LABEL
+from ..sandboxes.image import CONTENT_LABEL, find_image
 from ..scoring import rules_digest
 from .admitted import difference, name_of
 from .machine import Facts, Report

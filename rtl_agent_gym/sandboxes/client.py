@@ -1,6 +1,10 @@
 """The Docker daemon's client of one provider, and what it tells the daemon of a container: users, owner, limits.
 
 The client connects at first use and makes its blocking calls in threads.
+
+Podman's Docker-compatible socket differs: its folders in memory take no owner, number of files or mode, so a container
+gets volumes of type tmpfs instead, which the kernel's own options describe. They are named after the container and
+removed after it; those of a client that was killed are removed by the next one. A volume without a container is empty.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -20,13 +25,11 @@ import docker.errors
 
 from ..errors import SandboxError
 from .budget import Budget, budget_of
-from .daemon import connect, daemon_host, docker_errors, missing_limits
+from .daemon import connect, daemon_host, docker_errors, is_local, is_podman, missing_limits
 from .groups import forget, groups_of
-from .podman import PROCESSES, is_podman, remove_orphans, remove_volumes, until_removed
 from .process import WORK_DIR
 from .protocol import SandboxSpec
 from .room import Room
-from .tunnel import reach
 from .warden.relay import NAMES
 
 THREADS = 16
@@ -51,6 +54,14 @@ MAX_FILES = 1024
 KiB of its memory, and a container's files there are this times its processes."""
 _SHARED_PAGES = (16 << 20) >> 12
 """System V shared memory, which outlives the processes that made it."""
+_PAGE = 4096
+_KEPT = {"uid", "gid", "mode", "nr_inodes"}
+"""Options of a tmpfs that belong to the volume; the others belong to its place in the container."""
+PROCESSES = 16_384
+"""Podman's own limit on a user's processes may be above the one that it runs under, which is an error."""
+
+REMOVAL = 30.0
+"""Seconds for which Podman is asked to remove what it says is in use."""
 
 T = TypeVar("T")
 
@@ -60,7 +71,6 @@ class DockerClient:
 
     def __init__(self) -> None:
         self._client: docker.DockerClient | None = None
-        self._host = ""
         self.podman = False
         """Whether the daemon is Podman."""
         self.missing_limits: tuple[str, ...] = ()
@@ -86,13 +96,11 @@ class DockerClient:
                 self.missing_limits = missing_limits(client.api, info)
                 groups = None if self.podman else groups_of(host, info, budget.limits)
                 disk = str(info.get("DockerRootDir") or "")
-                self._room = Room(budget, groups, local=host.startswith("unix://"), disk=disk)
-                self._host, self._uid_range = host, uid_range(info)
+                self._room = Room(budget, groups, local=is_local(host, info), disk=disk)
+                self._uid_range = uid_range(info)
                 sweep(client.api, podman=self.podman)
                 self._starters = _threads(THREADS + budget.limits.starts)  # which are made when they are needed
                 self._client, self._budget = client, budget  # last, since others do not wait for the lock
-            else:
-                reach(self._host)  # opens a tunnel again that has broken
         return self._client
 
     async def budget(self) -> Budget:
@@ -280,3 +288,72 @@ def host_config(
         ulimits=[docker.types.Ulimit(name=name, soft=limit, hard=limit) for name, limit in limits.items()],
         log_config=docker.types.LogConfig(type="none"),
     )
+
+
+def make_volumes(api: Any, container: str, tmpfs: Mapping[str, str], label: Mapping[str, str]) -> list[str]:
+    """Make volumes for the folders in memory of a container.
+
+    Args:
+        api: Podman's client.
+        container: The container's name.
+        tmpfs: Options by folder, as for Docker.
+        label: For `remove_orphans`.
+
+    Returns:
+        What to mount where, in the form of Docker's ``binds``.
+    """
+    binds = []
+    for number, (folder, text) in enumerate(sorted(tmpfs.items())):
+        options = dict(part.partition("=")[::2] for part in text.split(","))
+        kept = {name: value for name, value in options.items() if name in _KEPT}
+        kept["nr_blocks"] = str(int(options["size"]) // _PAGE)  # Podman takes `size` for a quota of its own
+        name = f"{container}-{number}"
+        words = ",".join(f"{key}={value}" for key, value in kept.items())
+        api.create_volume(name, "local", {"type": "tmpfs", "device": "tmpfs", "o": words}, dict(label))
+        mounting = ",".join(word for word in options if word in ("rw", "exec", "noexec", "nosuid", "nodev"))
+        binds.append(f"{name}:{folder}:{mounting}")
+    return binds
+
+
+def until_removed(remove: Callable[[], None]) -> None:
+    """Remove a container. Podman answers 500 while one ends by itself ("could not be stopped"), so it is asked again.
+
+    Raises:
+        docker.errors.APIError: It refuses for `REMOVAL` seconds, or for another reason.
+    """
+    deadline = time.monotonic() + REMOVAL
+    while True:
+        try:
+            remove()
+        except docker.errors.APIError as error:
+            if error.status_code != 500 or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+def remove_volumes(api: Any, container: str) -> None:
+    """Remove the volumes of a container that has been removed, or whose removal is under way."""
+    deadline = time.monotonic() + REMOVAL
+    for volume in api.volumes(filters={"name": f"{container}-"})["Volumes"] or []:
+        while not _removed(api, volume["Name"]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def _removed(api: Any, name: str) -> bool:
+    try:
+        api.remove_volume(name)
+    except docker.errors.NotFound:
+        return True
+    except docker.errors.APIError:  # in use
+        return False
+    return True
+
+
+def remove_orphans(api: Any, label: str, owner_lives: Callable[[str], bool]) -> None:
+    """Remove volumes whose owner's process has ended. Those in use stay."""
+    for volume in api.volumes(filters={"label": label})["Volumes"] or []:
+        if not owner_lives((volume.get("Labels") or {}).get(label, "")):
+            with contextlib.suppress(docker.errors.APIError):
+                api.remove_volume(volume["Name"])

@@ -19,12 +19,11 @@ from typing import Any
 
 from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
 from .channel import Channel, Reply, Request
-from .client import OWNER_LABEL, DockerClient, folders, host_config, owner_label, process_limits
+from .client import OWNER_LABEL, DockerClient, folders, host_config, make_volumes, owner_label, process_limits
 from .daemon import attach
 from .evidence import Usage, own_doing, usage
 from .image import find_image
 from .observation import cut
-from .podman import make_volumes
 from .process import WORK_DIR, CommandResult, Process
 from .protocol import FoundFiles, OutputSink, Reading, Sandbox, SandboxSpec
 from .warden import program

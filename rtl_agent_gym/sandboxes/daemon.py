@@ -10,16 +10,22 @@ output in a file, and outlives the caller. Only a daemon that does not answer in
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import ipaddress
 import os
+import platform
+import re
+import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import docker
 import docker.errors
@@ -27,15 +33,19 @@ from docker.errors import DockerException
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import DaemonError, ImageError, SandboxError
-from .host import Progress, apt_install, exclusive, find_program, is_debian_like, is_root, run_program, silent, tail
-from .podman import is_podman
-from .podman import missing_limits as podman_limits
-from .tunnel import reach
 
+Progress = Callable[[str], None]
+"""Called with one line per step of long work."""
+_SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 """Where a daemon listens by default."""
 
-_ENFORCED_LIMITS = ("MemoryLimit", "PidsLimit", "CpuCfsQuota")
+_ENFORCED_LIMITS = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
+"""The limits of a sandbox, by their controllers and with their names in ``docker info``."""
+
+
+def silent(line: str) -> None:
+    """A `Progress` that prints nothing."""
 
 
 class DaemonInfo(BaseModel):
@@ -103,11 +113,11 @@ def connect(host: str | None = None, *, timeout: float = 60.0) -> docker.DockerC
         DaemonError: Nothing answers there, or it must not be used; the message says why and what to do.
     """
     host = host or daemon_host()
-    address = reach(host)
+    _check_address(host)
     if host.startswith("unix://"):
         _probe(host.removeprefix("unix://"), timeout=min(timeout, 5.0))
     try:
-        return docker.DockerClient.from_env(environment={"DOCKER_HOST": address}, timeout=int(timeout))
+        return docker.DockerClient.from_env(environment={"DOCKER_HOST": host}, timeout=int(timeout))
     except (DockerException, OSError, ValueError) as cause:  # ValueError: not an address
         raise DaemonError(f"what listens at {host} does not answer as a Docker daemon: {cause}") from cause
 
@@ -139,6 +149,47 @@ def docker_errors() -> Iterator[None]:
         raise DaemonError(
             f"no Docker daemon answers ({error}); start one with ./scripts/setup, then see: rtl-agent-gym doctor"
         ) from error
+
+
+def _check_address(host: str) -> None:
+    try:
+        where = urlsplit(host)
+        name, port = where.hostname or "", where.port
+    except ValueError as cause:
+        raise DaemonError(f"DOCKER_HOST={host}: {cause}") from cause
+    if where.scheme in ("ssh", "tcp") and name:
+        if where.scheme == "tcp" and port and _is_loopback(name) and not os.environ.get("DOCKER_TLS_VERIFY"):
+            return
+        raise DaemonError(
+            f"DOCKER_HOST={host}: daemons on other machines and TLS are not supported directly. Forward the daemon's "
+            f"socket by ssh, and use its local end: ssh -fnNT -L /tmp/docker-there.sock:/var/run/docker.sock "
+            f"{where.username or 'you'}@{name}, then DOCKER_HOST=unix:///tmp/docker-there.sock"
+        )
+    if where.scheme != "unix":
+        raise DaemonError(f"DOCKER_HOST={host} is not an address: use unix://PATH or tcp://127.0.0.1:PORT")
+
+
+def _is_loopback(name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(name).is_loopback
+    return name == "localhost"
+
+
+def is_local(host: str, info: Mapping[str, Any]) -> bool:
+    """Whether a daemon runs on this machine, and not behind a forwarded socket or in a virtual machine.
+
+    Args:
+        host: Its address.
+        info: Its description of itself; a machine with another size of memory is another one.
+    """
+    if not host.startswith("unix://"):
+        return False
+    try:
+        here = re.search(r"MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        return True
+    there = int(info.get("MemTotal") or 0)
+    return here is None or not there or there == int(here[1]) * 1024
 
 
 def _probe(path: str, timeout: float) -> None:
@@ -178,6 +229,11 @@ def find_daemon(host: str | None = None) -> DaemonInfo:
         )
 
 
+def is_podman(api: Any) -> bool:
+    """Whether the daemon is Podman."""
+    return any(part.get("Name") == "Podman Engine" for part in api.version().get("Components") or [])
+
+
 def missing_limits(api: Any, info: Mapping[str, Any]) -> tuple[str, ...]:
     """The limits of a sandbox that a daemon cannot enforce, by their names in ``docker info``.
 
@@ -185,9 +241,14 @@ def missing_limits(api: Any, info: Mapping[str, Any]) -> tuple[str, ...]:
         api: Its client.
         info: Its description of itself.
     """
-    if is_podman(api):
-        return podman_limits(api)
-    return tuple(name for name in _ENFORCED_LIMITS if not info.get(name))
+    if not is_podman(api):
+        return tuple(name for name in _ENFORCED_LIMITS.values() if not info.get(name))
+    # Podman's answers to Docker's questions are the machine's, also where a user without root has no control groups.
+    host = api._result(api._get(f"{api.base_url}/v4.0.0/libpod/info"), json=True)["host"]
+    controllers = set(host.get("cgroupControllers") or ())
+    if host.get("security", {}).get("rootless") and host.get("cgroupVersion") != "v2":
+        controllers = set()
+    return tuple(name for controller, name in _ENFORCED_LIMITS.items() if controller not in controllers)
 
 
 def ensure_daemon(progress: Progress = silent, *, launch: DaemonLaunch | None = None) -> DaemonInfo:
@@ -314,3 +375,80 @@ def _how_to_get_one() -> str:
         else "Install and start Docker (Linux: your distribution's docker package; macOS: Docker Desktop or colima)"
     )
     return f"{install}. A daemon elsewhere is used by setting DOCKER_HOST."
+
+
+def is_root() -> bool:
+    """Whether this process may install packages and start daemons."""
+    return os.geteuid() == 0
+
+
+def is_debian_like() -> bool:
+    """Whether this is Debian, Ubuntu or a derivative, with `apt-get`."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return False
+    names = {release.get("ID", ""), *release.get("ID_LIKE", "").split()}
+    return bool(names & {"debian", "ubuntu"}) and find_program("apt-get") is not None
+
+
+def find_program(name: str) -> str | None:
+    """The path of a program, also in the system folders that a user's PATH omits."""
+    return shutil.which(name) or shutil.which(name, path=_SYSTEM_FOLDERS)
+
+
+def tail(lines: Iterable[str], count: int = 30) -> str:
+    """The last lines that are not empty, indented for the end of a message."""
+    return "\n".join([f"    {line.rstrip()}" for line in lines if line.strip()][-count:])
+
+
+def run_program(argv: Sequence[str], *, error: type[SandboxError], timeout: float = 1800.0) -> str:
+    """Run a program of the machine and return its stdout and stderr.
+
+    Args:
+        argv: The program and its arguments.
+        error: Raised if it cannot be run, fails or takes longer than `timeout` seconds; the message ends with its last
+            lines of output.
+    """
+    command = " ".join(argv)
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+            timeout=timeout,
+        )
+    except OSError as cause:
+        raise error(f"cannot run `{command}`: {cause.strerror}") from cause
+    except subprocess.TimeoutExpired as cause:
+        raise error(f"`{command}` did not end within {timeout:.0f} s") from cause
+    if done.returncode != 0:
+        raise error(f"`{command}` failed with exit code {done.returncode}:\n{tail(done.stdout.splitlines())}")
+    return done.stdout
+
+
+def apt_install(packages: Sequence[str], *, error: type[SandboxError], progress: Progress) -> None:
+    """Install Debian packages as root. Waits up to two minutes for another apt to finish."""
+    progress(f"installing {' '.join(packages)} with apt-get")
+    for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        run_program(["apt-get", "-o", "DPkg::Lock::Timeout=120", *words], error=error)
+
+
+@contextmanager
+def exclusive(work: str, progress: Progress) -> Iterator[None]:
+    """Let one process of this user on this machine do `work` (a word) at a time; the others wait.
+
+    The lock ends with the process, and children do not inherit it.
+    """
+    path = Path(tempfile.gettempdir()) / f"rtl-agent-gym-{work}-{os.geteuid()}.lock"
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(f"waiting for another process that prepares the {work}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

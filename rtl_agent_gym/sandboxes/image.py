@@ -1,43 +1,52 @@
-"""The simulation image: its name, its build, and a check of its tools.
+"""The simulation image: its name, the digest of its content, and its way between machines.
 
 The tag is a digest of the build context (`image_context/`): a change of any file there gives another tag and image.
+
+The digest of the content is the same for builds on other days and hosts, unlike the image's id. It is part of the key
+of every cached grading, and the machines of a cluster must have the same one. A program in a container of the image
+computes it, so a daemon on another machine sends nothing but the result, which is remembered for each id. A file or a
+registry carries an image to other machines; the receiver computes the digest again, and refuses an image with another.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import functools
+import gzip
 import hashlib
-import io
 import os
 import re
-import tarfile
-from collections import deque
+import shutil
+import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import docker
-import requests
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, ImageLoadError, ImageNotFound, NotFound
+from docker.utils.socket import frames_iter
+from pydantic import BaseModel, ValidationError
 
-from ..errors import ImageError
-from .base_image import ensure_base, image_id
-from .daemon import connect, docker_errors
-from .host import Progress, exclusive, silent, tail
-from .image_digest import CONTENT_LABEL, checked_content, content_of, remember, run_once
+from ..errors import ImageError, SandboxError, UsageError, cannot_write
+from . import image_program
+from .client import CPU_SHARES, PROCESSES
+from .daemon import attach, connect, docker_errors, is_podman, tail
 
 REPOSITORY = "rtl-agent-gym/sim"
 """The image's name; its tag is a digest of the build context."""
-HARNESS_REPOSITORY = "rtl-agent-gym/harness"
-"""The name of images that are built on it."""
 CONTEXT = Path(__file__).parent / "image_context"
 """The folder that the image is built from."""
-IMAGE_LABEL = "io.rtl-agent-gym.image"
-"""On every image that a build here leaves. Containers inherit it, so it does not name their owner."""
-
-_LONGEST_SILENCE = 1800  # seconds; compiling Icarus on a slow machine prints nothing for minutes
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
-_CA_BUNDLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+CONTENT_LABEL = "io.rtl-agent-gym.content"
+"""The label with the digest that the build recorded."""
+RECORDED = Path(__file__).with_name("image_recorded.txt")
+"""The digest of the image with the recorded versions, on amd64."""
+LOCK = CONTEXT / "packages.lock"
+"""The recorded versions of Debian's packages: a line ``NAME VERSION`` each."""
+_NAMED = 3
+"""Packages that a remark names."""
 
 
 def context_files() -> dict[str, bytes]:
@@ -48,10 +57,11 @@ def context_files() -> dict[str, bytes]:
 
 def image_tag() -> str:
     """The image's name for the build context as it is now, such as ``rtl-agent-gym/sim:3f9c0e21ab44``."""
-    return _tag(REPOSITORY, context_files())
+    return tag_of(REPOSITORY, context_files())
 
 
-def _tag(repository: str, files: Mapping[str, bytes]) -> str:
+def tag_of(repository: str, files: Mapping[str, bytes]) -> str:
+    """The name of an image that is built from these files, in this order."""
     digest = hashlib.sha256()
     for path, content in files.items():
         digest.update(f"{path}\0{len(content)}\0".encode() + content)
@@ -89,173 +99,294 @@ def _image(client: docker.DockerClient) -> Any:
         ) from error
 
 
-def ensure_image(progress: Progress = silent, *, rebuild: bool = False) -> str:
-    """The id of the simulation image, which is built (minutes) if it is missing.
-
-    Args:
-        progress: Called with one line per step.
-        rebuild: Build it in any case, and use no cached step.
-
-    Raises:
-        DaemonError: No daemon answers.
-        ImageError: The build failed; the message ends with its last lines.
-    """
-    with connected() as client:
-        if not rebuild and (found := image_id(client, image_tag())):
-            return found
-        with exclusive("image", progress):
-            if not rebuild and (found := image_id(client, image_tag())):  # another process has built it
-                return found
-            base, files = ensure_base(client, progress), context_files()
-            tag = _tag(REPOSITORY, files)
-            progress(f"building {tag} on {base}; about four minutes when no step is cached")
-            arguments = {"BASE": base} | {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
-            built = _build(client, tag, _context_tar(files), progress, buildargs=arguments, nocache=rebuild)
-            content = content_of(client, built)
-            progress(content.remark)
-            recording = f"FROM {built}\nLABEL {CONTENT_LABEL}={content.digest}\n"
-            recorded = _build(client, tag, _tar({"Dockerfile": recording.encode()}), silent)
-            remember(recorded, content)  # a label is no content
-            return recorded
-
-
-def _build(client: docker.DockerClient, tag: str, context: io.BytesIO, progress: Progress, **options: Any) -> str:
-    """Build an image from a tar archive and return its id."""
-    last: deque[str] = deque(maxlen=200)
-    failure = None
-    try:
-        events = client.api.build(
-            fileobj=context,
-            custom_context=True,
-            tag=tag,
-            rm=True,
-            forcerm=True,
-            timeout=_LONGEST_SILENCE,
-            decode=True,
-            **options,
-        )
-        for event in events:  # to the end, also after an error, so that the connection can be closed
-            failure = event.get("error", failure)
-            for line in str(event.get("stream", "")).splitlines():
-                last.append(line)
-                if re.match(r"Step \d+/\d+ :", line):
-                    progress(line if len(line) <= 110 else f"{line[:109]}…")
-    except (DockerException, requests.RequestException) as error:
-        raise ImageError(f"the build of {tag} broke off: {error}\n{tail(last)}") from error
-    found = image_id(client, tag)
-    if failure is not None or found is None:
-        raise ImageError(f"building {tag} failed: {failure or 'it ended without an image'}\n{tail(last)}")
-    return found
-
-
-def build_from(client: docker.DockerClient, files: Mapping[str, bytes], dockerfile: str) -> str:
-    """The id of an image of these files, built if there is none. Its tag is a digest of them.
-
-    Raises:
-        ImageError: It cannot be built; the message ends with the last lines of the build.
-    """
-    tag = _tag(HARNESS_REPOSITORY, {"": dockerfile.encode(), **dict(sorted(files.items()))})
-    options = {"dockerfile": dockerfile, "labels": {IMAGE_LABEL: "harness"}}
-    return image_id(client, tag) or _build(client, tag, _tar(files), silent, **options)
-
-
-def _context_tar(files: Mapping[str, bytes]) -> io.BytesIO:
-    """The build context and the host's certificates as a tar archive.
-
-    The certificates belong to the machine that builds: only the build stage uses them, and the tag ignores them.
-    """
-    bundle = next((Path(os.environ[name]) for name in _CA_BUNDLES if os.environ.get(name)), None)
-    certificates = bundle.read_bytes() if bundle is not None and bundle.is_file() else b""
-    return _tar({**files, "host-ca.crt": certificates})
-
-
-def _tar(files: Mapping[str, bytes]) -> io.BytesIO:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for path, content in files.items():
-            entry = tarfile.TarInfo(path)
-            entry.size = len(content)
-            # Not the mode on disk: it changes with the umask, and a wheel does not keep it.
-            entry.mode = 0o755 if content.startswith(b"#!") else 0o644
-            tar.addfile(entry, io.BytesIO(content))
-    archive.seek(0)
-    return archive
-
-
-def pinned_versions() -> dict[str, str]:
-    """The versions that decide verdicts, by tool or Python package, as the build context names them."""
-    files = context_files()
-    pins = dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", files["requirements.txt"].decode()))
-    icarus = re.search(r"(?m)^ARG ICARUS_VERSION=(\S+)", files["Dockerfile"].decode())
-    return {"iverilog": icarus[1] if icarus else "?", **pins}
-
-
-def verify() -> dict[str, str]:
-    """Run every tool in a container and return the versions they report, by name.
-
-    Raises:
-        ImageError: The image is missing, or a tool in it is missing or has another version than the context names.
-    """
-    pins = pinned_versions()
-    with connected() as client:
-        output = run_once(client, find_image(client), ["/bin/sh", "-c", _version_script(pins)])
-    versions = dict(line.split("\t", 1) for line in output.splitlines() if "\t" in line)
-    wrong = [
-        f"{tool} {versions.get(tool, 'missing')} (wants {pin})"
-        for tool, pin in pins.items()
-        if versions.get(tool) != pin
-    ]
-    wrong += [f"{tool} missing" for tool in ("vvp", "verilator", "yosys") if not versions.get(tool)]
-    if wrong:
-        raise ImageError(
-            f"the image {image_tag()} is broken: {', '.join(wrong)}. "
-            f"Build it again: rtl-agent-gym image build --no-cache\n{tail(output.splitlines())}"
-        )
-    return versions
-
-
-def _version_script(pins: dict[str, str]) -> str:
-    """A shell script that prints a line ``name<TAB>version`` for every tool; vvp's after it has run a simulation."""
-    design = 'module t; initial $display("alive"); endmodule'
-    packages = [name for name in pins if name != "iverilog"]
-    return f"""
-        report() {{ printf '%s\\t%s\\n' "$1" "$(printf '%s' "$2" | grep -oE '[0-9]+([.][0-9]+)+' | head -n 1)"; }}
-        report iverilog "$(iverilog -V)"
-        echo '{design}' > /tmp/t.v
-        iverilog -o /tmp/t /tmp/t.v && vvp -n /tmp/t | grep -q alive && report vvp "$(vvp -V 2>&1)"
-        report verilator "$(verilator --version)"
-        report yosys "$(yosys -V)"
-        python -c "if True:
-            from importlib.metadata import version
-            import cocotb, cocotb_tools.runner, pytest
-            for name in {packages!r}:
-                print(name, version(name), sep=chr(9))"
-        """
-
-
-def prune() -> list[str]:
-    """Remove earlier simulation images and what build stages have left; return what was removed, by name or id.
-
-    The current image, the base, and images that a container uses stay.
-    """
-    removed = []
-    with connected() as client:
-        tags = [tag for image in client.api.images(name=REPOSITORY) for tag in image.get("RepoTags") or []]
-        leftovers = client.api.images(quiet=True, filters={"dangling": True, "label": IMAGE_LABEL})
-        for name in [*tags, *leftovers]:
-            if name.removeprefix("localhost/") == image_tag():  # Podman names a registry
-                continue
-            try:
-                client.images.remove(name)
-                removed.append(name)
-            except APIError as error:
-                if error.status_code not in {404, 409}:  # gone already, or in use
-                    raise ImageError(f"cannot remove {name}: {error.explanation or error}") from error
-    return removed
-
-
 @contextmanager
 def connected() -> Iterator[docker.DockerClient]:
     """A client of the daemon; Docker's exceptions become this package's."""
     with docker_errors(), closing(connect()) as client:
         yield client
+
+
+class Content(BaseModel):
+    """What an image holds."""
+
+    digest: str
+    """``sha256:`` and 64 hexadecimal digits."""
+    packages: dict[str, str]
+    """Versions of its Debian packages by name."""
+
+    @property
+    def differing(self) -> list[str]:
+        """The packages whose versions are not the recorded ones, each as ``NAME VERSION (recorded: VERSION)``."""
+        recorded = dict(re.findall(r"(?m)^([^#\s]\S*) (\S+)$", LOCK.read_text(encoding="utf-8")))
+        return [
+            f"{name} {version} (recorded: {recorded.get(name, 'none')})"
+            for name, version in sorted(self.packages.items())
+            if recorded.get(name) != version
+        ]
+
+    @property
+    def remark(self) -> str:
+        """One line: whether this is the recorded content, and if not, why and what follows."""
+        if self.digest == RECORDED.read_text(encoding="utf-8").strip():
+            return f"content {self.digest}: the recorded one"
+        names = self.differing
+        why = "the packages are the recorded ones, so the rest was built differently (another architecture or builder)"
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            why = f"its Debian packages differ: {', '.join(names[:_NAMED])}{more}"
+        return (
+            f"content {self.digest} is not the recorded one: {why}. It grades, and its gradings are cached under this "
+            f"digest; to share them between machines, give all the same image (image save/load or push/pull)"
+        )
+
+
+def content_of(client: docker.DockerClient, image: str) -> Content:
+    """The content of an image; read in a container of it (seconds), once per image and user.
+
+    Args:
+        client: Of the daemon that has the image.
+        image: Its id, not a name, since a name may get another image.
+
+    Raises:
+        ImageError: It has no Python that could read it.
+    """
+    with contextlib.suppress(OSError, ValidationError):
+        return Content.model_validate_json(_known(image).read_bytes())
+    content = _read(client, image)
+    remember(image, content)
+    return content
+
+
+def remember(image: str, content: Content) -> None:
+    """Note the content of an image, by its id. A folder that cannot be written only costs the time of a reading."""
+    known = _known(image)
+    with contextlib.suppress(OSError):
+        known.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=known.parent, prefix=".")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(content.model_dump_json())
+        os.replace(name, known)
+
+
+def checked_content(client: docker.DockerClient, image: str) -> Content:
+    """The content of a simulation image, compared with what its build recorded.
+
+    Raises:
+        ImageError: It was changed after its build.
+    """
+    content = content_of(client, image)
+    recorded = (client.api.inspect_image(image)["Config"].get("Labels") or {}).get(CONTENT_LABEL)
+    if recorded not in (None, content.digest):
+        raise ImageError(
+            f"the image {image[:19]} was changed after it was built: its content is {content.digest}, and its build "
+            f"recorded {recorded}. Build it again: rtl-agent-gym image build --no-cache"
+        )
+    return content
+
+
+@functools.cache
+def _program() -> str:
+    return Path(image_program.__file__).read_text(encoding="utf-8")
+
+
+def _known(image: str) -> Path:
+    """Where the content of an image is noted, for this version of the program that reads it."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "images"
+    return folder / hashlib.sha256(_program().encode()).hexdigest()[:12] / f"{image.removeprefix('sha256:')}.json"
+
+
+def _read(client: docker.DockerClient, image: str) -> Content:
+    output = run_once(client, image, ["/usr/bin/python3", "-ISBc", _program()], user="0:0")
+    digest, *lines = output.splitlines() or [""]
+    if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+        raise ImageError(f"the content of image {image[:19]} cannot be read:\n{tail(output.splitlines())}")
+    return Content(digest=digest, packages=dict(line.split(" ", 1) for line in lines))
+
+
+def run_once(client: docker.DockerClient, image: str, command: list[str], *, user: str = "1000") -> str:
+    """Run a command in a container of its own, which Docker removes when the command ends. Returns its output."""
+    limits = {"nofile": 4096} | ({"nproc": PROCESSES} if is_podman(client.api) else {})
+    container = client.containers.create(
+        image,
+        command,
+        entrypoint=[],
+        user=user,
+        auto_remove=True,
+        network_mode="none",
+        read_only=True,
+        tmpfs={"/tmp": "size=64m"},
+        cap_drop=["ALL"],
+        cap_add=["DAC_READ_SEARCH"] if user.startswith("0") else None,
+        mem_limit="1g",
+        pids_limit=256,
+        cpu_shares=CPU_SHARES["scoring"],  # or a machine full of gradings would take minutes for it
+        ulimits=[docker.types.Ulimit(name=name, soft=limit, hard=limit) for name, limit in limits.items()],
+    )
+    # Before the start, since the container and its log are removed as soon as it ends.
+    with attach(client, str(container.id)) as stream:
+        container.start()
+        return b"".join(data for _, data in frames_iter(stream, tty=False)).decode(errors="replace")
+
+
+def save_image(path: Path) -> str:
+    """Write the simulation image to a file, compressed with gzip. Returns the digest of its content.
+
+    Raises:
+        ImageError: It has not been built, or was changed afterwards.
+        UsageError: The file cannot be written.
+    """
+    with connected() as client:
+        digest = checked_content(client, find_image(client)).digest
+        try:
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        except OSError as error:
+            raise cannot_write("the image", path, error) from error
+        try:
+            with os.fdopen(handle, "wb") as file, gzip.open(file, "wb", compresslevel=1) as packed:
+                for piece in client.api.get_image(image_tag()):
+                    packed.write(piece)
+            os.replace(name, path)
+        except OSError as error:
+            raise cannot_write("the image", path, error) from error
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+    return digest
+
+
+def load_image(path: Path, digest: str | None = None) -> str:
+    """Read the simulation image from a file that `save_image` or ``docker save`` wrote.
+
+    Args:
+        path: The file.
+        digest: Of the content that it must have, as `save_image` returned it; None for what its build recorded.
+
+    Returns:
+        The digest of its content.
+
+    Raises:
+        UsageError: The file cannot be read.
+        ImageError: It holds another image than the one that this version needs, or one that was changed.
+    """
+    with connected() as client, tempfile.TemporaryFile() as unpacked:
+        try:
+            with path.open("rb") as file:
+                packed = file.read(2) == b"\x1f\x8b"
+                file.seek(0)
+                shutil.copyfileobj(gzip.GzipFile(fileobj=file) if packed else file, cast(BinaryIO, unpacked), 1 << 20)
+        except (OSError, EOFError, zlib.error) as error:
+            if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+                where = tempfile.gettempdir()
+                raise SandboxError(f"no room to unpack {path} in {where}: set TMPDIR to another folder") from error
+            raise UsageError(f"cannot read the image in {path}: {error}") from error
+        unpacked.seek(0)
+        before = _id(client)
+        try:
+            names = [tag for image in client.images.load(unpacked) for tag in image.tags]
+        except (ImageLoadError, APIError) as error:
+            raise ImageError(f"{path} holds no image: {error}") from error
+        # Podman gives a name without a registry the registry `localhost`.
+        if image_tag() not in [name.removeprefix("localhost/") for name in names]:
+            what = ", ".join(names) or "an image without a name"
+            raise ImageError(f"{path} holds {what}; this version needs {image_tag()}")
+        return _accept(client, find_image(client), before, digest, str(path))
+
+
+def push_image(repository: str) -> tuple[str, str]:
+    """Push the simulation image to a repository of a registry, such as ``registry.example:5000/rtl``.
+
+    It gets two tags there: one for the content that it was built from, which a later push may move to another build,
+    and one that ends with the digest of its own content.
+
+    Returns:
+        The reference with the first tag, and the digest of the image's content.
+
+    Raises:
+        ImageError: It has not been built, was changed afterwards, or the registry refuses it.
+    """
+    repository, tag = _reference(repository)
+    with connected() as client:
+        image = find_image(client)
+        digest = checked_content(client, image).digest
+        for name in (_exact(tag, digest), tag):
+            client.api.tag(image, repository, name)
+            try:
+                for event in client.api.push(repository, tag=name, stream=True, decode=True):
+                    if "error" in event:
+                        raise ImageError(f"cannot push {repository}:{name}: {event['error']}")
+            finally:
+                client.api.remove_image(f"{repository}:{name}", noprune=True)  # only the name
+    return f"{repository}:{tag}", digest
+
+
+def pull_image(repository: str, digest: str | None = None) -> str:
+    """Pull the simulation image that this version needs from where `push_image` put it.
+
+    Args:
+        repository: Of a registry.
+        digest: Of the content that it must have, as `push_image` returned it; None for the build that was pushed last.
+
+    Returns:
+        The digest of its content.
+
+    Raises:
+        ImageError: The registry does not have it, or has one that was changed.
+    """
+    repository, tag = _reference(repository)
+    name = _exact(tag, digest) if digest else tag
+    with connected() as client:
+        try:
+            client.images.pull(repository, tag=name)
+        except (ImageNotFound, NotFound) as error:
+            raise ImageError(f"{repository} has no image {name}: {error.explanation or error}") from error
+        before, pulled = _id(client), str(client.images.get(f"{repository}:{name}").id)
+        client.api.tag(pulled, *_own_name())
+        client.api.remove_image(f"{repository}:{name}", noprune=True)  # only the name
+        return _accept(client, pulled, before, digest, f"{repository}:{name}")
+
+
+def _accept(client: Any, image: str, before: str, digest: str | None, source: str) -> str:
+    """Keep an image that has just received the name of the simulation image, in place of the one before, or refuse it.
+
+    Returns the digest of its content. A refused image is removed, and the one before gets its name back.
+    """
+    unwanted = before
+    try:
+        found = checked_content(client, image).digest
+        if digest not in (None, found):
+            raise ImageError(f"its content is {found}, not {digest}")
+    except ImageError as error:
+        unwanted = image
+        if before:
+            client.api.tag(before, *_own_name())
+        raise ImageError(f"the image from {source} is refused: {error}") from error
+    finally:
+        if unwanted and before != image:
+            with contextlib.suppress(NotFound):
+                client.api.remove_image(unwanted, force=True)
+    return found
+
+
+def _own_name() -> tuple[str, str]:
+    repository, _, tag = image_tag().partition(":")
+    return repository, tag
+
+
+def _exact(tag: str, digest: str) -> str:
+    if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+        raise UsageError(f"{digest}: a digest is sha256: and 64 hexadecimal digits, as `image show` prints it")
+    return f"{tag}-{digest.removeprefix('sha256:')[:32]}"
+
+
+def _reference(repository: str) -> tuple[str, str]:
+    name = repository.rpartition("/")[2]
+    if ":" in name or "@" in name:
+        raise UsageError(f"{repository}: give a repository without a tag; the tag is {image_tag().split(':')[1]}")
+    return repository, _own_name()[1]
+
+
+def _id(client: Any) -> str:
+    try:
+        return find_image(client)
+    except ImageError:
+        return ""

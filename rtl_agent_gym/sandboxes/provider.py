@@ -18,8 +18,8 @@ from ..metrics import STARTS
 from .budget import Budget, Tokens
 from .client import DockerClient, sweep
 from .container import DockerSandbox
-from .image import build_from, find_image
-from .image_digest import checked_content, content_of
+from .image import checked_content, content_of, find_image
+from .image_build import build_from
 from .limits import require_enforced
 from .protocol import Sandbox, SandboxProvider, SandboxSpec
 

@@ -13,7 +13,7 @@ from ..errors import ImageError
 from ..problems.compose import SIM_IMAGES, base_images, instructions
 from ..problems.model import Problem
 from ..sandboxes import SandboxProvider
-from ..sandboxes.image import pinned_versions
+from ..sandboxes.image_build import pinned_versions
 from .compose import Service
 from .options import HarnessOptions
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.cli import doctor
-from rtl_agent_gym.sandboxes import image
 from rtl_agent_gym.sandboxes.client import owner_label
 from rtl_agent_gym.sandboxes.container import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect, find_daemon
+from rtl_agent_gym.sandboxes.image import image_tag
+from rtl_agent_gym.sandboxes.image_build import ensure_image
 from tests.cli.in_process import call as command
 from tests.conftest import ROOT
 
@@ -30,7 +31,7 @@ def no_daemon(tmp_path: Path) -> dict[str, str]:
 class TestDoctor:
     @pytest.mark.docker
     def test_a_machine_that_is_set_up(self) -> None:
-        image.ensure_image()
+        ensure_image()
         done = command("doctor", "--json", TINKER_API_KEY="secret-value")
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.count("\n") == 1
@@ -95,7 +96,7 @@ class TestDoctor:
         owner = owner_label()
         monkeypatch.setattr(doctor, "owner_lives", lambda label: label != owner)
         with closing(connect()) as client:
-            container = client.api.create_container(image.ensure_image(), ["true"], labels={OWNER_LABEL: owner})["Id"]
+            container = client.api.create_container(ensure_image(), ["true"], labels={OWNER_LABEL: owner})["Id"]
             try:
                 left = next(check for check in doctor.run_checks() if check.part == "containers left behind")
             finally:
@@ -107,15 +108,15 @@ class TestDoctor:
 class TestImage:
     @pytest.mark.docker
     def test_build_is_done_at_once_when_the_image_is_there(self) -> None:
-        image.ensure_image()
+        ensure_image()
         done = command("image", "build", "--start-daemon")
         assert done.returncode == 0, done.stderr
-        assert f"image {image.image_tag()} is ready" in done.stdout
+        assert f"image {image_tag()} is ready" in done.stdout
         assert "Step" not in done.stdout
 
     @pytest.mark.docker
     def test_show_and_verify_speak_json(self) -> None:
-        built = image.ensure_image()
+        built = ensure_image()
         shown = json.loads(command("image", "show", "--json").stdout)
         assert shown["id"] == built
         assert shown["size"] > 100e6

@@ -20,8 +20,15 @@ import pytest
 
 from rtl_agent_gym.errors import DaemonError
 from rtl_agent_gym.sandboxes import daemon as module
-from rtl_agent_gym.sandboxes.daemon import DaemonLaunch, connect, ensure_daemon, find_daemon
-from rtl_agent_gym.sandboxes.host import find_program, is_debian_like, is_root
+from rtl_agent_gym.sandboxes.daemon import (
+    DaemonLaunch,
+    connect,
+    ensure_daemon,
+    find_daemon,
+    find_program,
+    is_debian_like,
+    is_root,
+)
 
 starts_daemons = [
     pytest.mark.docker,
@@ -185,3 +192,39 @@ class TestFinding:
             taken.bind(("127.0.0.1", 0))  # not listening
             with pytest.raises(DaemonError, match="does not answer"):
                 find_daemon(f"tcp://127.0.0.1:{taken.getsockname()[1]}")
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        (
+            "ssh://me@there:2222",
+            r"not supported directly.*ssh -fnNT -L /tmp/docker-there.sock:\S+ me@there, then DOCKER_",
+        ),
+        ("tcp://10.0.0.7:2375", "not supported directly.*you@10.0.0.7"),
+        ("tcp://build.example:2376", "not supported directly"),
+        ("tcp://0.0.0.0:2375", "not supported directly"),
+        ("npipe:////./pipe/docker", "is not an address: use unix://PATH"),
+        ("ssh://", "is not an address"),
+        ("docker.sock", "is not an address"),
+        ("http://127.0.0.1:1", "is not an address"),
+        ("tcp://here:99999", "tcp://here:99999"),
+    ],
+)
+def test_an_address_that_is_not_used_is_an_error_that_says_what_to_do(host: str, why: str) -> None:
+    with pytest.raises(DaemonError, match=why):
+        connect(host)
+
+
+def test_tls_is_not_ignored_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    with pytest.raises(DaemonError, match="TLS are not supported"):
+        connect("tcp://127.0.0.1:2376")
+
+
+def test_a_forwarded_socket_is_another_machine() -> None:
+    here = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
+    assert module.is_local("unix:///some.sock", {"MemTotal": here})
+    assert module.is_local("unix:///some.sock", {})
+    assert not module.is_local("unix:///some.sock", {"MemTotal": here + 4096})
+    assert not module.is_local("tcp://127.0.0.1:2375", {"MemTotal": here})

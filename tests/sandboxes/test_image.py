@@ -1,288 +1,325 @@
-"""The simulation image: its name follows its content, its build reports failures, its tools are the pinned ones."""
+"""The digest of an image's content, and its way between daemons: a changed image is refused."""
 
 from __future__ import annotations
 
-import re
+import gzip
+import os
+import py_compile
 import secrets
-import shutil
 import subprocess
-import sys
-import tarfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import docker
 import pytest
 
-from rtl_agent_gym.errors import ImageError
-from rtl_agent_gym.sandboxes import base_image, image
-from rtl_agent_gym.sandboxes.daemon import connect, daemon_host
-from rtl_agent_gym.sandboxes.host import find_program, is_root
-from rtl_agent_gym.sandboxes.image_digest import run_once
+from rtl_agent_gym.errors import ImageError, UsageError
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.sandboxes import DockerSandboxes, image, image_build
+from rtl_agent_gym.sandboxes.daemon import connect
+from rtl_agent_gym.sandboxes.image import (
+    CONTENT_LABEL,
+    LOCK,
+    Content,
+    checked_content,
+    content_of,
+    load_image,
+    pull_image,
+    push_image,
+    save_image,
+)
+from rtl_agent_gym.sandboxes.image_program import digest, packages
+from rtl_agent_gym.scoring import Scorer
+from tests.registry import registry
+from tests.second_daemon import second_daemon
+
+PLACES = ("etc", "usr/bin", "var/log", "var/cache/apt", "tmp", "proc", "root/.cache")
 
 
 @pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the build context that a test may change."""
-    copy = tmp_path / "context"
-    shutil.copytree(image.CONTEXT, copy)
-    monkeypatch.setattr(image, "CONTEXT", copy)
-    return copy
+def root(tmp_path: Path) -> Path:
+    """A small system."""
+    for place in PLACES:
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "usr/bin/tool").write_text("#!/bin/sh\n")
+    (tmp_path / "usr/bin/link").symlink_to("tool")
+    return tmp_path
+
+
+def _mode(root: Path) -> None:
+    (root / "usr/bin/tool").chmod(0o755)
+
+
+def _text(root: Path) -> None:
+    (root / "usr/bin/tool").write_text("#!/bin/bash\n")
+
+
+def _link(root: Path) -> None:
+    (root / "usr/bin/link").unlink()
+    (root / "usr/bin/link").symlink_to("/usr/bin/tool")
+
+
+def _name(root: Path) -> None:
+    (root / "usr/bin/tool").rename(root / "usr/bin/other")
+
+
+def _kind(root: Path) -> None:
+    (root / "usr/bin/link").unlink()
+    (root / "usr/bin/link").write_text("tool")
+
+
+@pytest.mark.parametrize("change", [_mode, _text, _link, _name, _kind, lambda root: (root / "srv").mkdir()])
+def test_what_counts(root: Path, change: Callable[[Path], object]) -> None:
+    before = digest(str(root))
+    change(root)
+    assert digest(str(root)) != before
+
+
+def test_times_caches_logs_and_what_a_runtime_makes_do_not_count(root: Path) -> None:
+    before = digest(str(root))
+    for path in [root, *root.rglob("*")]:
+        os.utime(path, (1, 1), follow_symlinks=False)
+    for place in ("var/log/apt.log", "var/cache/apt/x", "tmp/x", "proc/x", "root/.cache/x", "etc/hosts", ".dockerenv"):
+        (root / place).write_text(secrets.token_hex(4))
+    assert digest(str(root)) == before
+    assert before.startswith("sha256:")
+
+
+def test_compiled_python_counts_by_its_code(root: Path) -> None:
+    source, compiled = root / "usr/m.py", root / "usr/m.pyc"
+
+    def compiled_at(seconds: int, text: str) -> str:
+        source.write_text(text)
+        os.utime(source, (seconds, seconds))
+        py_compile.compile(str(source), cfile=str(compiled), dfile="/m.py")
+        source.unlink()
+        return digest(str(root))
+
+    first = compiled_at(1_000_000, "x = {'a', 'b', 'c'}\ny = 'name'\n")
+    assert compiled_at(2_000_000, "x = {'a', 'b', 'c'}\ny = 'name'\n") == first
+    assert compiled_at(1_000_000, "x = {'a', 'b', 'c'}\ny = 'nome'\n") != first
+    compiled.write_bytes(b"no compiled Python")
+    assert digest(str(root)) != first
+
+
+def test_packages_are_those_that_are_installed(root: Path) -> None:
+    (root / "var/lib/dpkg").mkdir(parents=True)
+    (root / "var/lib/dpkg/status").write_text(
+        "Package: a\nStatus: install ok installed\nVersion: 1:2-3\n\n"
+        "Package: gone\nStatus: deinstall ok config-files\nVersion: 1\n\n"
+        "Package: b\nStatus: install ok installed\nDepends: a\nVersion: 4\n"
+    )
+    assert packages(str(root)) == {"a": "1:2-3", "b": "4"}
+
+
+def test_another_version_of_a_package_is_said_in_one_line() -> None:
+    recorded = dict(line.split() for line in LOCK.read_text().splitlines() if not line.startswith("#"))
+    assert recorded["g++"]
+    same = Content(digest=image.RECORDED.read_text().strip(), packages=recorded)
+    assert same.differing == []
+    assert same.remark == f"content {same.digest}: the recorded one"
+    other = Content(digest="sha256:" + "0" * 64, packages=recorded | {"yosys": "9", "new": "1"})
+    assert other.differing == ["new 1 (recorded: none)", f"yosys 9 (recorded: {recorded['yosys']})"]
+    assert "\n" not in other.remark
+    assert all(text in other.remark for text in ("is not the recorded one", "yosys 9", "image save/load or push/pull"))
+    assert "packages are the recorded ones" in Content(digest="sha256:" + "0" * 64, packages=recorded).remark
 
 
 @pytest.fixture
-def client() -> Iterator[docker.DockerClient]:
-    """A client of the machine's daemon."""
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[docker.DockerClient]:
+    """A client of the machine's daemon; nothing is remembered of its images."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with closing(connect()) as client:
         yield client
 
 
 @pytest.fixture
-def api(client: docker.DockerClient) -> docker.APIClient:
-    """Its low-level calls."""
-    return client.api
+def derived(client: docker.DockerClient) -> Iterator[Callable[..., str]]:
+    """Makes an image from the simulation image by some instructions of a Dockerfile."""
+    made = []
 
+    def make(*instructions: str) -> str:
+        text = "\n".join((f"FROM {image.find_image(client)}", *instructions))
+        name = f"rtl-agent-gym-test/{secrets.token_hex(4)}:derived"
+        made.append(name)
+        return image_build._build(client, name, image_build._tar({"Dockerfile": text.encode()}), lambda line: None)
 
-@pytest.fixture
-def own_images(context: Path, monkeypatch: pytest.MonkeyPatch, api: docker.APIClient) -> Iterator[Path]:
-    """A context for builds of a few seconds, under a name of their own; the images are gone afterwards."""
-    monkeypatch.setattr(sys.modules[__name__], "BASE", image.inspect()["id"])  # as the digest is read by its Python
-    name = secrets.token_hex(4)
-    monkeypatch.setattr(image, "REPOSITORY", f"rtl-agent-gym-test/{name}")
-    monkeypatch.setattr(image, "IMAGE_LABEL", f"io.rtl-agent-gym.test-{name}")
-    write_dockerfile(context, "RUN echo hello")
-    yield context
-    (context / "gone").write_text("so that no image is the current one")
-    for _ in range(50):  # a container that used one may be gone only a moment after its end
-        image.prune()
-        if not api.images(name=image.REPOSITORY):
-            return
-        time.sleep(0.1)
-    pytest.fail(f"images were left behind: {image.REPOSITORY}")
-
-
-BASES = (base_image.PULLED_BASE, base_image.BOOTSTRAPPED_BASE)
-BASE = ""
-"""What `write_dockerfile` builds on."""
-
-
-def write_dockerfile(context: Path, *instructions: str) -> None:
-    lines = ("ARG BASE", f"FROM {BASE}", "ARG ICARUS_VERSION=13.0", *instructions, f"LABEL {image.IMAGE_LABEL}=sim")
-    (context / "Dockerfile").write_text("\n".join(lines) + "\n")
-
-
-class TestTag:
-    @pytest.mark.parametrize("change", ["Dockerfile", "requirements.txt", "a/new/file"])
-    def test_any_change_of_the_context_is_another_tag(self, context: Path, change: str) -> None:
-        before = image.image_tag()
-        assert before.startswith("rtl-agent-gym/sim:")
-        assert len(before.partition(":")[2]) == 12
-        (context / change).parent.mkdir(parents=True, exist_ok=True)
-        with (context / change).open("a") as file:
-            file.write("# changed\n")
-        assert image.image_tag() != before
-
-    def test_a_renamed_file_is_another_tag(self, context: Path) -> None:
-        (context / "one").write_text("x")
-        before = image.image_tag()
-        (context / "one").rename(context / "two")
-        assert image.image_tag() != before
-
-    def test_caches_and_modes_do_not_count(self, context: Path) -> None:
-        before = image.image_tag()
-        (context / "__pycache__").mkdir()
-        (context / "__pycache__/x.pyc").write_bytes(b"x")
-        (context / "Dockerfile").chmod(0o755)
-        assert image.image_tag() == before
-
-
-class TestContext:
-    def test_the_hosts_certificates_go_to_the_build_but_not_into_the_tag(
-        self, context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
-            monkeypatch.delenv(name, raising=False)
-        before = image.image_tag()
-        with tarfile.open(fileobj=image._context_tar(image.context_files())) as tar:
-            assert tar.getmember("host-ca.crt").size == 0
-        (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\n")
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
-        with tarfile.open(fileobj=image._context_tar(image.context_files())) as tar:
-            member = tar.extractfile("host-ca.crt")
-            assert member is not None
-            assert member.read() == b"-----BEGIN CERTIFICATE-----\n"
-        assert image.image_tag() == before
-
-    def test_certificates_stay_in_the_build_stage(self) -> None:
-        final_stage = (image.CONTEXT / "Dockerfile").read_text().rpartition("\nFROM ")[2]
-        assert "host-ca" not in final_stage
-
-    def test_scripts_are_executable_whatever_the_checkout_made_of_them(self, context: Path) -> None:
-        (context / "tool").write_text("#!/bin/sh\n")
-        (context / "tool").chmod(0o600)
-        with tarfile.open(fileobj=image._context_tar(image.context_files())) as tar:
-            assert tar.getmember("tool").mode == 0o755
-            assert tar.getmember("Dockerfile").mode == 0o644
-
-    def test_pinned_versions_are_read_from_the_context(self) -> None:
-        pins = image.pinned_versions()
-        assert pins["iverilog"] == "13.0"
-        assert pins["cocotb"] == "2.0.1"
-        assert pins["pytest"] == "8.3.2"
-
-    def test_python_packages_are_locked_with_digests_at_the_pinned_versions(self) -> None:
-        lock = (image.CONTEXT / "requirements.lock").read_text()
-        locked = dict(re.findall(r"(?m)^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", lock))
-        assert len(locked) == lock.count("==")
-        assert locked | {k: v for k, v in image.pinned_versions().items() if k != "iverilog"} == locked
+    yield make
+    for name in made:
+        client.api.remove_image(name, force=True)
 
 
 @pytest.mark.docker
-class TestTheImage:
-    def test_is_found_at_once_when_it_is_there(self) -> None:
-        said: list[str] = []
-        built = image.ensure_image(said.append)  # as ./scripts/test has left it
-        said.clear()
-        assert image.ensure_image(said.append) == built == image.inspect()["id"]
-        assert said == []  # a build names each step
-
-    def test_its_tools_run_and_have_the_pinned_versions(self, api: docker.APIClient) -> None:
-        of_image = {"ancestor": image.inspect()["id"]}
-        before = {container["Id"] for container in api.containers(all=True, filters=of_image)}
-        versions = image.verify()
-        assert versions["iverilog"] == versions["vvp"] == "13.0"
-        assert versions["cocotb"] == "2.0.1"
-        assert versions["verilator"] >= "5.032"
-        assert versions["yosys"]
-        for _ in range(50):  # Docker removes the container a moment after its end
-            left = api.containers(all=True, filters=of_image | {"status": "exited"})
-            if not {container["Id"] for container in left} - before:
-                break
-            time.sleep(0.1)
-        else:
-            pytest.fail(f"containers were left behind: {left}")
-
-    def test_holds_no_certificates_of_the_machine_that_built_it(self, client: docker.DockerClient) -> None:
-        script = "find / -xdev -name 'host-ca*' 2>/dev/null; echo searched"
-        output = run_once(client, image.inspect()["id"], ["/bin/sh", "-c", script])
-        assert output == "searched\n"
-
-    def test_a_missing_one_says_how_to_build_it(self, context: Path) -> None:
-        (context / "new").write_text(secrets.token_hex(8))
-        with pytest.raises(ImageError, match="rtl-agent-gym image build"):
-            image.inspect()["id"]
-
-
-@pytest.mark.docker
-class TestBuilding:
+class TestImages:
     @pytest.mark.slow
-    def test_builds_what_is_missing_and_tells_the_steps(self, own_images: Path, api: docker.APIClient) -> None:
-        said: list[str] = []
-        built = image.ensure_image(said.append)
-        assert api.inspect_image(image.image_tag())["Id"] == built
-        assert any(line.startswith("Step 4/5 : RUN echo hello") for line in said)
-
-    def test_a_failing_step_is_reported_with_its_last_lines(self, own_images: Path, api: docker.APIClient) -> None:
-        before = len(api.containers(all=True, filters={"status": "exited"}))
-        write_dockerfile(own_images, f"RUN for i in $(seq 100); do echo line $i {secrets.token_hex(4)}; done; exit 7")
-        with pytest.raises(ImageError) as caught:
-            image.ensure_image()
-        text = str(caught.value)
-        assert "returned a non-zero code: 7" in text
-        assert "line 100 " in text
-        assert "line 70 " not in text
-        assert text.count("\n") == 30
-        assert len(api.containers(all=True, filters={"status": "exited"})) <= before
-        with pytest.raises(ImageError, match="is not there"):
-            image.inspect()["id"]
-
-    @pytest.mark.slow
-    def test_an_image_without_the_tools_fails_verification(self, own_images: Path) -> None:
-        write_dockerfile(own_images, "RUN rm -rf /venv /usr/local/bin")
-        image.ensure_image()
-        with pytest.raises(ImageError, match=r"iverilog  ?\(wants 13\.0\).*cocotb missing.*vvp missing.*--no-cache"):
-            image.verify()
-
-    @pytest.mark.slow
-    def test_prune_removes_earlier_ones_and_keeps_the_current(
-        self, own_images: Path, client: docker.DockerClient
+    def test_the_digest_does_not_depend_on_times_and_ids(
+        self, client: docker.DockerClient, derived: Callable[..., str]
     ) -> None:
-        image.ensure_image()
-        earlier = image.image_tag()
-        write_dockerfile(own_images, "RUN echo another")
-        current = image.ensure_image()
-        assert image.prune() == [earlier]
-        assert image.inspect()["id"] == current
-        assert base_image.image_id(client, earlier) is None
-        assert image.prune() == []
+        here = image.find_image(client)
+        touched = derived("RUN touch -d 2001-02-03 /usr/local/bin/* /etc/passwd; date > /var/log/build")
+        assert touched != here
+        assert content_of(client, touched) == content_of(client, here)
+
+    def test_it_is_read_once(self, client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+        here = image.find_image(client)
+        found = content_of(client, here)
+        monkeypatch.setattr(image, "_read", lambda client, image: pytest.fail("read again"))
+        assert content_of(client, here) == found
 
     @pytest.mark.slow
-    def test_prune_leaves_what_a_container_uses(self, own_images: Path, api: docker.APIClient) -> None:
-        built = image.ensure_image()
-        container = api.create_container(built, ["true"])["Id"]
+    def test_an_image_that_was_changed_is_refused(
+        self, client: docker.DockerClient, derived: Callable[..., str]
+    ) -> None:
+        assert checked_content(client, image.find_image(client)).packages["yosys"]
+        changed = derived("RUN echo '# changed' >> /venv/lib/python3.13/site-packages/cocotb/__init__.py")
+        with pytest.raises(ImageError, match=r"was changed after it was built.*image build --no-cache"):
+            checked_content(client, changed)
+
+    def test_the_build_recorded_it(self, client: docker.DockerClient) -> None:
+        here = client.images.get(image.image_tag())
+        assert here.labels[CONTENT_LABEL] == content_of(client, str(here.id)).digest
+
+    @pytest.mark.slow
+    def test_a_build_of_the_recorded_packages_has_the_recorded_digest(self, client: docker.DockerClient) -> None:
+        found = content_of(client, image.find_image(client))
+        if found.differing:
+            pytest.skip(f"this image has other packages: {found.remark}")
+        assert found.digest == image.RECORDED.read_text().strip()
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(1800)
+    def test_a_build_without_cached_steps_has_the_digest_of_the_one_before(
+        self, client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another build on another day, as far as its packages are still to be had."""
+        here, before = image.find_image(client), client.api.inspect_image(image.find_image(client))["Created"]
+        tag = f"{image.REPOSITORY}:test-{os.getpid()}"
+        monkeypatch.setattr(image_build, "image_tag", lambda: tag)
         try:
-            (own_images / "new").write_text("another tag")
-            image.prune()
-            assert api.inspect_image(built)["Id"] == built
+            again = image_build.ensure_image(rebuild=True)
+            assert again != here
+            assert client.api.inspect_image(again)["Created"] > before
+            assert content_of(client, again) == content_of(client, here)
         finally:
-            api.remove_container(container)
+            client.api.remove_image(tag, force=True)
+
+    @pytest.mark.slow
+    async def test_two_builds_give_gradings_the_same_key(
+        self, client: docker.DockerClient, derived: Callable[..., str], tmp_path: Path
+    ) -> None:
+        problem: Problem = load_problems("bundled")[0]
+        assert problem.golden
+        cached = []
+        for name in (image.find_image(client), derived("RUN date > /var/log/build"), derived("RUN echo x > /etc/x")):
+            async with DockerSandboxes(name) as provider, Scorer(provider, cache=tmp_path / "gradings") as scorer:
+                score = await scorer.score(problem, problem.golden)
+                assert score.passed
+                cached.append(score.cached)
+        assert cached == [False, True, False]
 
 
 @pytest.mark.docker
 @pytest.mark.slow
-@pytest.mark.skipif(not is_root() or find_program("debootstrap") is None, reason="only root bootstraps Debian")
-def test_a_base_is_bootstrapped_where_no_registry_gives_one(
-    monkeypatch: pytest.MonkeyPatch, client: docker.DockerClient
+@pytest.mark.timeout(600)
+def test_a_saved_image_has_the_same_digest_on_another_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "image.tar.gz"
+    here = image.inspect()
+    assert save_image(file) == here["digest"]
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    with second_daemon() as daemon:
+        monkeypatch.setenv("DOCKER_HOST", daemon.host)
+        subprocess.run(["docker", "-H", daemon.host, "rmi", "-f", image.image_tag()], check=True, capture_output=True)
+        with pytest.raises(ImageError, match="image build"):
+            image.inspect()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # what arrives is read again
+        assert load_image(file) == here["digest"]
+        assert load_image(file, here["digest"]) == here["digest"]
+        assert image.inspect() | {"id": here["id"]} == here
+        assert "iverilog" in image_build.verify()
+        with pytest.raises(ImageError, match=rf"its content is {here['digest']}, not sha256:00"):
+            load_image(file, "sha256:" + "0" * 64)
+
+
+def _change(host: str) -> None:
+    """Change a file of the image, below its name and its labels, as no build does."""
+    script = "FROM {}\nRUN echo '# changed' >> /venv/lib/python3.13/site-packages/cocotb/__init__.py\n"
+    docker = ["docker", "-H", host]
+    environment = os.environ | {"DOCKER_BUILDKIT": "0"}
+    text = script.format(image.image_tag()).encode()
+    build = [*docker, "build", "-q", "--network", "none", "-t", image.image_tag(), "-"]
+    subprocess.run(build, input=text, env=environment, check=True, capture_output=True)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_registry_carries_the_image_between_daemons_and_a_changed_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base_image, "PULLED_BASE", "127.0.0.1:9/rtl-agent-gym-test:none")
-    monkeypatch.setattr(base_image, "BOOTSTRAPPED_BASE", "rtl-agent-gym-test/base:trixie")
-    said: list[str] = []
-    try:
-        name = base_image.ensure_base(client, said.append)
-        assert name == "rtl-agent-gym-test/base:trixie"
-        assert any("bootstrapping Debian" in line for line in said)
-        script = "cat /etc/os-release; ls /usr/share/keyrings; ls /var/lib/apt/lists"
-        release = run_once(client, name, ["/bin/sh", "-c", script])
-        assert "VERSION_CODENAME=trixie" in release
-        assert "debian-archive-keyring.gpg" in release
-        assert base_image.ensure_base(client, said.append) == name
-    finally:
-        client.api.remove_image("rtl-agent-gym-test/base:trixie", force=True)
-    assert not list(Path("/var/tmp").glob("rtl-agent-gym-base-*"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with registry(tmp_path) as port:
+        repository = f"127.0.0.1:{port}/some/rtl"
+        here = image.inspect()
+        tag = image.image_tag().split(":")[1]
+        assert push_image(repository) == (f"{repository}:{tag}", here["digest"])
+        with second_daemon(image=False) as daemon:
+            assert daemon.process is not None
+            monkeypatch.setenv("DOCKER_HOST", daemon.host)
+            with registry(tmp_path, port, namespace_of=daemon.process.pid):
+                with pytest.raises(ImageError, match="has no image"):
+                    pull_image(repository, "sha256:" + "0" * 64)
+                assert pull_image(repository) == here["digest"]
+                assert pull_image(repository, here["digest"]) == here["digest"]
+                assert image.inspect() == here
+                assert "iverilog" in image_build.verify()
+
+                # Whoever can write to the registry replaces the image, and this machine has the right one already.
+                _change(daemon.host)
+                with pytest.raises(ImageError, match="was changed after it was built"):
+                    push_image(repository)
+                docker = ["docker", "-H", daemon.host]
+                for words in (["tag", image.image_tag(), f"{repository}:{tag}"], ["push", f"{repository}:{tag}"]):
+                    subprocess.run([*docker, *words], check=True, capture_output=True)
+                subprocess.run(
+                    [*docker, "rmi", f"{repository}:{tag}", image.image_tag()], check=True, capture_output=True
+                )
+                with pytest.raises(ImageError, match=r"refused: .*was changed after it was built"):
+                    pull_image(repository)
+                with pytest.raises(ImageError, match="image build"):
+                    image.inspect()
+                assert pull_image(repository, here["digest"]) == here["digest"]
+                with pytest.raises(ImageError, match="is refused"):
+                    pull_image(repository)
+                assert image.inspect() == here
+                names = subprocess.run([*docker, "images", "-q"], capture_output=True, text=True, check=True).stdout
+                assert len(names.split()) == 1, "a refused image, or a name in the registry, is still there"
+
+
+DAMAGED = gzip.compress(bytes(5000), mtime=0)[:12] + b"\xff" * 20
+"""Begins as a gzip file, and goes on with what cannot be unpacked."""
 
 
 @pytest.mark.docker
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-class TestPins:
-    """How a build chooses the versions of Debian's packages; in a container of the base, with its mirror."""
+@pytest.mark.parametrize(
+    "text", [b"", b"no archive", b"\x1f\x8bno gzip", DAMAGED], ids=["empty", "text", "header only", "damaged"]
+)
+def test_a_file_that_holds_no_image_is_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "x").write_bytes(text)
+    with pytest.raises((UsageError, ImageError), match="x"):
+        load_image(tmp_path / "x")
+    with pytest.raises(UsageError, match="nothing"):
+        load_image(tmp_path / "nothing")
 
-    def choose(self, snapshot: str, lock: str) -> list[str]:
-        """What `debian.sh` says, then the version of `tree` that apt installs."""
-        with closing(connect()) as client:
-            base = next((name for name in BASES if base_image.image_id(client, name)), None)
-        if base is None:
-            pytest.skip("the base is not here any more")
-        archive = image._tar({"debian.sh": (image.CONTEXT / "debian.sh").read_bytes(), "packages.lock": lock.encode()})
-        script = (
-            f"mkdir /build && tar -x -C /build && sh /build/debian.sh '{snapshot}' && apt-get update -qq && "
-            "apt-get install -qq --no-install-recommends tree > /dev/null && dpkg-query -W -f '${Version}' tree"
-        )
-        command = ["docker", "-H", daemon_host(), "run", "--rm", "-i", base, "sh", "-c", script]
-        done = subprocess.run(command, input=archive.read(), capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr.decode()
-        return [line for line in done.stdout.decode().splitlines() if line]
 
-    def test_a_version_that_the_mirror_no_longer_has_does_not_fail_the_build(self) -> None:
-        said, version = self.choose("http://127.0.0.1:9/debian", "# recorded\ntree 0.0-1\n")
-        assert "cannot be reached" in said
-        assert version[0].isdigit()
-        assert version != "0.0-1"
-        assert self.choose("http://127.0.0.1:9/debian", f"tree {version}\n") == [said, version]
+@pytest.mark.parametrize("name", ["here/x:1", "x@sha256:0"])
+def test_a_repository_has_no_tag(name: str) -> None:
+    for move in (push_image, pull_image):
+        with pytest.raises(UsageError, match="without a tag"):
+            move(name)
 
-    def test_the_recorded_day_of_the_archive_is_used_where_it_can_be_reached(self) -> None:
-        mirror = self.choose("", "")[0].split()[-3]  # any archive of Debian's will do
-        assert mirror.startswith("http")
-        assert self.choose(mirror, "")[0] == f"Debian packages: as of {mirror}"
+
+@pytest.mark.docker
+def test_a_registry_that_does_not_answer_is_named() -> None:
+    with pytest.raises(ImageError, match=r"cannot push 127\.0\.0\.1:9/rtl"):
+        push_image("127.0.0.1:9/rtl")

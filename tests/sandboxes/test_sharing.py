@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from docker.errors import APIError
 
-from rtl_agent_gym.sandboxes import budget, image, sharing
+from rtl_agent_gym.sandboxes import budget, image_build, sharing
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
 from rtl_agent_gym.sandboxes.daemon import connect
 from rtl_agent_gym.sandboxes.limits import VARIABLE
@@ -43,7 +43,9 @@ def others(nothing_given: None) -> Iterator[None]:
         made = []
         try:
             for owner in (LIVES, LIVES, GONE, owner_label()):
-                made.append(api.create_container(image.ensure_image(), ["sleep", "600"], labels={OWNER_LABEL: owner}))
+                made.append(
+                    api.create_container(image_build.ensure_image(), ["sleep", "600"], labels={OWNER_LABEL: owner})
+                )
                 with suppress(APIError) if owner == GONE else nullcontext():  # 404, or 409 while it is removed
                     api.start(made[-1]["Id"])
             yield

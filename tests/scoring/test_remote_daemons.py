@@ -1,8 +1,7 @@
-"""Episodes and gradings at a daemon that is reached through TLS or ssh have the verdicts of a local one."""
+"""Episodes and gradings at a daemon whose socket ssh forwards have the verdicts of a local one."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -17,13 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.errors import DaemonError, SandboxError
+from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.daemon import find_daemon
-from rtl_agent_gym.sandboxes.tunnel import close_tunnels
 from rtl_agent_gym.scoring import Scorer
-from tests.certificates import make_certificates
 from tests.second_daemon import SecondDaemon, second_daemon
 
 from .conftest import EMPTY, GOLDEN, TARGET
@@ -31,41 +28,38 @@ from .conftest import EMPTY, GOLDEN, TARGET
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(autouse=True)
-def _no_tunnels_left() -> Iterator[None]:
-    yield
-    close_tunnels()
-
-
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_certificates(tmp_path_factory.mktemp("tls") / "here")
-
-
-@pytest.fixture(scope="module")
-def daemon(certificates: Path) -> Iterator[SecondDaemon]:
-    tls = {"tlscacert": "ca", "tlscert": "server-cert", "tlskey": "server-key"}
-    files = [f"--{option}={certificates}/{name}.pem" for option, name in tls.items()]
-    with second_daemon("--host", "tcp://127.0.0.1:2376", "--tlsverify", *files) as made:
+def daemon() -> Iterator[SecondDaemon]:
+    with second_daemon() as made:
         yield made
 
 
-@pytest.fixture(scope="module")
-def port(daemon: SecondDaemon) -> int:
-    return daemon.publish(2376)
+class Forwarding:
+    """The second daemon's socket, forwarded as docs/howto/docker.md says, by an sshd of the test's own."""
+
+    def __init__(self, folder: Path, port: int, remote: str) -> None:
+        self.host = f"unix://{folder}/docker.sock"
+        words = ["-F", f"{folder}/ssh_config", "-p", str(port), "-L", f"{folder}/docker.sock:{remote}"]
+        self._command = ["ssh", "-nNT", "-o", "StreamLocalBindUnlink=yes", *words, "root@127.0.0.1"]
+        self._socket = folder / "docker.sock"
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._command)
+        for _ in range(100):
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(str(self._socket))
+                return
+            time.sleep(0.1)
+        pytest.fail("ssh forwards nothing")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
 @pytest.fixture
-def over_tls(port: int, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{port}")
-    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
-    monkeypatch.setenv("DOCKER_CERT_PATH", str(certificates))
-    return os.environ["DOCKER_HOST"]
-
-
-@pytest.fixture
-def over_ssh(daemon: SecondDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The second daemon behind an sshd of the test's own, with keys of its own."""
+def forwarding(daemon: SecondDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forwarding]:
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
     if sshd is None or shutil.which("ssh") is None:
         pytest.skip("ssh is tested with an sshd (Debian: openssh-server)")
@@ -81,12 +75,6 @@ def over_ssh(daemon: SecondDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     known = (tmp_path / "host.pub").read_text()
     (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{port} {known}")
     (tmp_path / "ssh_config").write_text(f"IdentityFile {tmp_path}/user\nUserKnownHostsFile {tmp_path}/known_hosts\n")
-    # ssh reads the configuration of the account, not of $HOME.
-    wrapper = tmp_path / "bin" / "ssh"
-    wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/ssh_config "$@"\n')
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     with subprocess.Popen([sshd, "-D", "-e", "-f", str(tmp_path / "sshd_config")], stderr=subprocess.DEVNULL) as server:
         try:
@@ -94,17 +82,17 @@ def over_ssh(daemon: SecondDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                     break
                 time.sleep(0.1)
-            host = f"ssh://root@127.0.0.1:{port}{daemon.host.removeprefix('unix://')}"
-            monkeypatch.setenv("DOCKER_HOST", host)
-            yield host
+            made = Forwarding(tmp_path, port, daemon.host.removeprefix("unix://"))
+            monkeypatch.setenv("DOCKER_HOST", made.host)
+            yield made
+            made.kill()
         finally:
             server.terminate()
 
 
-@pytest.fixture(params=["over_tls", "over_ssh"])
-def remote(request: pytest.FixtureRequest) -> str:
-    host: str = request.getfixturevalue(request.param)
-    return host
+@pytest.fixture
+def remote(forwarding: Forwarding) -> str:
+    return forwarding.host
 
 
 def containers(daemon: SecondDaemon) -> list[str]:
@@ -183,45 +171,12 @@ def test_containers_end_with_a_client_that_is_killed(remote: str, daemon: Second
             os.killpg(client.pid, signal.SIGKILL)
 
 
-async def test_a_broken_ssh_connection_is_a_machine_fault_and_is_opened_again(over_ssh: str, adder: Problem) -> None:
+async def test_a_broken_connection_is_a_machine_fault(forwarding: Forwarding, adder: Problem) -> None:
     async with DockerSandboxes() as provider:
         sandbox = await provider.create()
-        found = subprocess.run(["pgrep", "-f", "ControlPath=none.*docker.sock"], capture_output=True, text=True)
-        (process,) = [int(pid) for pid in found.stdout.split() if _parent(int(pid)) == os.getpid()]
-        os.kill(process, signal.SIGKILL)
+        forwarding.kill()
         with pytest.raises(SandboxError):
             await sandbox.run("true")
-        await asyncio.sleep(0.2)
+        forwarding.start()
         async with Scorer(provider) as scorer:
             assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
-
-
-def _parent(process: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
-
-
-def test_other_certificates_are_refused(over_tls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stranger = make_certificates(tmp_path / "stranger")
-    monkeypatch.setenv("DOCKER_CERT_PATH", str(stranger))
-    with pytest.raises(DaemonError, match="certificate verify failed"):
-        find_daemon()
-
-
-def test_a_client_that_the_daemon_does_not_know_is_refused(
-    over_tls: str, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stranger = make_certificates(tmp_path / "stranger")
-    shutil.copy(certificates / "ca.pem", stranger)
-    monkeypatch.setenv("DOCKER_CERT_PATH", str(stranger))
-    with pytest.raises(DaemonError, match="cannot reach tcp://"):
-        find_daemon()
-
-
-def test_a_daemon_whose_certificate_names_another_machine_is_refused(
-    over_tls: str, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.2:{port}")
-    with pytest.raises(DaemonError, match=r"cannot reach tcp://127\.0\.0\.2"):
-        find_daemon()

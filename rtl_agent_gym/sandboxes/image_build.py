@@ -1,0 +1,287 @@
+"""Builds the simulation image and images on it, checks its tools, and removes old ones.
+
+The Debian below it is pulled from a registry, or bootstrapped if no registry can be reached.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import re
+import shutil
+import tarfile
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from ..errors import ImageError
+from .daemon import Progress, apt_install, exclusive, find_program, is_debian_like, is_root, run_program, silent, tail
+from .image import (
+    CONTENT_LABEL,
+    REPOSITORY,
+    connected,
+    content_of,
+    context_files,
+    find_image,
+    image_tag,
+    remember,
+    run_once,
+    tag_of,
+)
+
+HARNESS_REPOSITORY = "rtl-agent-gym/harness"
+"""The name of images that are built on it."""
+IMAGE_LABEL = "io.rtl-agent-gym.image"
+"""On every image that a build here leaves. Containers inherit it, so it does not name their owner."""
+
+_LONGEST_SILENCE = 1800  # seconds; compiling Icarus on a slow machine prints nothing for minutes
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+_CA_BUNDLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+PULLED_BASE = "debian:trixie-slim"
+BOOTSTRAPPED_BASE = "rtl-agent-gym/base:trixie"
+
+_RELEASE = "trixie"
+_EXCLUDED = ("--exclude=./var/cache/apt/archives/*.deb", "--exclude=./var/lib/apt/lists/*", "--exclude=./dev/*")
+
+
+def ensure_image(progress: Progress = silent, *, rebuild: bool = False) -> str:
+    """The id of the simulation image, which is built (minutes) if it is missing.
+
+    Args:
+        progress: Called with one line per step.
+        rebuild: Build it in any case, and use no cached step.
+
+    Raises:
+        DaemonError: No daemon answers.
+        ImageError: The build failed; the message ends with its last lines.
+    """
+    with connected() as client:
+        if not rebuild and (found := image_id(client, image_tag())):
+            return found
+        with exclusive("image", progress):
+            if not rebuild and (found := image_id(client, image_tag())):  # another process has built it
+                return found
+            base, tag = ensure_base(client, progress), image_tag()
+            progress(f"building {tag} on {base}; about four minutes when no step is cached")
+            arguments = {"BASE": base} | {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
+            built = _build(client, tag, _context_tar(context_files()), progress, buildargs=arguments, nocache=rebuild)
+            content = content_of(client, built)
+            progress(content.remark)
+            recording = f"FROM {built}\nLABEL {CONTENT_LABEL}={content.digest}\n"
+            recorded = _build(client, tag, _tar({"Dockerfile": recording.encode()}), silent)
+            remember(recorded, content)  # a label is no content
+            return recorded
+
+
+def _build(client: docker.DockerClient, tag: str, context: io.BytesIO, progress: Progress, **options: Any) -> str:
+    """Build an image from a tar archive and return its id."""
+    last: deque[str] = deque(maxlen=200)
+    failure = None
+    try:
+        events = client.api.build(
+            fileobj=context,
+            custom_context=True,
+            tag=tag,
+            rm=True,
+            forcerm=True,
+            timeout=_LONGEST_SILENCE,
+            decode=True,
+            **options,
+        )
+        for event in events:  # to the end, also after an error, so that the connection can be closed
+            failure = event.get("error", failure)
+            for line in str(event.get("stream", "")).splitlines():
+                last.append(line)
+                if re.match(r"Step \d+/\d+ :", line):
+                    progress(line if len(line) <= 110 else f"{line[:109]}…")
+    except (DockerException, requests.RequestException) as error:
+        raise ImageError(f"the build of {tag} broke off: {error}\n{tail(last)}") from error
+    found = image_id(client, tag)
+    if failure is not None or found is None:
+        raise ImageError(f"building {tag} failed: {failure or 'it ended without an image'}\n{tail(last)}")
+    return found
+
+
+def build_from(client: docker.DockerClient, files: Mapping[str, bytes], dockerfile: str) -> str:
+    """The id of an image of these files, built if there is none. Its tag is a digest of them.
+
+    Raises:
+        ImageError: It cannot be built; the message ends with the last lines of the build.
+    """
+    tag = tag_of(HARNESS_REPOSITORY, {"": dockerfile.encode(), **dict(sorted(files.items()))})
+    options = {"dockerfile": dockerfile, "labels": {IMAGE_LABEL: "harness"}}
+    return image_id(client, tag) or _build(client, tag, _tar(files), silent, **options)
+
+
+def _context_tar(files: Mapping[str, bytes]) -> io.BytesIO:
+    """The build context and the host's certificates as a tar archive.
+
+    The certificates belong to the machine that builds: only the build stage uses them, and the tag ignores them.
+    """
+    bundle = next((Path(os.environ[name]) for name in _CA_BUNDLES if os.environ.get(name)), None)
+    certificates = bundle.read_bytes() if bundle is not None and bundle.is_file() else b""
+    return _tar({**files, "host-ca.crt": certificates})
+
+
+def _tar(files: Mapping[str, bytes]) -> io.BytesIO:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            # Not the mode on disk: it changes with the umask, and a wheel does not keep it.
+            entry.mode = 0o755 if content.startswith(b"#!") else 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    archive.seek(0)
+    return archive
+
+
+def pinned_versions() -> dict[str, str]:
+    """The versions that decide verdicts, by tool or Python package, as the build context names them."""
+    files = context_files()
+    pins = dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", files["requirements.txt"].decode()))
+    icarus = re.search(r"(?m)^ARG ICARUS_VERSION=(\S+)", files["Dockerfile"].decode())
+    return {"iverilog": icarus[1] if icarus else "?", **pins}
+
+
+def verify() -> dict[str, str]:
+    """Run every tool in a container and return the versions they report, by name.
+
+    Raises:
+        ImageError: The image is missing, or a tool in it is missing or has another version than the context names.
+    """
+    pins = pinned_versions()
+    with connected() as client:
+        output = run_once(client, find_image(client), ["/bin/sh", "-c", _version_script(pins)])
+    versions = dict(line.split("\t", 1) for line in output.splitlines() if "\t" in line)
+    wrong = [
+        f"{tool} {versions.get(tool, 'missing')} (wants {pin})"
+        for tool, pin in pins.items()
+        if versions.get(tool) != pin
+    ]
+    wrong += [f"{tool} missing" for tool in ("vvp", "verilator", "yosys") if not versions.get(tool)]
+    if wrong:
+        raise ImageError(
+            f"the image {image_tag()} is broken: {', '.join(wrong)}. "
+            f"Build it again: rtl-agent-gym image build --no-cache\n{tail(output.splitlines())}"
+        )
+    return versions
+
+
+def _version_script(pins: dict[str, str]) -> str:
+    """A shell script that prints a line ``name<TAB>version`` for every tool; vvp's after it has run a simulation."""
+    design = 'module t; initial $display("alive"); endmodule'
+    packages = [name for name in pins if name != "iverilog"]
+    return f"""
+        report() {{ printf '%s\\t%s\\n' "$1" "$(printf '%s' "$2" | grep -oE '[0-9]+([.][0-9]+)+' | head -n 1)"; }}
+        report iverilog "$(iverilog -V)"
+        echo '{design}' > /tmp/t.v
+        iverilog -o /tmp/t /tmp/t.v && vvp -n /tmp/t | grep -q alive && report vvp "$(vvp -V 2>&1)"
+        report verilator "$(verilator --version)"
+        report yosys "$(yosys -V)"
+        python -c "if True:
+            from importlib.metadata import version
+            import cocotb, cocotb_tools.runner, pytest
+            for name in {packages!r}:
+                print(name, version(name), sep=chr(9))"
+        """
+
+
+def prune() -> list[str]:
+    """Remove earlier simulation images and what build stages have left; return what was removed, by name or id.
+
+    The current image, the base, and images that a container uses stay.
+    """
+    removed = []
+    with connected() as client:
+        tags = [tag for image in client.api.images(name=REPOSITORY) for tag in image.get("RepoTags") or []]
+        leftovers = client.api.images(quiet=True, filters={"dangling": True, "label": IMAGE_LABEL})
+        for name in [*tags, *leftovers]:
+            if name.removeprefix("localhost/") == image_tag():  # Podman names a registry
+                continue
+            try:
+                client.images.remove(name)
+                removed.append(name)
+            except APIError as error:
+                if error.status_code not in {404, 409}:  # gone already, or in use
+                    raise ImageError(f"cannot remove {name}: {error.explanation or error}") from error
+    return removed
+
+
+def ensure_base(client: docker.DockerClient, progress: Progress) -> str:
+    """The name of a Debian 13 image that the daemon has. Pulls or bootstraps one if necessary.
+
+    Raises:
+        ImageError: It can be neither pulled nor bootstrapped; the message says what to do.
+    """
+    for name in (PULLED_BASE, BOOTSTRAPPED_BASE):
+        if image_id(client, name):
+            return name
+    progress(f"pulling {PULLED_BASE}")
+    try:
+        client.images.pull(PULLED_BASE)
+    except (DockerException, requests.RequestException) as error:
+        refusal = _first_line(getattr(error, "explanation", None) or error)
+        progress(f"{PULLED_BASE} cannot be pulled ({refusal}); bootstrapping Debian {_RELEASE} instead")
+        _bootstrap(client, progress)
+        return BOOTSTRAPPED_BASE
+    return PULLED_BASE
+
+
+def image_id(client: docker.DockerClient, name: str) -> str | None:
+    """The id of an image that the daemon has, or None."""
+    try:
+        return str(client.images.get(name).id)
+    except ImageNotFound:
+        return None
+
+
+def _first_line(text: object) -> str:
+    return str(text).strip().partition("\n")[0][:160]
+
+
+def _bootstrap(client: docker.DockerClient, progress: Progress) -> None:
+    if not is_root() or not (find_program("debootstrap") or is_debian_like()):
+        raise ImageError(
+            f"the image needs {PULLED_BASE}, which cannot be pulled here, and bootstrapping Debian requires root and "
+            f"debootstrap. Copy it from a machine with a registry: docker save {PULLED_BASE} > base.tar there, "
+            f"docker load < base.tar here."
+        )
+    if find_program("debootstrap") is None:
+        apt_install(["debootstrap", "debian-archive-keyring"], error=ImageError, progress=progress)
+    # Not /tmp, which is often mounted without device files or programs.
+    scratch = "/var/tmp" if Path("/var/tmp").is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="rtl-agent-gym-base-", dir=scratch))
+    try:
+        progress(f"running debootstrap in {folder}, about half a minute")
+        run_program(_debootstrap_command(folder / "root"), error=ImageError)
+        progress(f"importing it as {BOOTSTRAPPED_BASE}")
+        archive = str(folder / "base.tar")
+        run_program(["tar", "-C", str(folder / "root"), *_EXCLUDED, "-cf", archive, "."], error=ImageError)
+        repository, _, tag = BOOTSTRAPPED_BASE.rpartition(":")
+        reply = client.api.import_image_from_file(archive, repository=repository, tag=tag)
+        if image_id(client, BOOTSTRAPPED_BASE) is None:
+            raise ImageError(f"Docker cannot import the bootstrapped Debian: {_first_line(reply)}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _debootstrap_command(root: Path) -> list[str]:
+    command = [find_program("debootstrap") or "debootstrap", "--variant=minbase", "--include=ca-certificates"]
+    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    if keyring.exists():  # on Ubuntu, debootstrap would use Ubuntu's keys
+        command.append(f"--keyring={keyring}")
+    command += [_RELEASE, str(root)]
+    if platform.freedesktop_os_release().get("ID") == "debian":  # use the mirror of this machine's apt
+        targets = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+        mirrors = run_program(targets, error=ImageError).split()
+        command += [mirror for mirror in mirrors if mirror.startswith("http") and "security" not in mirror][:1]
+    # debootstrap's mounts end with its mount namespace, even if it is killed.
+    return [unshare, "--mount", *command] if (unshare := find_program("unshare")) else command

@@ -1,0 +1,296 @@
+"""Building the simulation image: its name follows its content, failures are reported, its tools are the pinned ones."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import docker
+import pytest
+
+from rtl_agent_gym.errors import ImageError
+from rtl_agent_gym.sandboxes import image, image_build
+from rtl_agent_gym.sandboxes.daemon import connect, daemon_host, find_program, is_root
+from rtl_agent_gym.sandboxes.image import run_once
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the build context that a test may change."""
+    copy = tmp_path / "context"
+    shutil.copytree(image.CONTEXT, copy)
+    monkeypatch.setattr(image, "CONTEXT", copy)
+    return copy
+
+
+@pytest.fixture
+def client() -> Iterator[docker.DockerClient]:
+    """A client of the machine's daemon."""
+    with closing(connect()) as client:
+        yield client
+
+
+@pytest.fixture
+def api(client: docker.DockerClient) -> docker.APIClient:
+    """Its low-level calls."""
+    return client.api
+
+
+@pytest.fixture
+def own_images(context: Path, monkeypatch: pytest.MonkeyPatch, api: docker.APIClient) -> Iterator[Path]:
+    """A context for builds of a few seconds, under a name of their own; the images are gone afterwards."""
+    monkeypatch.setattr(sys.modules[__name__], "BASE", image.inspect()["id"])  # as the digest is read by its Python
+    name = secrets.token_hex(4)
+    for module in (image, image_build):
+        monkeypatch.setattr(module, "REPOSITORY", f"rtl-agent-gym-test/{name}")
+    monkeypatch.setattr(image_build, "IMAGE_LABEL", f"io.rtl-agent-gym.test-{name}")
+    write_dockerfile(context, "RUN echo hello")
+    yield context
+    (context / "gone").write_text("so that no image is the current one")
+    for _ in range(50):  # a container that used one may be gone only a moment after its end
+        image_build.prune()
+        if not api.images(name=image.REPOSITORY):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"images were left behind: {image.REPOSITORY}")
+
+
+BASES = (image_build.PULLED_BASE, image_build.BOOTSTRAPPED_BASE)
+BASE = ""
+"""What `write_dockerfile` builds on."""
+
+
+def write_dockerfile(context: Path, *instructions: str) -> None:
+    lines = (
+        "ARG BASE",
+        f"FROM {BASE}",
+        "ARG ICARUS_VERSION=13.0",
+        *instructions,
+        f"LABEL {image_build.IMAGE_LABEL}=sim",
+    )
+    (context / "Dockerfile").write_text("\n".join(lines) + "\n")
+
+
+class TestTag:
+    @pytest.mark.parametrize("change", ["Dockerfile", "requirements.txt", "a/new/file"])
+    def test_any_change_of_the_context_is_another_tag(self, context: Path, change: str) -> None:
+        before = image.image_tag()
+        assert before.startswith("rtl-agent-gym/sim:")
+        assert len(before.partition(":")[2]) == 12
+        (context / change).parent.mkdir(parents=True, exist_ok=True)
+        with (context / change).open("a") as file:
+            file.write("# changed\n")
+        assert image.image_tag() != before
+
+    def test_a_renamed_file_is_another_tag(self, context: Path) -> None:
+        (context / "one").write_text("x")
+        before = image.image_tag()
+        (context / "one").rename(context / "two")
+        assert image.image_tag() != before
+
+    def test_caches_and_modes_do_not_count(self, context: Path) -> None:
+        before = image.image_tag()
+        (context / "__pycache__").mkdir()
+        (context / "__pycache__/x.pyc").write_bytes(b"x")
+        (context / "Dockerfile").chmod(0o755)
+        assert image.image_tag() == before
+
+
+class TestContext:
+    def test_the_hosts_certificates_go_to_the_build_but_not_into_the_tag(
+        self, context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+            monkeypatch.delenv(name, raising=False)
+        before = image.image_tag()
+        with tarfile.open(fileobj=image_build._context_tar(image.context_files())) as tar:
+            assert tar.getmember("host-ca.crt").size == 0
+        (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\n")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
+        with tarfile.open(fileobj=image_build._context_tar(image.context_files())) as tar:
+            member = tar.extractfile("host-ca.crt")
+            assert member is not None
+            assert member.read() == b"-----BEGIN CERTIFICATE-----\n"
+        assert image.image_tag() == before
+
+    def test_certificates_stay_in_the_build_stage(self) -> None:
+        final_stage = (image.CONTEXT / "Dockerfile").read_text().rpartition("\nFROM ")[2]
+        assert "host-ca" not in final_stage
+
+    def test_scripts_are_executable_whatever_the_checkout_made_of_them(self, context: Path) -> None:
+        (context / "tool").write_text("#!/bin/sh\n")
+        (context / "tool").chmod(0o600)
+        with tarfile.open(fileobj=image_build._context_tar(image.context_files())) as tar:
+            assert tar.getmember("tool").mode == 0o755
+            assert tar.getmember("Dockerfile").mode == 0o644
+
+    def test_pinned_versions_are_read_from_the_context(self) -> None:
+        pins = image_build.pinned_versions()
+        assert pins["iverilog"] == "13.0"
+        assert pins["cocotb"] == "2.0.1"
+        assert pins["pytest"] == "8.3.2"
+
+    def test_python_packages_are_locked_with_digests_at_the_pinned_versions(self) -> None:
+        lock = (image.CONTEXT / "requirements.lock").read_text()
+        locked = dict(re.findall(r"(?m)^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", lock))
+        assert len(locked) == lock.count("==")
+        assert locked | {k: v for k, v in image_build.pinned_versions().items() if k != "iverilog"} == locked
+
+
+@pytest.mark.docker
+class TestTheImage:
+    def test_is_found_at_once_when_it_is_there(self) -> None:
+        said: list[str] = []
+        built = image_build.ensure_image(said.append)  # as ./scripts/test has left it
+        said.clear()
+        assert image_build.ensure_image(said.append) == built == image.inspect()["id"]
+        assert said == []  # a build names each step
+
+    def test_its_tools_run_and_have_the_pinned_versions(self, api: docker.APIClient) -> None:
+        of_image = {"ancestor": image.inspect()["id"]}
+        before = {container["Id"] for container in api.containers(all=True, filters=of_image)}
+        versions = image_build.verify()
+        assert versions["iverilog"] == versions["vvp"] == "13.0"
+        assert versions["cocotb"] == "2.0.1"
+        assert versions["verilator"] >= "5.032"
+        assert versions["yosys"]
+        for _ in range(50):  # Docker removes the container a moment after its end
+            left = api.containers(all=True, filters=of_image | {"status": "exited"})
+            if not {container["Id"] for container in left} - before:
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail(f"containers were left behind: {left}")
+
+    def test_holds_no_certificates_of_the_machine_that_built_it(self, client: docker.DockerClient) -> None:
+        script = "find / -xdev -name 'host-ca*' 2>/dev/null; echo searched"
+        output = run_once(client, image.inspect()["id"], ["/bin/sh", "-c", script])
+        assert output == "searched\n"
+
+    def test_a_missing_one_says_how_to_build_it(self, context: Path) -> None:
+        (context / "new").write_text(secrets.token_hex(8))
+        with pytest.raises(ImageError, match="rtl-agent-gym image build"):
+            image.inspect()["id"]
+
+
+@pytest.mark.docker
+class TestBuilding:
+    @pytest.mark.slow
+    def test_builds_what_is_missing_and_tells_the_steps(self, own_images: Path, api: docker.APIClient) -> None:
+        said: list[str] = []
+        built = image_build.ensure_image(said.append)
+        assert api.inspect_image(image.image_tag())["Id"] == built
+        assert any(line.startswith("Step 4/5 : RUN echo hello") for line in said)
+
+    def test_a_failing_step_is_reported_with_its_last_lines(self, own_images: Path, api: docker.APIClient) -> None:
+        before = len(api.containers(all=True, filters={"status": "exited"}))
+        write_dockerfile(own_images, f"RUN for i in $(seq 100); do echo line $i {secrets.token_hex(4)}; done; exit 7")
+        with pytest.raises(ImageError) as caught:
+            image_build.ensure_image()
+        text = str(caught.value)
+        assert "returned a non-zero code: 7" in text
+        assert "line 100 " in text
+        assert "line 70 " not in text
+        assert text.count("\n") == 30
+        assert len(api.containers(all=True, filters={"status": "exited"})) <= before
+        with pytest.raises(ImageError, match="is not there"):
+            image.inspect()["id"]
+
+    @pytest.mark.slow
+    def test_an_image_without_the_tools_fails_verification(self, own_images: Path) -> None:
+        write_dockerfile(own_images, "RUN rm -rf /venv /usr/local/bin")
+        image_build.ensure_image()
+        with pytest.raises(ImageError, match=r"iverilog  ?\(wants 13\.0\).*cocotb missing.*vvp missing.*--no-cache"):
+            image_build.verify()
+
+    @pytest.mark.slow
+    def test_prune_removes_earlier_ones_and_keeps_the_current(
+        self, own_images: Path, client: docker.DockerClient
+    ) -> None:
+        image_build.ensure_image()
+        earlier = image.image_tag()
+        write_dockerfile(own_images, "RUN echo another")
+        current = image_build.ensure_image()
+        assert image_build.prune() == [earlier]
+        assert image.inspect()["id"] == current
+        assert image_build.image_id(client, earlier) is None
+        assert image_build.prune() == []
+
+    @pytest.mark.slow
+    def test_prune_leaves_what_a_container_uses(self, own_images: Path, api: docker.APIClient) -> None:
+        built = image_build.ensure_image()
+        container = api.create_container(built, ["true"])["Id"]
+        try:
+            (own_images / "new").write_text("another tag")
+            image_build.prune()
+            assert api.inspect_image(built)["Id"] == built
+        finally:
+            api.remove_container(container)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.skipif(not is_root() or find_program("debootstrap") is None, reason="only root bootstraps Debian")
+def test_a_base_is_bootstrapped_where_no_registry_gives_one(
+    monkeypatch: pytest.MonkeyPatch, client: docker.DockerClient
+) -> None:
+    monkeypatch.setattr(image_build, "PULLED_BASE", "127.0.0.1:9/rtl-agent-gym-test:none")
+    monkeypatch.setattr(image_build, "BOOTSTRAPPED_BASE", "rtl-agent-gym-test/base:trixie")
+    said: list[str] = []
+    try:
+        name = image_build.ensure_base(client, said.append)
+        assert name == "rtl-agent-gym-test/base:trixie"
+        assert any("bootstrapping Debian" in line for line in said)
+        script = "cat /etc/os-release; ls /usr/share/keyrings; ls /var/lib/apt/lists"
+        release = run_once(client, name, ["/bin/sh", "-c", script])
+        assert "VERSION_CODENAME=trixie" in release
+        assert "debian-archive-keyring.gpg" in release
+        assert image_build.ensure_base(client, said.append) == name
+    finally:
+        client.api.remove_image("rtl-agent-gym-test/base:trixie", force=True)
+    assert not list(Path("/var/tmp").glob("rtl-agent-gym-base-*"))
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+class TestPins:
+    """How a build chooses the versions of Debian's packages; in a container of the base, with its mirror."""
+
+    def choose(self, snapshot: str, lock: str) -> list[str]:
+        """What `debian.sh` says, then the version of `tree` that apt installs."""
+        with closing(connect()) as client:
+            base = next((name for name in BASES if image_build.image_id(client, name)), None)
+        if base is None:
+            pytest.skip("the base is not here any more")
+        archive = image_build._tar(
+            {"debian.sh": (image.CONTEXT / "debian.sh").read_bytes(), "packages.lock": lock.encode()}
+        )
+        script = (
+            f"mkdir /build && tar -x -C /build && sh /build/debian.sh '{snapshot}' && apt-get update -qq && "
+            "apt-get install -qq --no-install-recommends tree > /dev/null && dpkg-query -W -f '${Version}' tree"
+        )
+        command = ["docker", "-H", daemon_host(), "run", "--rm", "-i", base, "sh", "-c", script]
+        done = subprocess.run(command, input=archive.read(), capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        return [line for line in done.stdout.decode().splitlines() if line]
+
+    def test_a_version_that_the_mirror_no_longer_has_does_not_fail_the_build(self) -> None:
+        said, version = self.choose("http://127.0.0.1:9/debian", "# recorded\ntree 0.0-1\n")
+        assert "cannot be reached" in said
+        assert version[0].isdigit()
+        assert version != "0.0-1"
+        assert self.choose("http://127.0.0.1:9/debian", f"tree {version}\n") == [said, version]
+
+    def test_the_recorded_day_of_the_archive_is_used_where_it_can_be_reached(self) -> None:
+        mirror = self.choose("", "")[0].split()[-3]  # any archive of Debian's will do
+        assert mirror.startswith("http")
+        assert self.choose(mirror, "")[0] == f"Debian packages: as of {mirror}"
