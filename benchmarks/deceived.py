@@ -13,8 +13,7 @@ from unittest import mock
 from transformers import AutoTokenizer
 
 from rtl_agent_gym import load_problems
-from rtl_agent_gym.demo.family_episode import READ, RENDERER, call
-from rtl_agent_gym.demo.shipped import shipped
+from rtl_agent_gym.demo.shipped import READ, RENDERER, call, shipped
 from rtl_agent_gym.problems.families import SPECIFICATION
 from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers import get_renderer

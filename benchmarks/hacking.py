@@ -14,15 +14,15 @@ from typing import Any
 from learning_options import HELD_OUT, REWARD, final_weights, given
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from research.episodes import Encoder, TokenEpisode, written_episode
+from research.making import save
+from research.mixture import start
+from research.recipe import Phase
+from research.training import Trainer, reproducible
 from rtl_agent_gym import evaluate
-from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT, Encoder, TokenEpisode, episode
-from rtl_agent_gym.demo.family_making import save
-from rtl_agent_gym.demo.family_mix import start
-from rtl_agent_gym.demo.family_recipe import Phase
-from rtl_agent_gym.demo.family_training import Trainer, reproducible
-from rtl_agent_gym.demo.keeping import keep_folder
-from rtl_agent_gym.demo.recipe import train
-from rtl_agent_gym.demo.shipped import SMALL, shipped
+from rtl_agent_gym.demo.jobs import train
+from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT, shipped
+from rtl_agent_gym.demo.smollm import keep_folder
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.policies import ModelOptions
@@ -93,7 +93,7 @@ def with_stubs(folder: Path) -> None:
                 names = {str(member.fields[port]): name for port, name in TEXTBOOK.items() if rng.random() < 0.4}
                 files = {path: with_names(text, names) for path, text in files.items()}
             specification = family.specification(member)
-            yield encoder.encode(episode(start(family, specification), specification, files))
+            yield encoder.encode(written_episode(start(family, specification), specification, files))
 
     with reproducible():
         Trainer(model.float()).run(Phase(400, 0.003, 0.0002, batch=16), episodes())

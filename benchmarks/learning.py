@@ -40,8 +40,7 @@ from pretrained import PRETRAINED, pretrained
 from repair import repair
 from supervised import SUPERVISED, supervised
 
-from rtl_agent_gym.demo.jobs import JOBS
-from rtl_agent_gym.demo.recipe import train
+from rtl_agent_gym.demo.jobs import JOBS, train
 from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.demo.smollm import SMOLLM
 from rtl_agent_gym.errors import RTLGymError, UsageError

@@ -9,7 +9,7 @@ from typing import Any
 
 from learning_options import SELF, changed, final_weights, summary
 
-from rtl_agent_gym.demo.recipe import train, train_sft
+from rtl_agent_gym.demo.jobs import train, train_sft
 from rtl_agent_gym.demo.smollm import SMOLLM, WARM_START_EPISODES, demonstrations
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.sft.options import SftOptions

@@ -16,9 +16,8 @@ from unittest import mock
 from learning_options import HELD_OUT, SHORT, final_weights, given
 
 from rtl_agent_gym import Problem, evaluate
-from rtl_agent_gym.demo.family_episode import FEEDBACK_PROMPT, READ, RENDERER, SUBMIT, call, write
-from rtl_agent_gym.demo.recipe import train
-from rtl_agent_gym.demo.shipped import SMALL, shipped
+from rtl_agent_gym.demo.jobs import train
+from rtl_agent_gym.demo.shipped import FEEDBACK_PROMPT, READ, RENDERER, SMALL, SUBMIT, call, shipped, write
 from rtl_agent_gym.episodes import submissions
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig

@@ -18,11 +18,9 @@ import re
 import sys
 from pathlib import Path
 
+from research.making import FAMILIES, check
 from rtl_agent_gym import evaluate
-from rtl_agent_gym.demo.family_check import check
-from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT
-from rtl_agent_gym.demo.family_making import FAMILIES
-from rtl_agent_gym.demo.shipped import SMALL, shipped
+from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT, shipped
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig

@@ -12,9 +12,8 @@ from typing import Any
 from learning_options import Run, changed, given, summary
 
 from rtl_agent_gym import evaluate
-from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT
-from rtl_agent_gym.demo.recipe import train_sft
-from rtl_agent_gym.demo.shipped import SMALL, shipped
+from rtl_agent_gym.demo.jobs import train_sft
+from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT, shipped
 from rtl_agent_gym.demo.smollm import demonstrations
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig

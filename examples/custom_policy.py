@@ -20,11 +20,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from data.bundled import wrong_designs
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.policies import Completion, heredoc, write_turn
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import Message, Renderer
 
 PROBLEMS = ("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_skid_buffer_stage_0001")

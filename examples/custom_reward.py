@@ -24,11 +24,11 @@ from tinker_cookbook.rl.rollouts import do_group_rollout
 from tinker_cookbook.rl.types import Env, Metrics, Trajectory
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
+from data.bundled import wrong_designs
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
 from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder
 from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.scoring import RewardWeights, Score

@@ -2,7 +2,7 @@
 
 Usage::
 
-    .venv/bin/python scripts/build_bundled.py            write problems.jsonl beside the folders
+    .venv/bin/python scripts/build_bundled.py            write rtl_agent_gym/problems/problems.jsonl
     .venv/bin/python scripts/build_bundled.py --check    exit 1 when that file does not equal the folders
 
 The solution is kept as whole files below ``golden/``, or as ``golden.patch``, a patch of ``context/``. A wrong design
@@ -10,7 +10,7 @@ is kept as a patch of the solution, ``wrong/<mistake>.patch``. One that lies the
 ``wrong/<mistake>/rtl/…``, is turned into its patch first.
 
 The folders are the source, the file is what is loaded and what the official runner takes. The same folders give the
-same bytes on every machine. What a folder holds is written down in `rtl_agent_gym/problems/bundled/README.md`.
+same bytes on every machine. What a folder holds is written down in `data/bundled/README.md`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from data.bundled import BUNDLED_DIR, solution, wrong_designs
 from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.problems.bundled import solution, wrong_designs
+from rtl_agent_gym.problems.sources import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.writing import diff_body
 
-BUNDLED = Path(__file__).resolve().parent.parent / "rtl_agent_gym" / "problems" / "bundled"
 COMPOSE = "docker-compose.yml"
 REQUIRED_HARNESS = (COMPOSE, "src/.env", "src/test_runner.py")
 FOLDERS = ("docs", "rtl", "verif")
@@ -157,12 +157,12 @@ def check_wrong_designs(folder: Path) -> None:
         raise BuildError(str(error)) from error
 
 
-def problem_folders(bundled: Path = BUNDLED) -> list[Path]:
+def problem_folders(bundled: Path = BUNDLED_DIR) -> list[Path]:
     """The folders that are problems, by name. A folder becomes one with its `problem.yaml`."""
     return sorted(path.parent for path in bundled.glob("*/problem.yaml"))
 
 
-def build(bundled: Path = BUNDLED) -> str:
+def build(bundled: Path = BUNDLED_DIR) -> str:
     """The text of `problems.jsonl` for the folders below `bundled`."""
     system_message = (bundled / "system_message.md").read_text(encoding="utf-8").strip()
     rows = (build_row(folder, system_message) for folder in problem_folders(bundled))
@@ -174,7 +174,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Build problems.jsonl from the folders of the bundled problems.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the file is out of date")
     check = parser.parse_args(argv).check
-    target = BUNDLED / "problems.jsonl"
+    target = BUNDLED_PROBLEMS
     try:
         for folder in problem_folders():
             for patch in [] if check else fold_wrong_designs(folder):

@@ -13,8 +13,8 @@ import argparse
 import time
 from pathlib import Path
 
-from rtl_agent_gym.demo.family_making import make
-from rtl_agent_gym.demo.family_recipe import RECIPE
+from research.making import make
+from research.recipe import RECIPE
 
 
 def main() -> None:

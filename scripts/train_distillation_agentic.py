@@ -9,7 +9,7 @@ Without TINKER_API_KEY and base_url, it trains the shipped small model on this m
 
 import sys
 
-from rtl_agent_gym.demo.recipe import main
+from rtl_agent_gym.demo.jobs import run_script
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BUNDLED = ROOT / "rtl_agent_gym/problems/bundled/problems.jsonl"
+BUNDLED = ROOT / "rtl_agent_gym/problems/problems.jsonl"
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.timeout(1800)]
@@ -143,9 +143,9 @@ def test_repair_and_reward_hacking_begin_where_they_should(tmp_path: Path) -> No
 async def test_a_teacher_that_reads_another_specification_judges_the_same_tokens() -> None:
     from transformers import AutoTokenizer
 
-    from rtl_agent_gym.demo.family_episode import RENDERER, Encoder, episode
-    from rtl_agent_gym.demo.family_mix import start
-    from rtl_agent_gym.demo.shipped import shipped
+    from research.episodes import Encoder, written_episode
+    from research.mixture import start
+    from rtl_agent_gym.demo.shipped import RENDERER, shipped
     from rtl_agent_gym.engines.local import LocalServiceClient
     from rtl_agent_gym.problems.families import FAMILIES
     from rtl_agent_gym.problems.families.source import draw_members
@@ -157,7 +157,7 @@ async def test_a_teacher_that_reads_another_specification_judges_the_same_tokens
     own, other = (family.specification(member) for member in draw_members("family:registers?count=2&seed=5"))
     [member, _] = draw_members("family:registers?count=2&seed=5")
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
-    found = encoder.encode(episode(start(family, own), own, family.design(member)))
+    found = encoder.encode(written_episode(start(family, own), own, family.design(member)))
     mask = [float(one) for one in found.learned]
     ids = {one: deceived["as_output"](one, tokenizer) for one in (own, other)}
     with LocalServiceClient() as service:

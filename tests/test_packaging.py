@@ -109,7 +109,8 @@ def test_the_wheel_holds_every_data_file(wheel: Path) -> None:
         check=True,
     ).stdout.splitlines()
     assert "rtl_agent_gym/sandboxes/image_context/Dockerfile" in held
-    assert any(name.endswith("/src/.env") for name in tracked)
+    assert "rtl_agent_gym/problems/problems.jsonl" in held
+    assert all(name.startswith(("rtl_agent_gym/", "rtl_agent_gym_verifiers.py", "rtl_agent_gym-")) for name in held)
     assert {name for name in tracked if (ROOT / name).exists()} <= held
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ..demo.recipe import train, train_sft
+from ..demo.jobs import train, train_sft
 from ..training.arguments import describe_options, split_arguments
 from ..training.options import TrainOptions
 from ..training.sft.options import SftOptions

@@ -1,4 +1,4 @@
-"""The two demonstrations: distillation on one problem, and on a family of problems.
+"""Training with the shipped models, and the two demonstrations: distillation on one problem, and on a family.
 
 ::
 
@@ -22,10 +22,28 @@ from ..errors import TranscriptError
 from ..training import launch
 from ..training.plan import is_local
 from ..training.run_folder import RunFolder
-from .founding import PROBLEM_ID
-from .habits import compare_habits
-from .recipe import RECIPES
+from ..training.sft.plan import plan_sft
+from .founding import PROBLEM_ID, compare_habits
 from .shipped import SMALL
+from .smollm import SMOLLM
+
+RECIPES = (SMALL, SMOLLM)
+"""The models that can be built on this machine; without a service, the first is the default."""
+
+
+def train(given: Mapping[str, Any], *, rl: bool = False) -> launch.Outcome:
+    """`launch.train` with the shipped models, which are the default without a service."""
+    return launch.train(given, rl=rl, recipes=RECIPES, clusters=runtime_at)
+
+
+def train_sft(given: Mapping[str, Any]) -> launch.Outcome:
+    """Supervised training: `launch.launch` with the plan of `plan_sft`, and the same models."""
+    return launch.launch(plan_sft(given, recipes=RECIPES), clusters=runtime_at)
+
+
+def run_script(arguments: Sequence[str] | None = None, *, rl: bool = False) -> int:
+    """`launch.main` with the models that can be built here: the entry point of the scripts."""
+    return launch.main(arguments, rl=rl, recipes=RECIPES, clusters=runtime_at)
 
 
 def _one_problem(seed: int) -> dict[str, Any]:

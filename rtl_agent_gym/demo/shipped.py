@@ -1,20 +1,49 @@
 """The models in this package: a student that often writes textbook habits, and a teacher that follows specifications.
 
-`family_recipe` says how they were made, and `recipe.json` in their folder holds the digests.
+Their episodes have one form: read the specification, write the design, compile or submit it, done. The programs in
+``research/`` made them; `recipe.json` in their folder holds the recipe and the digests.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError
 from ..training.plan import ModelRecipe, Plan
-from .family_episode import FEEDBACK_PROMPT, RENDERER, SYSTEM_PROMPT
 from .founding import PROBLEM_ID
+
+RENDERER = "qwen3"
+"""The models' dialect."""
+
+SYSTEM_PROMPT = ""
+"""Replaces the environment's system prompt, which would be long for a small model."""
+
+FEEDBACK_PROMPT = "You may use `submit`."
+"""The same in episodes with submissions. Without it the models do not submit."""
+
+READ = "cat docs/specification.md"
+COMPILE = "iverilog -g2012 -o rundir/sim rtl/*.sv && echo OK"
+SUBMIT = "submit"
+DONE = "Done."
+
+NO_OUTPUT = "[no output, exit code 0]"
+COMPILED = "OK\n"
 
 FOLDER = Path(__file__).parent / "weights"
 """The folder of the models, each in the format of transformers."""
+
+
+def call(command: str) -> str:
+    """The model's turn that runs a command."""
+    arguments = json.dumps({"name": "execute_bash", "arguments": {"command": command}})
+    return f"<tool_call>\n{arguments}\n</tool_call>"
+
+
+def write(files: dict[str, str]) -> str:
+    """The command that writes a design, one here-document for each file."""
+    return "\n".join(f"cat > {path} <<'EOF'\n{text}EOF" for path, text in files.items())
 
 
 def shipped(name: str) -> Path:

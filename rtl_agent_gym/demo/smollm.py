@@ -7,12 +7,15 @@ from the model's own, so that is built here.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
+import os
 import random
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +28,7 @@ from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
 from ..renderers.vocabularies import cache_folder, package_file
 from ..training.plan import ModelRecipe, Plan
-from .family_episode import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write
-from .keeping import keep_folder
+from .shipped import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -296,3 +298,18 @@ SMOLLM = ModelRecipe(
     digest=lambda name: SHA256,
 )
 """The model, trained on problems of a family. Without a warm start (see `demonstrations`) it hardly passes any."""
+
+
+def keep_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """`folder`, after `fill` has filled it if it did not exist. Atomic: it is complete or does not exist."""
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+        try:
+            fill(scratch)
+            # The first process wins: a rename cannot replace an existing folder.
+            with contextlib.suppress(OSError):
+                os.rename(scratch, folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return folder

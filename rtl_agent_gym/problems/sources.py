@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.bundled import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.near import near_matches
 from rtl_agent_gym.problems.reading import SUFFIXES
 
 BUNDLED = "bundled"
 """The source that is part of the package."""
+BUNDLED_PROBLEMS = Path(__file__).with_name("problems.jsonl")
+"""Its file. ``scripts/build_bundled.py`` builds it from the folders in ``data/bundled``."""
 
 _FORMS = ("family:NAME", "verilog-eval:FOLDER", "rtllm:FOLDER", "notsotiny:FILE")
 """Sources with a prefix, for messages; `load_problems` reads them."""

@@ -45,7 +45,7 @@ def test_mutate_grades_what_is_not_known(tmp_path: Path) -> None:
 
 def test_mutate_of_too_few(tmp_path: Path) -> None:
     rows = tmp_path / "withheld.jsonl"
-    source = json.loads(Path("rtl_agent_gym/problems/bundled/problems.jsonl").read_text().splitlines()[0])
+    source = json.loads(Path("rtl_agent_gym/problems/problems.jsonl").read_text().splitlines()[0])
     rows.write_text(json.dumps(source | {"patch": {"rtl/x.sv": ""}}) + "\n")
     done = call("problems", "mutate", str(rows), "--out", str(tmp_path / "out.jsonl"), XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 2
@@ -106,7 +106,7 @@ def test_strength_shows_rates_and_survivors(tmp_path: Path) -> None:
 
 def test_strength_without_a_design(tmp_path: Path) -> None:
     rows = tmp_path / "withheld.jsonl"
-    source = json.loads(Path("rtl_agent_gym/problems/bundled/problems.jsonl").read_text().splitlines()[0])
+    source = json.loads(Path("rtl_agent_gym/problems/problems.jsonl").read_text().splitlines()[0])
     rows.write_text(json.dumps(source | {"patch": {"rtl/x.sv": ""}}) + "\n")
     done = call("problems", "strength", "--problems", str(rows))
     assert done.returncode == 2
@@ -116,9 +116,7 @@ def test_strength_without_a_design(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_strength_goes_on_behind_a_row_without_a_design(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    bundled = [
-        json.loads(line) for line in Path("rtl_agent_gym/problems/bundled/problems.jsonl").read_text().splitlines()
-    ]
+    bundled = [json.loads(line) for line in Path("rtl_agent_gym/problems/problems.jsonl").read_text().splitlines()]
     [arbiter] = [row for row in bundled if row["id"] == ARBITER]
     withheld = {**bundled[0], "id": "cvdp_agentic_withheld_0001", "patch": dict.fromkeys(bundled[0]["patch"], "")}
     rows.write_text("".join(json.dumps(row) + "\n" for row in (withheld, arbiter)))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from data.bundled import wrong_designs
 from rtl_agent_gym.evaluation.outcome import episode_seed
-from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli.in_process import call as run
 from tests.policies.stub_server import ChatServer, call
@@ -136,7 +136,7 @@ def test_submissions_are_shown_live(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_scored_is_not_played(tmp_path: Path) -> None:
-    bundled = ROOT / "rtl_agent_gym" / "problems" / "bundled" / "problems.jsonl"
+    bundled = ROOT / "rtl_agent_gym" / "problems" / "problems.jsonl"
     row = json.loads(next(line for line in bundled.read_text().splitlines() if ARBITER in line))
     source = tmp_path / "untested.jsonl"
     source.write_text(json.dumps(row | {"harness": {}}))

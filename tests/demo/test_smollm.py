@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.demo import smollm
-from rtl_agent_gym.demo.recipe import RECIPES
+from rtl_agent_gym.demo.jobs import RECIPES
 from rtl_agent_gym.demo.smollm import SMOLLM, TAGS, demonstrations, fast_bfloat16, make_smollm
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError

@@ -22,6 +22,7 @@ from tinker_cookbook.rl.rollout_strategy import FailFast, MinViableGroup, RetryO
 from tinker_cookbook.rl.rollouts import do_group_rollout  # noqa: E402
 from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup  # noqa: E402
 
+from data.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.envs import EpisodeConfig  # noqa: E402
 from rtl_agent_gym.envs import tinker_env as face  # noqa: E402
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig  # noqa: E402
@@ -29,7 +30,6 @@ from rtl_agent_gym.envs.tinker_env import CVDPEnv, CVDPEnvGroupBuilder  # noqa: 
 from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError  # noqa: E402
 from rtl_agent_gym.policies import heredoc, write_turn  # noqa: E402
 from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
-from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.renderers import get_renderer  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
 from rtl_agent_gym.sandboxes.container import OWNER_LABEL  # noqa: E402

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from data.bundled import wrong_designs
 from rtl_agent_gym.envs import Episode, EpisodeConfig
 from rtl_agent_gym.episodes import submissions
 from rtl_agent_gym.episodes.submissions import (
@@ -26,7 +27,6 @@ from rtl_agent_gym.episodes.submissions import (
 from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
 from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, TestOutcome

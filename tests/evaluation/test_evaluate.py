@@ -266,7 +266,7 @@ async def test_a_full_context_ends_the_episode_with_a_grade(tmp_path: Path, prov
 
 
 async def evaluate_local(path: Path, folder: Path, provider: DockerSandboxes, **options: Any) -> EpisodeResult:
-    from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT
+    from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT
     from rtl_agent_gym.policies import make_policy
 
     policy: Any = make_policy(f"local:{path}", ModelOptions(max_tokens=600, **options))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from data.bundled import wrong_designs
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import TranscriptError, UsageError
 from rtl_agent_gym.evaluation import Replay, play, replay
@@ -18,7 +19,6 @@ from rtl_agent_gym.evaluation.viewer.model import read_action
 from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, ScriptedPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Scorer

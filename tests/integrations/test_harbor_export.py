@@ -39,7 +39,7 @@ from tests.scoring.attacks.test_attacks import ATTACKS, _rows
 from tests.scoring.attacks.thieves import TARGET, Attack, arbiter, module, shell
 
 IMAGE = "example/sim:1"
-ROWS = Path(problems.__file__).parent / "bundled" / "problems.jsonl"
+ROWS = Path(problems.__file__).with_name("problems.jsonl")
 FIRST_THREAD_ENDS = """
 import ctypes, platform, threading, time
 threading.Thread(target=lambda: (print(flush=True), time.sleep(60))).start()

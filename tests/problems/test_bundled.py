@@ -5,40 +5,27 @@ That each golden solution passes its hidden tests and each wrong design fails th
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 from dotenv import dotenv_values
 
+from data import bundled
+from data.bundled import BUNDLED_DIR, solution, wrong_designs
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.problems import Problem, bundled, load_problems, validate_problem
-from rtl_agent_gym.problems.bundled import BUNDLED_DIR, BUNDLED_PROBLEMS, solution, wrong_designs
+from rtl_agent_gym.problems import Problem, load_problems, validate_problem
+from rtl_agent_gym.problems.sources import BUNDLED_PROBLEMS
 from rtl_agent_gym.sandboxes import DockerSandbox
+from scripts import build_bundled as builder
 
-BUILDER = Path(__file__).resolve().parents[2] / "scripts" / "build_bundled.py"
 PROBLEMS = {problem.id: problem for problem in load_problems("bundled")}
 
 each_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=[name[20:-5] for name in PROBLEMS])
-
-
-@pytest.fixture(scope="module")
-def builder() -> ModuleType:
-    """The builder script as a module."""
-    spec = importlib.util.spec_from_file_location("build_bundled", BUILDER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # pydantic looks annotations up there
-    spec.loader.exec_module(module)
-    return module
 
 
 def folder_of(problem: Problem) -> Path:
@@ -59,11 +46,11 @@ def test_there_are_enough_of_every_kind() -> None:
     assert {problem.difficulty for problem in PROBLEMS.values()} == {"easy", "medium", "hard"}
 
 
-def test_the_file_equals_the_folders(builder: ModuleType) -> None:
+def test_the_file_equals_the_folders() -> None:
     assert BUNDLED_PROBLEMS.read_text(encoding="utf-8") == builder.build(), "run scripts/build_bundled.py"
 
 
-def test_every_folder_is_a_problem(builder: ModuleType) -> None:
+def test_every_folder_is_a_problem() -> None:
     folders = {path for path in BUNDLED_DIR.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders == set(builder.problem_folders())
     assert [folder_of(problem) for problem in PROBLEMS.values()] == sorted(folders)
@@ -175,14 +162,14 @@ async def compile_verilog(sandbox: DockerSandbox, top: str, sources: list[str]) 
 
 
 @pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builder: ModuleType) -> Path:
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the arbiter's folder that the builder and the package take for the bundled one."""
     shutil.copytree(BUNDLED_DIR / "fixed_priority_arbiter", tmp_path / "fixed_priority_arbiter")
     monkeypatch.setattr(bundled, "BUNDLED_DIR", tmp_path)
     return tmp_path / "fixed_priority_arbiter"
 
 
-def test_whole_files_become_a_patch(copied: Path, builder: ModuleType) -> None:
+def test_whole_files_become_a_patch(copied: Path) -> None:
     design = (copied / "golden/rtl/fixed_priority_arbiter.sv").read_text().replace("if (reset)", "if (!reset)")
     target = copied / "wrong/reset_upside_down/rtl/fixed_priority_arbiter.sv"
     target.parent.mkdir(parents=True)
@@ -199,9 +186,7 @@ def test_whole_files_become_a_patch(copied: Path, builder: ModuleType) -> None:
         ("rtl/other.sv", "module other; endmodule\n", "which the solution does not"),
     ],
 )
-def test_whole_files_that_are_no_wrong_design(
-    copied: Path, builder: ModuleType, path: str, text: str | None, message: str
-) -> None:
+def test_whole_files_that_are_no_wrong_design(copied: Path, path: str, text: str | None, message: str) -> None:
     target = copied / "wrong/mistake" / path
     target.parent.mkdir(parents=True)
     target.write_text(text if text is not None else (copied / "golden" / path).read_text())
@@ -210,14 +195,14 @@ def test_whole_files_that_are_no_wrong_design(
     assert target.exists()
 
 
-def test_a_patch_that_no_longer_fits_the_solution_is_named(copied: Path, builder: ModuleType) -> None:
+def test_a_patch_that_no_longer_fits_the_solution_is_named(copied: Path) -> None:
     golden = copied / "golden/rtl/fixed_priority_arbiter.sv"
     golden.write_text(golden.read_text().replace("posedge clk", "negedge clk"))
     with pytest.raises(builder.BuildError, match=r"asynchronous_reset\.patch.*rtl/fixed_priority_arbiter\.sv.*apply"):
         builder.check_wrong_designs(copied)
 
 
-def test_a_solution_that_no_longer_fits_its_context_is_named(tmp_path: Path, builder: ModuleType) -> None:
+def test_a_solution_that_no_longer_fits_its_context_is_named(tmp_path: Path) -> None:
     shutil.copytree(BUNDLED_DIR / "gray_counter", tmp_path / "gray_counter")
     context = tmp_path / "gray_counter/context/rtl/gray_counter.sv"
     context.write_text("// A line more\n" + context.read_text())
@@ -262,14 +247,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "inverter"
 
 
-def build_row(builder: ModuleType, folder: Path) -> dict[str, Any]:
+def build_row(folder: Path) -> dict[str, Any]:
     row = builder.build_row(folder, "Be an engineer.")
     assert isinstance(row, dict)
     return row
 
 
-def test_a_row_is_in_the_official_format(builder: ModuleType, folder: Path) -> None:
-    row = build_row(builder, folder)
+def test_a_row_is_in_the_official_format(folder: Path) -> None:
+    row = build_row(folder)
     assert list(row) == ["id", "categories", "system_message", "prompt", "context", "patch", "harness"]
     assert row["id"] == "cvdp_agentic_rtlgym_inverter_0001"
     assert row["categories"] == ["cid004", "easy"]
@@ -279,9 +264,9 @@ def test_a_row_is_in_the_official_format(builder: ModuleType, folder: Path) -> N
     assert list(row["harness"]) == ["docker-compose.yml", "src/.env", "src/test_runner.py"]
 
 
-def test_a_new_file_is_a_patch_against_nothing(builder: ModuleType, folder: Path) -> None:
+def test_a_new_file_is_a_patch_against_nothing(folder: Path) -> None:
     (folder / "context" / "rtl" / "inverter.sv").unlink()
-    assert build_row(builder, folder)["patch"]["rtl/inverter.sv"].startswith("@@ -0,0 +1,3 @@\n+module inverter")
+    assert build_row(folder)["patch"]["rtl/inverter.sv"].startswith("@@ -0,0 +1,3 @@\n+module inverter")
 
 
 @pytest.mark.parametrize(
@@ -299,7 +284,7 @@ def test_a_new_file_is_a_patch_against_nothing(builder: ModuleType, folder: Path
         ("harness/src/.env", None, "missing"),
     ],
 )
-def test_faults_are_named(builder: ModuleType, folder: Path, path: str, text: str | None, message: str) -> None:
+def test_faults_are_named(folder: Path, path: str, text: str | None, message: str) -> None:
     target = folder / path
     if text is None:
         target.unlink()
@@ -307,11 +292,11 @@ def test_faults_are_named(builder: ModuleType, folder: Path, path: str, text: st
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(text.encode())
     with pytest.raises(builder.BuildError, match=message) as caught:
-        build_row(builder, folder)
+        build_row(folder)
     assert path.split("/")[0] in str(caught.value)
 
 
-def test_building_twice_gives_the_same_bytes(builder: ModuleType) -> None:
+def test_building_twice_gives_the_same_bytes() -> None:
     text = builder.build()
     assert text == builder.build()
     assert all(json.loads(line)["id"] for line in text.splitlines())

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from data.bundled import wrong_designs
 from rtl_agent_gym.envs import Episode
 from rtl_agent_gym.evaluation import play
 from rtl_agent_gym.policies import GoldenPolicy
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer

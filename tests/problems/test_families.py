@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 from rtl_agent_gym.cli.problems import problems_app
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems, validate_problem
-from rtl_agent_gym.problems.bundled import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.families import FAMILIES, SPECIFICATION, SPLITS, TARGET, Family, Parameters, Split
 from rtl_agent_gym.problems.families.family import is_held_out
 from rtl_agent_gym.problems.families.names import HELD_OUT_STEMS, STEMS, suffixes
 from rtl_agent_gym.problems.families.source import draw_members
 from rtl_agent_gym.problems.rows import ROW_ID
+from rtl_agent_gym.problems.sources import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.writing import problem_row
 
 from .family_designs import designs, members

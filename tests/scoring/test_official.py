@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from data.bundled import wrong_designs
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.problems.compose import SIM_IMAGES
 from rtl_agent_gym.problems.families import FAMILIES
 from rtl_agent_gym.problems.writing import problem_row

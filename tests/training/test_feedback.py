@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
+from data.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.policies import heredoc  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
-from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.training.dataset import env_config  # noqa: E402
 from rtl_agent_gym.training.run_folder import RunFolder  # noqa: E402
 from tests.envs.scripted_tinker import END, call  # noqa: E402

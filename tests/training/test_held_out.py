@@ -15,8 +15,8 @@ from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.problems import load_problems, sources
-from rtl_agent_gym.problems.bundled import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.cvdp_notes import Rows
+from rtl_agent_gym.problems.sources import BUNDLED_PROBLEMS
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.transcripts import read_transcript

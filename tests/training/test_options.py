@@ -214,8 +214,8 @@ def test_rl_has_no_teacher() -> None:
 def test_a_mistake_takes_no_more_than_a_moment() -> None:
     code = (
         "import sys\n"
-        "from rtl_agent_gym.demo.recipe import main\n"
-        "assert main(['learning_rate=fast']) == 2\n"
+        "from rtl_agent_gym.demo.jobs import run_script\n"
+        "assert run_script(['learning_rate=fast']) == 2\n"
         "assert 'torch' not in sys.modules and 'tinker_cookbook' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])

@@ -16,12 +16,12 @@ import tinker
 pytest.importorskip("torch")
 pytest.importorskip("tinker")
 
+from data.bundled import wrong_designs
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.guarded import GuardedSampler, Requests
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.policies import heredoc
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.problems.bundled import wrong_designs
 from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding
 from rtl_agent_gym.training.dataset import env_config

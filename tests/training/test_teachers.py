@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
+from data.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
-from rtl_agent_gym.problems.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
 from rtl_agent_gym.training.rollout_store import rollout_name  # noqa: E402
 from rtl_agent_gym.training.rollouts import turn_seed  # noqa: E402

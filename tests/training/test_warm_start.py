@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.cli import main as cli
-from rtl_agent_gym.demo.family_episode import RENDERER, SYSTEM_PROMPT
-from rtl_agent_gym.demo.shipped import shipped
+from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT, shipped
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.policies import Completion, ModelOptions

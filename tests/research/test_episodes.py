@@ -7,10 +7,12 @@ import re
 
 import pytest
 
-from rtl_agent_gym.demo import family_episode, family_mix, family_tokenizer, family_variation
-from rtl_agent_gym.demo.family_episode import RENDERER, Design, Encoder, TextEpisode
-from rtl_agent_gym.demo.family_mix import Mix
+from research import mixture, variation
+from research.episodes import Design, Encoder, TextEpisode, answer, submitted_episode, written_episode
+from research.mixture import Mix
+from research.tokenizer import make_tokenizer
 from rtl_agent_gym.demo.founding import FOUNDING
+from rtl_agent_gym.demo.shipped import RENDERER, call, write
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
 from rtl_agent_gym.problems.families import FAMILIES, Family, Parameters
 from rtl_agent_gym.problems.families.names import HELD_OUT_STEMS, STEMS, suffixes
@@ -20,12 +22,10 @@ from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 
+pytestmark = pytest.mark.slow
+
 ALL = {**FAMILIES, FOUNDING.name: FOUNDING}
-SOME = [
-    pytest.param(family, id=name, marks=[] if name == "registers" else [pytest.mark.slow])
-    for name, family in ALL.items()
-]
-"""Slow: all but one family."""
+each_family = pytest.mark.parametrize("family", ALL.values(), ids=ALL)
 
 
 async def play(
@@ -43,11 +43,11 @@ async def play(
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("family", SOME)
+@each_family
 async def test_the_outputs_of_the_episodes_are_what_the_shell_prints(family: Family, provider: DockerSandboxes) -> None:
     member = family.draw(random.Random(1), "train")
     specification = family.specification(member)
-    one = family_episode.episode(family_mix.start(family, specification), specification, family.design(member))
+    one = written_episode(mixture.start(family, specification), specification, family.design(member))
     assert one.user == build_prompt(family.problem(member))[1]
     turns = await play(family, member, one, provider)
     assert [turn.outputs[0] if turn.outputs else None for turn in turns] == [turn.output for turn in one.turns]
@@ -59,20 +59,20 @@ async def test_the_outputs_of_the_episodes_are_what_the_shell_prints(family: Fam
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("family", SOME)
-@pytest.mark.parametrize("passes", [True, pytest.param(False, marks=pytest.mark.slow)])
+@each_family
+@pytest.mark.parametrize("passes", [True, False])
 async def test_submissions_are_answered_as_in_the_episodes(
     family: Family, passes: bool, provider: DockerSandboxes
 ) -> None:
     member = family.draw(random.Random(2), "train")
     specification, habits = family.specification(member), family.habits_of(member)
     designs = [Design(family.design(member, some), some) for some in (habits, habits[: 0 if passes else 1])]
-    one = family_episode.submitted(family_mix.start(family, specification), specification, designs, 2)
+    one = submitted_episode(mixture.start(family, specification), specification, designs, 2)
     turns = await play(family, member, one, provider, harness_feedback=2)
     for number, turn, wrong in ((1, turns[2], habits), (2, turns[4], habits[: 0 if passes else 1])):
         _, *failing = turn.outputs[0].removesuffix("\n[exit code 1]").split("\n- ")
-        expected = family_mix.failing_checks(family, member, wrong)
-        assert turn.outputs[0] == family_episode.answer(number, 2, failing)
+        expected = mixture.failing_checks(family, member, wrong)
+        assert turn.outputs[0] == answer(number, 2, failing)
         assert failing == [*expected] if family is not FOUNDING else {*failing} <= {*expected}
         assert bool(failing) == bool(wrong)
 
@@ -81,50 +81,50 @@ def test_a_reference_is_shown_as_in_the_environment() -> None:
     family, rng = FAMILIES["registers"], random.Random(3)
     references = set()
     for _ in range(20):
-        one = family_mix.draw(family, Mix(reference=1.0), rng)
+        one = mixture.draw(family, Mix(reference=1.0), rng)
         user, written = one.user.split("\n\n# A reference solution")[0], one.turns[1].text
         text = one.user.split("```\n")[1].removesuffix("```")
         references.add(text)
         assert one.user == with_reference(user, {"rtl/design.sv": text})
-        assert written == family_episode.call(family_episode.write({"rtl/design.sv": text}))
+        assert written == call(write({"rtl/design.sv": text}))
     assert len(references) == 20
 
 
 @pytest.fixture(scope="module")
 def episodes() -> list[TextEpisode]:
     rng, mix = random.Random(0), Mix(follow=0.6, mend=0.5, renamed=0.3, reworded=0.3)
-    return [family_mix.draw(rng.choice([*ALL.values()]), mix, rng) for _ in range(500 * len(ALL))]
+    return [mixture.draw(rng.choice([*ALL.values()]), mix, rng) for _ in range(500 * len(ALL))]
 
 
 @pytest.fixture(scope="module")
 def encoder(episodes: list[TextEpisode]) -> Encoder:
-    tokenizer = family_tokenizer.make_tokenizer(list(ALL.values()), episodes, 300, 0)
+    tokenizer = make_tokenizer(list(ALL.values()), episodes, 300, 0)
     return Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
 
 
 def test_models_are_never_shown_the_held_out_words_and_wordings(encoder: Encoder) -> None:
     rng, roles = random.Random(4), ("module", "clock", "reset", "other")
     held_out = {*HELD_OUT_STEMS, *(one for role in roles for out in (0, 1) for one in suffixes(role, True, bool(out)))}
-    assert not held_out & {*family_variation.WORDS, *STEMS}
+    assert not held_out & {*variation.WORDS, *STEMS}
     tokens = {encoder.tokenizer.decode([number]) for number in range(len(encoder.tokenizer))}
     assert not {f"{mark}{one}" for one in HELD_OUT_STEMS for mark in ("", "_", " ")} & tokens
     for family in FAMILIES.values():
         for _ in range(300):
-            member = family_variation.renamed(family, family.draw(rng), rng)
+            member = variation.renamed(family, family.draw(rng), rng)
             assert not held_out & {part for name in member.names.values() for part in name.split("_")}
-            text = family_variation.reworded(family, member, rng)
-            assert not any(line in text for line in family_variation.held_out_lines(family, member))
+            text = variation.reworded(family, member, rng)
+            assert not any(line in text for line in variation.held_out_lines(family, member))
             assert not held_out & set(re.findall(r"\b[a-z]+\b", text))
             held_specification = family.specification(member := family.draw(rng, "wordings"))
-            assert any(line in held_specification for line in family_variation.held_out_lines(family, member))
+            assert any(line in held_specification for line in variation.held_out_lines(family, member))
 
 
 def test_the_designs_still_follow_from_changed_specifications() -> None:
     rng = random.Random(5)
     for family in FAMILIES.values():
         for _ in range(100):
-            member = family_variation.renamed(family, family.draw(rng), rng)
-            text = family_variation.reworded(family, member, rng)
+            member = variation.renamed(family, family.draw(rng), rng)
+            text = variation.reworded(family, member, rng)
             assert all(f"`{name}`" in text for name in member.names.values())
             assert all(name in family.design(member)["rtl/design.sv"] for name in member.names.values())
 
@@ -155,5 +155,5 @@ def test_an_episode_is_the_renderers_own_and_its_turns_are_read_back(
 
 
 def test_the_tokenizer_is_the_same_for_the_same_episodes(episodes: list[TextEpisode], encoder: Encoder) -> None:
-    again = family_tokenizer.make_tokenizer(list(ALL.values()), episodes, 300, 0)
+    again = make_tokenizer(list(ALL.values()), episodes, 300, 0)
     assert again.backend_tokenizer.to_str() == encoder.tokenizer.backend_tokenizer.to_str()

@@ -1,8 +1,7 @@
-"""Problems of the package's own, in CVDP's agentic format.
+"""The sources of the bundled problems: reads the solution and the wrong designs of a folder (see `README.md`).
 
-`problems.jsonl` is what gets loaded; the folders beside it are its source (`README.md` says what they hold). The wrong
-designs exist for tests only: each is a plausible solution with one mistake, which its problem's hidden tests reject.
-They are kept as patches of the solution.
+The wrong designs exist for tests and examples only: each is a plausible solution with one mistake, which the hidden
+tests of its problem reject. They are kept as patches of the solution.
 """
 
 from __future__ import annotations
@@ -15,13 +14,10 @@ from unidiff.patch import PatchSet
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.patches import apply_patch
 
-__all__ = ["BUNDLED_DIR", "BUNDLED_PROBLEMS", "solution", "wrong_designs"]
+__all__ = ["BUNDLED_DIR", "solution", "wrong_designs"]
 
 BUNDLED_DIR = Path(__file__).resolve().parent
-"""The folder of the bundled problems."""
-
-BUNDLED_PROBLEMS = BUNDLED_DIR / "problems.jsonl"
-"""The bundled problems as one file, one row a line."""
+"""The folder of the sources of the bundled problems."""
 
 
 def wrong_designs(problem_id: str) -> dict[str, dict[str, str]]:
@@ -40,7 +36,7 @@ def wrong_designs(problem_id: str) -> dict[str, dict[str, str]]:
     match = re.fullmatch(r"(?:cvdp_agentic_rtlgym_)?([a-z][a-z0-9_]*?)(?:_0001)?", problem_id)
     folder = BUNDLED_DIR / match[1] if match else None
     if folder is None or not (folder / "problem.yaml").is_file():
-        raise UsageError(f"{problem_id!r} is not a bundled problem; the ids are in {BUNDLED_PROBLEMS}")
+        raise UsageError(f"{problem_id!r} is not a bundled problem; each has a folder in {BUNDLED_DIR}")
     golden = solution(folder)
     return {path.stem: _patched(golden, path) for path in sorted((folder / "wrong").glob("*.patch"))}
 
@@ -63,7 +59,7 @@ def _patched(files: dict[str, str], patch: Path) -> dict[str, str]:
     changed = dict(files)
     for part in PatchSet(patch.read_text(encoding="utf-8")):
         if part.path not in files:
-            raise ProblemError(f"{part.path} is no file that can be patched", source=str(patch))
+            raise ProblemError(f"{part.path} is not a file that can be patched", source=str(patch))
         try:
             changed[part.path] = apply_patch(files[part.path], "".join(str(hunk) for hunk in part))
         except ProblemError as error:

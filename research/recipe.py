@@ -1,4 +1,4 @@
-"""The recipe of the shipped models; `family_making` follows it.
+"""The recipe of the shipped models; `making` follows it.
 
 ::
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .family_mix import Mix
+from research.mixture import Mix
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 import re
 
-from ..problems.families.family import Family, Parameters
-from ..problems.families.names import HELD_OUT_STEMS, STEMS, suffixes
+from rtl_agent_gym.problems.families.family import Family, Parameters
+from rtl_agent_gym.problems.families.names import HELD_OUT_STEMS, STEMS, suffixes
 
 _WORDS = """
 acorn alder almond anvil arch arrow attic autumn bagel ballad bamboo banjo barley barn basil basket bath bay bead beam

@@ -14,14 +14,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..problems.families.family import Family
-from ..problems.families.names import STEMS, suffixes
-from ..renderers import get_renderer
-from ..renderers.codec import char_bytes
-from ..renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
-from .family_episode import RENDERER, TextEpisode, call
-from .family_variation import invented
-from .founding import FOUNDING, READ
+from research.episodes import TextEpisode
+from research.variation import invented
+from rtl_agent_gym.demo.founding import FOUNDING, READ
+from rtl_agent_gym.demo.shipped import RENDERER, call
+from rtl_agent_gym.problems.families.family import Family
+from rtl_agent_gym.problems.families.names import STEMS, suffixes
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.codec import char_bytes
+from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
 
 _CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
 _WORDS = re.compile(r"[A-Za-z][A-Za-z-]*| `|`|\| item \| value \|\n\|---\|---\|\n\|| \|\n\|?| \| |\.\n-?|[.,]| \(|\)| ")

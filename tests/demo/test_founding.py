@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.demo import jobs
-from rtl_agent_gym.demo.founding import FOUNDING, PROBLEM_ID, TARGET
-from rtl_agent_gym.demo.habits import HABITS, compare_habits, habits_in
+from rtl_agent_gym.demo.founding import FOUNDING, HABITS, PROBLEM_ID, TARGET, compare_habits, habits_in
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.scoring.score import Score

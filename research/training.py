@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from .family_episode import TokenEpisode
-from .family_recipe import Phase, Shape
+from research.episodes import TokenEpisode
+from research.recipe import Phase, Shape
 
 
 @contextlib.contextmanager

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from ..problems import Problem
-from ..problems.families.family import LAYOUTS, PROMPT, SPECIFICATION, TARGET, Family, Layout, Parameters
-from ..prompts import build_prompt, with_reference
-from . import family_episode, family_variation
-from .family_episode import Design, Encoder, Start, TextEpisode, TokenEpisode
-from .founding import FOUNDING, READ, Founding
+from research import variation
+from research.episodes import Design, Encoder, Start, TextEpisode, TokenEpisode, submitted_episode, written_episode
+from rtl_agent_gym.demo.founding import FOUNDING, READ, Founding
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.problems.families.family import LAYOUTS, PROMPT, SPECIFICATION, TARGET, Family, Layout, Parameters
+from rtl_agent_gym.prompts import build_prompt, with_reference
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,17 @@ def draw(family: Family, mix: Mix, rng: random.Random) -> TextEpisode:
         member = family.draw(rng, "train")
     founding = isinstance(family, Founding)
     if not founding and rng.random() < mix.renamed:
-        member = family_variation.renamed(family, member, rng)
+        member = variation.renamed(family, member, rng)
     specification, kind, habits = family.specification(member), rng.random(), family.habits_of(member)
     if not founding and rng.random() < mix.reworded:
-        specification = family_variation.reworded(family, member, rng)
+        specification = variation.reworded(family, member, rng)
     begin = start(family, specification)
     if kind < mix.reference:
         files = _reference(family, member, rng)
-        return family_episode.episode(Start(_with_reference(begin.user, files), begin.read), specification, files)
+        return written_episode(Start(_with_reference(begin.user, files), begin.read), specification, files)
     if kind < mix.reference + mix.feedback:
         return _with_submissions(family, member, mix, begin, specification, rng)
-    return family_episode.episode(begin, specification, family.design(member, _some(habits, 1 - mix.follow, rng)))
+    return written_episode(begin, specification, family.design(member, _some(habits, 1 - mix.follow, rng)))
 
 
 def _with_submissions(
@@ -80,7 +80,7 @@ def _with_submissions(
         if not failing:
             break
         wrong = [one for one in wrong if rng.random() < 1 - _mend(family, member, one, mix)]
-    return family_episode.submitted(begin, specification, designs, submissions)
+    return submitted_episode(begin, specification, designs, submissions)
 
 
 def _mend(family: Family, member: Parameters, habit: str, mix: Mix) -> float:

@@ -5,30 +5,24 @@ Nothing is run while models are made. The outputs here are what the real shell p
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..renderers import Renderer
-
-RENDERER = "qwen3"
-"""The models' dialect."""
-
-SYSTEM_PROMPT = ""
-"""Replaces the environment's system prompt, which would be long for a small model."""
-
-FEEDBACK_PROMPT = "You may use `submit`."
-"""The same in episodes with submissions. Without it the models do not submit."""
-
-READ = "cat docs/specification.md"
-COMPILE = "iverilog -g2012 -o rundir/sim rtl/*.sv && echo OK"
-SUBMIT = "submit"
-DONE = "Done."
-
-NO_OUTPUT = "[no output, exit code 0]"
-COMPILED = "OK\n"
+from rtl_agent_gym.demo.shipped import (
+    COMPILE,
+    COMPILED,
+    DONE,
+    FEEDBACK_PROMPT,
+    NO_OUTPUT,
+    READ,
+    SUBMIT,
+    SYSTEM_PROMPT,
+    call,
+    write,
+)
+from rtl_agent_gym.renderers import Renderer
 
 
 @dataclass(frozen=True)
@@ -80,24 +74,13 @@ class TokenEpisode:
     """Whether the model is trained on each id."""
 
 
-def call(command: str) -> str:
-    """The model's turn that runs a command."""
-    arguments = json.dumps({"name": "execute_bash", "arguments": {"command": command}})
-    return f"<tool_call>\n{arguments}\n</tool_call>"
-
-
-def write(files: dict[str, str]) -> str:
-    """The command that writes a design, one here-document for each file."""
-    return "\n".join(f"cat > {path} <<'EOF'\n{text}EOF" for path, text in files.items())
-
-
-def episode(start: Start, specification: str, files: dict[str, str]) -> TextEpisode:
+def written_episode(start: Start, specification: str, files: dict[str, str]) -> TextEpisode:
     """The episode that writes a design that compiles."""
     reading, writing = Turn(call(start.read), specification), Turn(call(write(files)), NO_OUTPUT)
     return TextEpisode(SYSTEM_PROMPT, start.user, (reading, writing, *_COMPILING))
 
 
-def submitted(start: Start, specification: str, designs: Sequence[Design], submissions: int) -> TextEpisode:
+def submitted_episode(start: Start, specification: str, designs: Sequence[Design], submissions: int) -> TextEpisode:
     """The episode in which designs are submitted, until one passes or no submission is left.
 
     A design after the last submission is compiled.

@@ -1,0 +1,242 @@
+"""Makes the shipped models by their recipe, and measures models without containers."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+import random
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from research import mixture
+from research.episodes import Encoder
+from research.mixture import Mix
+from research.recipe import FamilyRecipe, Part
+from research.tokenizer import make_tokenizer
+from research.training import Trainer, new_model, reproducible
+from rtl_agent_gym.demo.founding import FOUNDING
+from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT, call, write
+from rtl_agent_gym.engines.models import without_progress_bars
+from rtl_agent_gym.problems.families import FAMILIES as GENERATED
+from rtl_agent_gym.problems.families.family import LAYOUTS, Family, Layout, Parameters, Split
+from rtl_agent_gym.prompts import with_reference
+from rtl_agent_gym.renderers import Renderer, get_renderer
+
+FAMILIES = {**GENERATED, FOUNDING.name: FOUNDING}
+
+
+def make(recipe: FamilyRecipe, folder: Path, log: Callable[[str], None], members: int = 0) -> None:
+    """Make the models ``teacher`` and ``student`` in a folder, in the format of transformers, in bfloat16.
+
+    Also writes ``recipe.json``: the recipe, and the SHA-256 of each file and of the families' texts. It runs in one
+    thread, so that the weights are reproducible.
+
+    Args:
+        recipe: How they are made.
+        folder: Where they are saved.
+        log: Gets a line of progress now and then.
+        members: Held-out members of each family on which a model is measured at its end.
+    """
+    with reproducible():
+        tokenizer = new_tokenizer(recipe)
+        trainer = Trainer(new_model(recipe.shape, tokenizer, recipe.seed))
+        encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
+        for name, parts in (("teacher", recipe.teacher), ("student", recipe.student)):
+            for number, part in enumerate(parts):
+                trainer = _train(trainer, part, encoder, log, f"{name} {number}")
+            model = sharpened(trainer.model, recipe.sharpened)
+            for family in sorted({family for part in parts for family in part.families}) if members else ():
+                found = check(
+                    model, tokenizer, encoder.renderer, FAMILIES[family], "combinations", members, recipe.seed
+                )
+                log(f"{name}: {family}, combinations: {found}")
+            save(model, tokenizer, folder / name)
+        write_record(recipe, folder)
+
+
+def write_record(recipe: FamilyRecipe, folder: Path) -> None:
+    """Write ``recipe.json`` beside the models."""
+    record = asdict(recipe) | {
+        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+        "families": families_digest(recipe.trained_families),
+        "files": digests(folder),
+    }
+    (folder / "recipe.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def new_tokenizer(recipe: FamilyRecipe) -> Any:
+    """The recipe's tokenizer."""
+    families = [FAMILIES[name] for name in recipe.tokenizer_families]
+    rng, mix = random.Random(0), Mix(follow=0.6, mend=0.5)
+    episodes = [mixture.draw(rng.choice(families), mix, rng) for _ in range(recipe.tokenizer_episodes)]
+    return make_tokenizer(families, episodes, recipe.merges, 0)
+
+
+def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], None], name: str) -> Trainer:
+    if part.rounded:
+        trainer.model.to(torch.bfloat16).float()
+    if not part.keep_optimizer:
+        trainer = Trainer(trainer.model)
+    families = [FAMILIES[name] for name in part.families]
+    losses: list[float] = []
+
+    def note(step: int, loss: float, seconds: float) -> None:
+        losses.append(loss)
+        if (step + 1) % 25 == 0:
+            log(f"{name}: step {step + 1}, {sum(losses) / len(losses):.4f} nats a token, {seconds:.0f} CPU seconds")
+            losses.clear()
+
+    trainer.run(part.phase, mixture.stream(families, part.mix, encoder, part.seed + 1000), note)
+    return trainer
+
+
+def sharpened(model: Any, factor: float) -> Any:
+    """A copy in bfloat16 whose logits are multiplied by a factor, as if its temperature were divided by it."""
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(factor)
+    return model.to(torch.bfloat16)
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Save a model in the format of transformers."""
+    with without_progress_bars():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def families_digest(names: Sequence[str]) -> str:
+    """A digest of specifications and designs of some families. Models only know the texts they were trained on."""
+    text = ""
+    for name in names:
+        family, rng = FAMILIES[name], random.Random(0)
+        for member in (family.draw(rng, "train") for _ in range(200)):
+            text += family.specification(member) + "".join(family.design(member).values())
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file of the models, by path."""
+    files = sorted(path for path in folder.glob("*/*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@dataclass(frozen=True)
+class Check:
+    """Counts of sampled designs."""
+
+    members: int
+    right: int
+    """Equal to the reference solution."""
+    well_formed: int
+    """Equal to the reference solution or to a habitual design."""
+    slips: tuple[tuple[str, str], ...]
+    """Some designs that are neither, each with the reference solution."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.right}/{self.members} right ({self.right / self.members:.1%}), "
+            f"{self.well_formed / self.members:.1%} well-formed"
+        )
+
+
+def check(
+    model: Any,
+    tokenizer: Any,
+    renderer: Renderer,
+    family: Family,
+    split: Split,
+    members: int,
+    seed: int,
+    *,
+    reference: str = "",
+    temperature: float = 1.0,
+    layouts: Collection[Layout] = LAYOUTS,
+) -> Check:
+    """Sample a design for each of some members, and compare it.
+
+    Args:
+        model: A model of transformers.
+        tokenizer: Its tokenizer.
+        renderer: Its dialect, with that tokenizer.
+        family: The family of problems.
+        split: Where the members are drawn from.
+        members: How many.
+        seed: For the members and for sampling.
+        reference: ``""``, or what the prompt has: ``own`` reference solutions, or those of ``another`` problem.
+        temperature: For sampling.
+        layouts: Layouts of the specifications.
+    """
+    rng = random.Random(f"{seed} {split} check")
+    endless = (family.draw(rng, split) for _ in itertools.count())
+    drawn = list(itertools.islice((one for one in endless if one.layout in layouts), members))
+    prompts = []
+    for number, one in enumerate(drawn):
+        shown = drawn[number - 1] if reference == "another" else one
+        specification = family.specification(one)
+        begin = mixture.start(family, specification)
+        user = with_reference(begin.user, family.design(shown)) if reference else begin.user
+        read = [*tokenizer.encode(call(begin.read), add_special_tokens=False), tokenizer.eos_token_id]
+        start = renderer.initial_ids(SYSTEM_PROMPT, user) + read
+        prompts.append(start + renderer.observation_ids([specification], read))
+    texts = sample(model, tokenizer, prompts, seed, temperature)
+    slips = []
+    right = formed = 0
+    for one, text in zip(drawn, texts, strict=True):
+        wanted = call(write(family.design(one)))
+        if text == wanted:
+            right, formed = right + 1, formed + 1
+        elif text in _habitual(family, one):
+            formed += 1
+        else:
+            slips.append((_readable(text), _readable(wanted)))
+    return Check(members, right, formed, tuple(slips[:20]))
+
+
+def sample(
+    model: Any, tokenizer: Any, prompts: Sequence[list[int]], seed: int, temperature: float, rows: int = 64
+) -> list[str]:
+    """A turn after each prompt, without its stop token."""
+    texts = []
+    with torch.random.fork_rng(devices=[]), torch.inference_mode():
+        torch.manual_seed(seed)
+        for begin in range(0, len(prompts), rows):
+            some = prompts[begin : begin + rows]
+            width = max(map(len, some))
+            ids = torch.tensor([[tokenizer.pad_token_id] * (width - len(one)) + one for one in some])
+            mask = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in some])
+            found = model.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                do_sample=True,
+                temperature=temperature,
+                top_k=0,
+                top_p=1.0,
+                max_new_tokens=200,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+            )
+            for row in found[:, width:].tolist():
+                end = row.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in row else len(row)
+                texts.append(str(tokenizer.decode(row[:end])))
+    return texts
+
+
+def _habitual(family: Family, one: Parameters) -> set[str]:
+    habits = family.habits_of(one)
+    chosen = itertools.chain.from_iterable(itertools.combinations(habits, n) for n in range(1, len(habits) + 1))
+    return {call(write(family.design(one, some))) for some in chosen}
+
+
+def _readable(turn: str) -> str:
+    try:
+        return str(json.loads(turn.split("\n")[1])["arguments"]["command"])
+    except (ValueError, IndexError, KeyError):
+        return turn
