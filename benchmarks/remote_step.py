@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 import ray
 
 from rtl_agent_gym.cluster import Cluster, RemoteSandboxes
-from rtl_agent_gym.cluster.canary import known
-from rtl_agent_gym.cluster.slots import SLOTS
+from rtl_agent_gym.cluster.canaries import known
+from rtl_agent_gym.cluster.ray_cluster import SLOTS
 from rtl_agent_gym.sandboxes import DockerSandboxes, Reading, Sandbox, SandboxProvider
 
 WARM_UP = 20

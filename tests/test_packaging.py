@@ -42,14 +42,14 @@ def test_importing_it_brings_no_machine_learning_framework(what: str) -> None:
 
 
 FRAMEWORKS = {
-    "verifiers": {"integrations/verifiers.py", "integrations/verifiers_harness.py"},
+    "verifiers": {"integrations/verifiers.py"},
     "trl": set(),  # its trainer calls the adapter, which needs nothing of it
     "datasets": {"integrations/trl.py"},
     "harbor": {"integrations/harbor/verifier.py"},
-    "openenv": {f"integrations/{name}.py" for name in ("openenv", "openenv_client", "openenv_server", "openenv_types")},
+    "openenv": {"integrations/openenv.py", "integrations/openenv_server.py"},
     "fastapi": {"integrations/openenv_server.py"},
     "uvicorn": {"integrations/openenv_server.py"},
-    "inspect_ai": {"integrations/inspect.py", "integrations/inspect_sandbox.py"},
+    "inspect_ai": {"integrations/inspect.py"},
     "skyrl_gym": {"integrations/skyrl.py"},
 }
 """Where a framework may be imported: most of them are in no environment that has another one."""

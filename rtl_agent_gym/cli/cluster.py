@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..cluster.connecting import connect
-from ..cluster.machine import METRICS_PORTS, Report
+from ..cluster.machine import METRICS_PORTS, RunReport
 from ..cluster.node import prepare, slots_here, start_node, stop_node
-from ..cluster.slots import SLOTS
+from ..cluster.ray_cluster import SLOTS, connect
 from ..cluster.status import NodeState, look
 from ..errors import SandboxError
 from .options import JsonOption
@@ -102,7 +101,7 @@ def _show(node: NodeState) -> None:
         print("  no run uses it; each run begins with canaries")
 
 
-def _summary(run: Report) -> str:
+def _summary(run: RunReport) -> str:
     """What a run has done on a node, in a line."""
     faults = ", ".join(f"{name} {count}" for name, count in sorted(run.faults.items())) or "none"
     served = f", metrics at port {run.metrics_port}" if run.metrics_port else ""

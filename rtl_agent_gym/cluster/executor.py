@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
-from .slots import SLOTS
+from .ray_cluster import SLOTS
 
 P = ParamSpec("P")
 T = TypeVar("T")

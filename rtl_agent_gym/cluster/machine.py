@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,16 +16,7 @@ from ..errors import SandboxError, SandboxLost, UsageError
 from ..logs import episode_key, log_to_stderr, logging_as
 from ..metrics import FAULTS, serving
 from ..problems import Problem
-from ..sandboxes import (
-    CommandResult,
-    DockerSandboxes,
-    FoundFiles,
-    Reading,
-    Sandbox,
-    SandboxProvider,
-    SandboxSpec,
-    WaitingSandboxes,
-)
+from ..sandboxes import DockerSandboxes, Sandbox, SandboxProvider, SandboxSpec, WaitingSandboxes
 from ..sandboxes.budget import given_limits, queue_group, queueing_as, set_limits, usage
 from ..sandboxes.daemon import daemon_host
 from ..scoring import RewardWeights, Scorer, rules_digest
@@ -40,7 +31,7 @@ METRICS_PORTS = 8
 
 @dataclass(frozen=True)
 class Facts:
-    """What a node says of itself."""
+    """What a node is: its daemon, its image, its rules."""
 
     host: str
     daemon: str
@@ -77,7 +68,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """What a machine has done for its driver so far."""
 
     process: int
@@ -101,7 +92,7 @@ class Report:
 class Machine:
     """A node's sandboxes and gradings; a Ray actor, whose methods run on one event loop.
 
-    Whoever calls names a sandbox before it is made, so that it can be closed even if the answer never arrives.
+    A sandbox has its caller's name before it is made, so that it can be closed even if the answer never arrives.
 
     Args:
         limits: What sandboxes may use of the node; see `sandboxes.limits.read_limits`.
@@ -132,9 +123,9 @@ class Machine:
         self._scorers: dict[tuple[RewardWeights | None, bool], Scorer] = {}
 
     def _serve(self, port: int) -> int:
-        for one in range(port, port + METRICS_PORTS) if port > 0 else ([port] if port else []):
+        for free in range(port, port + METRICS_PORTS) if port > 0 else ([port] if port else []):
             with contextlib.suppress(UsageError):
-                return self._serving.enter_context(serving(one, "0.0.0.0"))
+                return self._serving.enter_context(serving(free, "0.0.0.0"))
         return 0
 
     async def facts(self) -> Facts:
@@ -144,7 +135,7 @@ class Machine:
         return Facts(socket.gethostname(), daemon_host(), image, budget.limits.cpus, digest, rules_digest())
 
     async def alive(self) -> None:
-        """Return: this process runs, and its event loop."""
+        """Return: this process and its event loop run."""
 
     async def create(self, name: str, spec: SandboxSpec, origin: Origin = Origin()) -> tuple[str, str]:
         """Make a sandbox; returns its id and that of its image."""
@@ -155,31 +146,12 @@ class Machine:
             sandbox = await asyncio.shield(self._sandboxes[name])
         return sandbox.id, str(getattr(sandbox, "image_id", ""))
 
-    async def run(
-        self, name: str, command: str, timeout: float, max_output: int, then_read: Reading | None = None
-    ) -> tuple[CommandResult, FoundFiles | None]:
-        """See `Sandbox.run`; returns also what it put into `Reading.found`."""
-        with self._counting("command"):
-            sandbox = await self._sandbox(name)
-            result = await sandbox.run(command, timeout=timeout, max_output=max_output, then_read=then_read)
-        return result, then_read.found if then_read else None
-
-    async def write_files(self, name: str, files: Mapping[str, str | bytes], options: Mapping[str, Any]) -> None:
-        """See `Sandbox.write_files`."""
-        await (await self._sandbox(name)).write_files(files, **options)
-
-    async def read_files(self, name: str, paths: Sequence[str], options: Mapping[str, Any]) -> FoundFiles:
-        """See `Sandbox.read_files`."""
-        found = await (await self._sandbox(name)).read_files(paths, **options)
-        return found if isinstance(found, FoundFiles) else FoundFiles(found)
-
-    async def oom_kills(self, name: str) -> int | None:
-        """See `Sandbox.oom_kills`."""
-        return await (await self._sandbox(name)).oom_kills()
-
-    async def ping(self, name: str) -> None:
-        """See `Sandbox.ping`."""
-        await (await self._sandbox(name)).ping()
+    async def on_sandbox(self, name: str, method: str, options: Mapping[str, Any], *arguments: Any) -> Any:
+        """Call a method of a sandbox; returns also what it put into the option ``then_read``, if that is given."""
+        with self._counting("command") if method == "run" else contextlib.nullcontext():
+            result = await getattr(await self._sandbox(name), method)(*arguments, **options)
+        reading = options.get("then_read")
+        return result, reading.found if reading else None
 
     async def close_sandbox(self, name: str) -> None:
         """End a sandbox, also one that is still starting or waits for its turn. Idempotent."""
@@ -243,11 +215,11 @@ class Machine:
                 FAULTS.labels(what, type(error).__name__).inc()
             raise
 
-    async def report(self) -> Report:
+    async def report(self) -> RunReport:
         """What it has done so far."""
         age = None if self._last_canary is None else time.monotonic() - self._last_canary
         counts = len(self._sandboxes), self._gradings, dict(self._faults)
-        return Report(os.getpid(), *counts, self._port, usage(), dict(self._canaries), age)
+        return RunReport(os.getpid(), *counts, self._port, usage(), dict(self._canaries), age)
 
     async def close(self) -> None:
         """End every container of this node."""

@@ -12,19 +12,17 @@ from typing import Any
 
 from ..errors import DaemonError, RTLGymError, SandboxError, SandboxLost
 from ..sandboxes.budget import Tokens
-from .admitted import RemoteMachine, difference, name_of
-from .canary import canary
+from .canaries import Confirmations, canary
 from .machine import Facts, Machine
-from .sent import SentOnce
-from .slots import SLOTS, free_slots, reserve
-from .vouching import Voucher
+from .node_client import NodeClient, ObjectCache, difference
+from .ray_cluster import SLOTS, connect, free_slots, name_of, nodes_with_slots, on_node, reserve
 
 CANARY_SECONDS = 15.0
-"""Time for which a verdict waits for others, so that one canary vouches for many, unless told otherwise."""
+"""Time for which a verdict waits for others, so that one canary confirms many, unless told otherwise."""
 REFRESH = 10.0
 """Seconds between two looks at the cluster's nodes."""
-LOOK = 1.0
-"""Seconds between two looks at what is under way on a machine that gets no more work."""
+POLL_SECONDS = 1.0
+"""Seconds between two looks at the work of a machine that gets no more."""
 FIRST_PAUSE, LONGEST_PAUSE = 30.0, 600.0
 """Seconds until a node that could not be used is tried again: each pause is twice as long as the last, up to the second
 number. A node that graded wrong is not tried again."""
@@ -50,13 +48,15 @@ class Refusal:
 
 
 class Cluster:
-    """The machines of the cluster that this process is connected to.
+    """The machines of a Ray cluster.
 
     Args:
         limits: What sandboxes may use of each node; see `sandboxes.limits.read_limits`.
-        canary_seconds: Time for which a verdict waits at most until its machine grades canaries; see `vouching`.
+        canary_seconds: Time for which a verdict waits at most until its machine grades canaries; see `canaries`.
         on_event: Called with a line when a machine is admitted, lost or quarantined, or waits for slots.
         slots: Slots that it reserves of each node at most; 0 for all that are free.
+        address: Of the cluster's head, such as ``10.0.0.1:6379``; ``auto`` for the one on this machine, and for the
+            one that this process is connected to.
     """
 
     def __init__(
@@ -65,57 +65,63 @@ class Cluster:
         canary_seconds: float = CANARY_SECONDS,
         on_event: Callable[[str], None] = logger.info,
         slots: int = 0,
+        address: str = "auto",
     ) -> None:
         self._limits, self._canary_seconds, self._on_event, self._most = limits, canary_seconds, on_event, slots
-        self.sent = SentOnce()
+        self._address, self._opening, self._open = address, asyncio.Lock(), False
+        self.sent = ObjectCache()
         """What goes to many sandboxes and gradings."""
-        self.machines: dict[str, RemoteMachine] = {}
-        self._admitted: list[RemoteMachine] = []
-        """Also those that get no more work: what is under way on a machine in quarantine goes on."""
+        self.machines: dict[str, NodeClient] = {}
+        self._admitted: dict[NodeClient, Confirmations] = {}
+        """Also those that get no more work: the work of a machine in quarantine goes on."""
         self._refused: dict[str, Refusal] = {}
-        """Nodes that are not used now."""
         self._digest: str | None = None
         """What the image of the first admitted machine holds: no other machine is admitted."""
-        self._vouchers: dict[RemoteMachine, Voucher] = {}
         self._slots = Tokens(0)
         self._refreshing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Admit the nodes that report slots, and look for changes from then on.
+        """Connect, admit the nodes that report slots, and look for changes from then on. Idempotent.
 
         Waits while other runs have reserved all slots.
 
         Raises:
+            UsageError: There is no cluster.
             SandboxError: No node can be used; the message names each and why.
         """
-        await self.refresh()
-        pause = 1.0
-        while not self.working and any(one.taken for one in self._refused.values()):
-            await asyncio.sleep(min(pause, REFRESH))
+        async with self._opening:
+            if self._open:
+                return
+            await asyncio.to_thread(connect, self._address)
             await self.refresh()
-            pause *= 2
-        if not self.working:
-            raise SandboxError(f"no node of the Ray cluster can be used: {self._why_none()}")
-        self._watching = asyncio.ensure_future(self._watch())
+            pause = 1.0
+            while not self.working and any(refusal.taken for refusal in self._refused.values()):
+                await asyncio.sleep(min(pause, REFRESH))
+                await self.refresh()
+                pause *= 2
+            if not self.working:
+                raise SandboxError(f"no node of the Ray cluster can be used: {self._why_none()}")
+            self._watching = asyncio.ensure_future(self._watch())
+            self._open = True
 
     async def close(self) -> None:
         """End every container on every node."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-        for task in self._retiring:
+        tasks = [*self._retiring, *([self._watching] if self._watching else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._retiring, return_exceptions=True)
-        for voucher in self._vouchers.values():
-            await voucher.close()
-        for machine in self._admitted:
-            if not machine.gone:
-                with contextlib.suppress(SandboxError):
-                    await machine.call("close")
-            machine.end()
-        self._admitted.clear()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for machine in list(self._admitted):
+            await self._end(machine)
+
+    async def _end(self, machine: NodeClient) -> None:
+        """End a machine and forget it."""
+        if not machine.gone:
+            with contextlib.suppress(SandboxError):
+                await machine.call("close")
+        machine.end()  # if it is only out of reach, its containers end with it
+        await self._admitted.pop(machine).close()
 
     def abandon(self) -> None:
         """End every container without the event loop: the machines end with their actors."""
@@ -123,42 +129,30 @@ class Cluster:
             machine.end()
 
     @property
-    def refused(self) -> dict[str, str]:
-        """Why nodes are not used, by Ray's ids of them."""
-        return {node: one.why for node, one in self._refused.items() if node not in self.machines}
-
-    @property
-    def working(self) -> list[RemoteMachine]:
+    def working(self) -> list[NodeClient]:
         """The machines that get work."""
         return [machine for machine in self.machines.values() if not machine.lost]
 
     async def refresh(self) -> None:
         """Admit new nodes, and drop those that are gone."""
-        import ray
-
         async with self._refreshing:
-            alive = {node["NodeID"]: node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]}
-            for node in [node for node, one in self._refused.items() if one.taken and node not in alive]:
-                del self._refused[node]
-            for machine in self.working:
-                if machine.node not in alive:
-                    machine.lost, machine.gone = "its node has left the cluster", True
-            for machine in [one for one in self.machines.values() if one.lost]:
-                del self.machines[machine.node]
-                task = asyncio.ensure_future(self._retire(machine))
-                self._retiring.add(task)
-                task.add_done_callback(self._retiring.discard)
-                self._refuse(machine.node, machine.lost, forever=machine.wrong or machine.node not in alive)
-                if not machine.wrong:  # its voucher has said so
-                    self._on_event(f"machine {machine.name} gets no more work: {machine.lost}")
-            now, free = asyncio.get_running_loop().time(), await asyncio.to_thread(free_slots)
-            for machine in self.working:
-                await self._reserve_more(machine, free.get(machine.node, 0))
+            alive = await asyncio.to_thread(nodes_with_slots)
+            free = await asyncio.to_thread(free_slots)
+            for machine in list(self.machines.values()):
+                if machine.node not in alive and not machine.lost:
+                    machine.lose("its node has left the cluster")
+                if machine.lost:
+                    self._drop(machine, forever=machine.wrong or machine.node not in alive)
+                else:
+                    await self._reserve_more(machine, free.get(machine.node, 0))
+            now = asyncio.get_running_loop().time()
+            for node, refusal in list(self._refused.items()):
+                if refusal.taken and node not in alive:
+                    del self._refused[node]
             new = [
                 self._admit(node, found, free.get(node, int(found["Resources"][SLOTS])))
                 for node, found in alive.items()
-                if found["Resources"].get(SLOTS, 0) >= 1 and node not in self.machines
-                if node not in self._refused or self._refused[node].until <= now
+                if node not in self.machines and (node not in self._refused or self._refused[node].until <= now)
             ]
             ended = await asyncio.gather(*new, return_exceptions=True)
             self._count_slots()
@@ -166,7 +160,20 @@ class Cluster:
                 if error is not None:
                     raise error
 
-    async def _reserve_more(self, machine: RemoteMachine, free: int) -> None:
+    async def _watch(self) -> None:
+        from ray.exceptions import RayError
+
+        while True:
+            await asyncio.sleep(REFRESH)
+            try:
+                await self.refresh()
+            except (SandboxError, RayError) as error:
+                logger.warning("the cluster's nodes could not be listed: %s", error)
+
+    def _count_slots(self) -> None:
+        self._slots.resize(sum(machine.slots for machine in self.working))
+
+    async def _reserve_more(self, machine: NodeClient, free: int) -> None:
         """Reserve slots that other runs have given back since."""
         more = min(free, (self._most or machine.capacity) - machine.slots)
         if more > 0 and (group := await reserve(machine.node, more)) is not None:
@@ -174,20 +181,20 @@ class Cluster:
             machine.slots += more
             self._on_event(f"machine {machine.name} is used with {machine.slots} slots now")
 
-    def _count_slots(self) -> None:
-        self._slots.resize(sum(machine.slots for machine in self.working))
+    def _drop(self, machine: NodeClient, *, forever: bool) -> None:
+        """Give a machine that is lost no more work, and end it once its work has ended."""
+        del self.machines[machine.node]
+        task = asyncio.ensure_future(self._retire(machine))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+        self._refuse(machine.node, machine.lost, forever=forever)
+        if not machine.wrong:  # otherwise its canary has reported it
+            self._on_event(f"machine {machine.name} gets no more work: {machine.lost}")
 
-    async def _retire(self, machine: RemoteMachine) -> None:
-        """End a machine that gets no more work, once what is under way on it has ended, and forget it."""
+    async def _retire(self, machine: NodeClient) -> None:
         while (machine.live or machine.grading) and not machine.gone:
-            await asyncio.sleep(LOOK)
-        if not machine.gone:
-            with contextlib.suppress(SandboxError):
-                await machine.call("close")
-        machine.end()  # if it is only out of reach, its containers end with it
-        self._admitted.remove(machine)
-        if (voucher := self._vouchers.pop(machine, None)) is not None:
-            await voucher.close()
+            await asyncio.sleep(POLL_SECONDS)
+        await self._end(machine)
 
     def _refuse(self, node: str, why: str, *, forever: bool = False) -> None:
         """Do not use a node, for a while that grows each time, or for good."""
@@ -197,11 +204,11 @@ class Cluster:
         until = float("inf") if forever else asyncio.get_running_loop().time() + pause
         self._refused[node] = Refusal(why, times, until)
 
-    def _wait_for(self, node: str, name: str, slots: int) -> None:
-        """All slots of a node are reserved: look again soon, and say so at the second time."""
+    def _wait_for_slots(self, node: str, name: str, slots: int) -> None:
+        """All slots of a node are reserved: look again soon, and report it at the second time."""
         before, why = self._refused.get(node), f"all of its {slots} slots are reserved"
         times = before.times + 1 if before is not None and before.taken else 0
-        if times == 1:  # what Ray says of free slots may be old at the first
+        if times == 1:  # Ray's number of free slots may be old at the first
             line = (
                 f"machine {name} is not used yet: {why}, by other runs or by what still ends there; it is used once "
                 "some of them are free (rtl-agent-gym cluster status shows its runs)"
@@ -216,27 +223,23 @@ class Cluster:
         wanted = min(free, self._most or slots)
         reserved = await reserve(node, wanted) if wanted > 0 else None
         if reserved is None:
-            self._wait_for(node, name, slots)
+            self._wait_for_slots(node, name, slots)
             return
+        machine = NodeClient(node, name, wanted, None, Facts(name, "", "", 1.0), slots, [reserved])
         try:
-            machine = RemoteMachine(node, name, wanted, None, Facts(name, "", "", 1.0), slots, [reserved])
             await self._start(machine)
-        except BaseException:  # the cluster is closed meanwhile: nobody else knows this machine
-            machine.end()
-            raise
-        if machine.lost:
-            machine.end()
+        finally:  # also if the cluster is closed meanwhile: this machine is in no list yet
+            if self.machines.get(node) is not machine:
+                machine.end()
 
-    async def _start(self, machine: RemoteMachine) -> None:
-        """Start the actor of a machine; `lost` says why it is not used."""
+    async def _start(self, machine: NodeClient) -> None:
+        """Start the actor of a machine, check it, and use it."""
         import ray
         from ray.exceptions import RayError
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         node, name = machine.node, machine.name
-        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
         made = ray.remote(Machine).options(
-            num_cpus=0, max_concurrency=CONCURRENCY, scheduling_strategy=strategy, max_restarts=0,
+            num_cpus=0, max_concurrency=CONCURRENCY, scheduling_strategy=on_node(node), max_restarts=0,
             name=f"{NAME}{node[:8]}-{secrets.token_hex(4)}", namespace=NAMESPACE,
         )  # fmt: skip
         machine.actor = made.remote(self._limits, logs=True)
@@ -248,15 +251,14 @@ class Cluster:
                 raise SandboxError(wrong)
             await machine.call("keep")
             self._compare(machine.facts)  # another machine may have been the first meanwhile
-            self._digest = machine.facts.digest
         except (RTLGymError, RayError) as error:  # also another version of this package, or wrong limits there
-            machine.lost = str(error)
             self._refuse(node, str(error), forever=machine.wrong)
             again = "" if machine.wrong else "; it is tried again later"
             self._on_event(f"machine {name} is not used: {error}{again}")
             return
+        self._digest = machine.facts.digest
         self.machines[node] = machine
-        self._admitted.append(machine)
+        self._admitted[machine] = Confirmations(machine, self._canary_seconds, self._on_event)
         if node in self._refused:
             self._refused[node].until, self._refused[node].taken = 0.0, False
         of = "" if machine.slots == machine.capacity else f" of {machine.capacity}"
@@ -266,29 +268,18 @@ class Cluster:
         if why := difference(facts, self._digest or ""):
             raise SandboxError(why)
 
-    async def _watch(self) -> None:
-        from ray.exceptions import RayError
-
-        while True:
-            await asyncio.sleep(REFRESH)
-            try:
-                await self.refresh()
-            except (SandboxError, RayError) as error:
-                logger.warning("looking at the cluster's nodes failed: %s", error)
-
-    async def vouch(self, machine: RemoteMachine) -> None:
-        """Return when a machine has graded a canary right that began after this call; see `vouching`.
+    async def confirm(self, machine: NodeClient) -> None:
+        """Return when a machine has graded a canary right that began after this call; see `canaries`.
 
         Raises:
             SandboxLost: It did not: a verdict that it gave must not be used.
         """
-        voucher = self._vouchers.get(machine) or Voucher(machine, self._canary_seconds, self._on_event)
-        if not machine.lost:  # otherwise it refuses, and nobody will need it again
-            self._vouchers[machine] = voucher
-        await voucher.vouch()
+        if machine not in self._admitted:
+            raise SandboxLost(f"a verdict of machine {machine.name} cannot be confirmed: {machine.lost}")
+        await self._admitted[machine].confirm()
 
     @contextlib.asynccontextmanager
-    async def placed(self) -> AsyncIterator[RemoteMachine]:
+    async def placed(self) -> AsyncIterator[NodeClient]:
         """The machine with the most free slots, one of which is taken within the context; waits for one.
 
         Raises:
@@ -297,8 +288,8 @@ class Cluster:
         """
         async with self._slots.held(1):
             self._count_slots()  # without those of a machine that has been lost meanwhile
-            while (machine := self._best(lambda one: one.live / one.slots)).live >= machine.slots:
-                await asyncio.sleep(LOOK)
+            while (machine := self._best(lambda machine: machine.live / machine.slots)).live >= machine.slots:
+                await asyncio.sleep(POLL_SECONDS)
             machine.live += 1
             try:
                 yield machine
@@ -306,26 +297,29 @@ class Cluster:
                 machine.live -= 1
 
     @contextlib.asynccontextmanager
-    async def grading(self, tried: Collection[str] = ()) -> AsyncIterator[RemoteMachine]:
+    async def grading(self, tried: Collection[str] = ()) -> AsyncIterator[NodeClient]:
         """The machine with the fewest gradings for its processors; if there are others, none whose node was `tried`.
 
         Raises like `placed`.
         """
-        machine = self._best(lambda one: (one.node in tried, one.grading / one.facts.cpus))
+        machine = self._best(lambda machine: (machine.node in tried, machine.grading / machine.facts.cpus))
         machine.grading += 1
         try:
             yield machine
         finally:
             machine.grading -= 1
 
-    def _best(self, load: Callable[[RemoteMachine], Any]) -> RemoteMachine:
+    def _best(self, load: Callable[[NodeClient], Any]) -> NodeClient:
         if not self.working:
             lost = [machine for machine in self.machines.values() if not machine.wrong and not machine.gone]
-            if lost or any(one.until < float("inf") for one in self._refused.values()):
+            if lost or any(refusal.until < float("inf") for refusal in self._refused.values()):
                 raise DaemonError(f"no node of the Ray cluster can be used for the moment: {self._why_none()}")
             raise SandboxLost(f"no node of the Ray cluster can be used any more: {self._why_none()}")
         return min(self.working, key=load)
 
     def _why_none(self) -> str:
-        whys = [*self.refused.values(), *(one.lost for one in self.machines.values() if one.lost)]
-        return "; ".join(whys) or f"none reports the resource {SLOTS}; prepare nodes with `rtl-agent-gym cluster up`"
+        refused = [refusal.why for node, refusal in self._refused.items() if node not in self.machines]
+        lost = [machine.lost for machine in self.machines.values() if machine.lost]
+        return "; ".join(refused + lost) or (
+            f"none reports the resource {SLOTS}; prepare nodes with `rtl-agent-gym cluster up`"
+        )

@@ -19,9 +19,8 @@ from ..sandboxes.budget import RESERVED, Budget, given_limits
 from ..sandboxes.daemon import connect, daemon_host, ensure_daemon
 from ..sandboxes.image import find_image
 from ..sandboxes.limits import Limits, read_limits
-from .connecting import use_token
 from .machine import METRICS_VARIABLE
-from .slots import SLOTS
+from .ray_cluster import SLOTS, use_token
 
 START_SECONDS, STOP_SECONDS = 120.0, 30.0
 """Time that Ray has to start, and to end."""

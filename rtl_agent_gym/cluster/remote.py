@@ -1,14 +1,19 @@
-"""Sandboxes, a provider and a grader whose work is done on the machines of a cluster."""
+"""Episodes on a cluster: sandboxes and a grader whose work is done on its machines, and the runtime that has both."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from ..episodes.runtime import WAITING, Runtime
 from ..errors import SandboxError, SandboxLost, UsageError
+from ..policies.judge import NamedJudges
 from ..problems import Problem
 from ..sandboxes import (
     WORK_DIR,
@@ -22,12 +27,12 @@ from ..sandboxes import (
     SandboxSpec,
 )
 from ..scoring import RewardWeights, Scorer
+from ..scoring.options import GradingOptions
 from ..scoring.retrying import Retries, retrying
 from ..scoring.score import Score
-from .admitted import RemoteMachine
 from .machine import Origin
-from .machines import Cluster
-from .sent import SentOnce
+from .machines import CANARY_SECONDS, Cluster
+from .node_client import NodeClient, ObjectCache
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +40,7 @@ logger = logging.getLogger(__name__)
 class RemoteSandbox(Sandbox):
     """A sandbox on a machine of the cluster; implements `Sandbox`, but for processes beside the shell."""
 
-    def __init__(self, machine: RemoteMachine, held: contextlib.AsyncExitStack, sent: SentOnce) -> None:
+    def __init__(self, machine: NodeClient, held: contextlib.AsyncExitStack, sent: ObjectCache) -> None:
         self._machine, self._held, self._sent = machine, held, sent
         self._name = secrets.token_hex(8)
         self._id = self.image_id = ""
@@ -44,6 +49,10 @@ class RemoteSandbox(Sandbox):
     async def open(self, spec: SandboxSpec) -> None:
         """Make it on its machine."""
         self._id, self.image_id = await self._machine.call("create", self._name, spec, Origin.here())
+
+    async def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """The result of a method of the sandbox, and the files that were read with it."""
+        return await self._machine.call("on_sandbox", self._name, method, options, *arguments)
 
     @property
     def id(self) -> str:
@@ -59,7 +68,7 @@ class RemoteSandbox(Sandbox):
         then_read: Reading | None = None,
     ) -> CommandResult:
         result: CommandResult
-        result, found = await self._machine.call("run", self._name, command, timeout, max_output, then_read)
+        result, found = await self._call("run", command, timeout=timeout, max_output=max_output, then_read=then_read)
         if then_read is not None:
             then_read.found = found
         if on_output is not None:
@@ -86,7 +95,7 @@ class RemoteSandbox(Sandbox):
         folders: Sequence[str] = (),
     ) -> None:
         options = {"root": root, "keeper": keeper, "folders": list(folders)}
-        await self._machine.call("write_files", self._name, self._sent.files(files), options)
+        await self._call("write_files", self._sent.files(files), **options)
 
     async def read_files(
         self,
@@ -97,15 +106,15 @@ class RemoteSandbox(Sandbox):
         max_total: int = 64 << 20,
     ) -> FoundFiles:
         options = {"first": list(first), "max_file": max_file, "max_total": max_total}
-        found: FoundFiles = await self._machine.call("read_files", self._name, list(paths), options)
-        return found
+        found, _ = await self._call("read_files", list(paths), **options)
+        return found if isinstance(found, FoundFiles) else FoundFiles(found)
 
     async def oom_kills(self) -> int | None:
-        kills: int | None = await self._machine.call("oom_kills", self._name)
+        kills: int | None = (await self._call("oom_kills"))[0]
         return kills
 
     async def ping(self) -> None:
-        await self._machine.call("ping", self._name)
+        await self._call("ping")
 
     async def close(self) -> None:
         if self._closing is None:
@@ -130,6 +139,7 @@ class RemoteSandboxes(SandboxProvider):
     async def create(self, spec: SandboxSpec | None = None) -> RemoteSandbox:
         if self._closed:
             raise SandboxLost("this provider is closed; make another RemoteSandboxes")
+        await self._cluster.open()
         held = contextlib.AsyncExitStack()
         sandbox = RemoteSandbox(await held.enter_async_context(self._cluster.placed()), held, self._cluster.sent)
         self._sandboxes.add(sandbox)
@@ -167,7 +177,6 @@ class RemoteGrader:
         weights: Weights of the stages; None for the default.
         cached: Whether each machine uses its own cache of gradings.
         texts: Grades answers that are text, in this process; None for problems without them.
-        opened: Called before each grading: opens the cluster if nothing has yet.
     """
 
     def __init__(
@@ -177,10 +186,9 @@ class RemoteGrader:
         *,
         cached: bool = False,
         texts: Scorer | None = None,
-        opened: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.weights, self._texts = weights or RewardWeights(), texts
-        self._cluster, self._cached, self._opened = cluster, cached, opened
+        self._cluster, self._cached = cluster, cached
 
     async def score(
         self,
@@ -193,8 +201,7 @@ class RemoteGrader:
         """See `Scorer.score`."""
         if problem.asks_text and self._texts is not None:
             return await self._texts.score(problem, files, timeout)
-        if self._opened is not None:
-            await self._opened()
+        await self._cluster.open()
         unused: list[tuple[str, Score]] = []
         tried, retries = set[str](), Retries()
 
@@ -205,7 +212,7 @@ class RemoteGrader:
                 options = (timeout, seed, self.weights, self._cached, Origin.here())
                 score: Score = await machine.call("score", sent, dict(files), *options)
             unused.append((machine.name, score))
-            await self._cluster.vouch(machine)
+            await self._cluster.confirm(machine)
             unused.pop()
             return score
 
@@ -220,3 +227,73 @@ class RemoteGrader:
 
     async def prepare(self, problem: Problem) -> None:
         """Machines keep scoring sandboxes ready from their first grading on."""
+
+
+class ClusterRuntime(Runtime):
+    """The runtime of a loop whose episodes have their sandboxes on a cluster; for `episodes.runtime.using`.
+
+    It connects at the first sandbox or grading.
+
+    Args:
+        address: As for `Cluster`.
+        limits: As for `Cluster`.
+        canary_seconds: As for `Cluster`.
+        slots: As for `Cluster`.
+    """
+
+    def __init__(
+        self, address: str = "auto", limits: str = "", canary_seconds: float = CANARY_SECONDS, slots: int = 0
+    ) -> None:
+        self.cluster = Cluster(limits, canary_seconds, slots=slots, address=address)
+        self._provider = RemoteSandboxes(self.cluster)
+        self.users = 0
+        self._graders: dict[tuple[RewardWeights | None, Path | None, GradingOptions], RemoteGrader] = {}
+        self._judges = NamedJudges()
+
+    @property
+    def provider(self) -> RemoteSandboxes:
+        return self._provider
+
+    @property
+    def agents(self) -> RemoteSandboxes:
+        return self._provider
+
+    def scorer(
+        self,
+        weights: RewardWeights | None,
+        cache: Path | None = None,
+        *,
+        waiting: int = WAITING,
+        options: GradingOptions | None = None,
+    ) -> RemoteGrader:
+        """The grader with these weights; with a `cache`, each machine uses its own. Texts are graded in this process.
+
+        Raises:
+            UsageError: The options name images: a cluster's nodes have only the simulation image.
+        """
+        options = options or GradingOptions()
+        if options.harness.images:
+            raise UsageError("--harness-image: a cluster grades with the simulation image only; leave --ray out")
+        key = (weights, cache, options)
+        if key not in self._graders:
+            texts = Scorer(weights=weights, cache=cache, judge=self._judges.judge_of(options))
+            self._graders[key] = RemoteGrader(self.cluster, weights, cached=cache is not None, texts=texts)
+        return self._graders[key]
+
+    async def close(self) -> None:
+        """End every container on every machine, and the connections to judges."""
+        try:
+            await self.provider.close()
+            await self._judges.close()
+        finally:
+            await self.cluster.close()
+
+    def abandon(self) -> None:
+        self.cluster.abandon()
+
+
+def runtime_at(
+    address: str, limits: str = "", canary_seconds: float = CANARY_SECONDS, slots: int = 0
+) -> Callable[[], Runtime]:
+    """What makes the runtime of a loop, for `episodes.runtime.using`. Arguments are those of `ClusterRuntime`."""
+    return functools.partial(ClusterRuntime, address, limits, canary_seconds, slots)

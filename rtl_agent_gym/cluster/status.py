@@ -12,11 +12,11 @@ from ..errors import RTLGymError
 from ..sandboxes.daemon import connect, daemon_host
 from ..sandboxes.image import CONTENT_LABEL, find_image
 from ..scoring import rules_digest
-from .admitted import difference, name_of
-from .machine import Facts, Report
+from .machine import Facts, RunReport
 from .machines import NAME, NAMESPACE
 from .node import limits_here
-from .slots import SLOTS, free_slots
+from .node_client import difference
+from .ray_cluster import SLOTS, first_line, free_slots, name_of, nodes_with_slots, on_node
 
 REPORT_SECONDS = 10.0
 """Time in which a machine has to report."""
@@ -34,10 +34,10 @@ class NodeState:
     free: int
     """Slots that no run has reserved."""
     facts: Facts | None = None
-    """What it says of itself; None if it says nothing."""
+    """Its own description; None without an answer."""
     why: str = ""
     """Why it cannot be used; empty if it can."""
-    runs: list[Report] = field(default_factory=list)
+    runs: list[RunReport] = field(default_factory=list)
     """What its machines have done, one for each run that uses it."""
 
 
@@ -56,23 +56,14 @@ def facts_here() -> Facts:
 
 async def look() -> list[NodeState]:
     """All nodes that report slots. Connect to the cluster before."""
-    import ray
-
-    running = await reports()
-    free = free_slots()
-    listed: Any = ray.nodes  # this function is untyped
-    nodes = [node for node in listed() if node["Alive"] and node["Resources"].get(SLOTS, 0) >= 1]
-    found = await asyncio.gather(*(_facts(node["NodeID"]) for node in nodes))
+    running, free, nodes = await reports(), free_slots(), nodes_with_slots()
+    found = await asyncio.gather(*(_facts(node) for node in nodes))
     digest = next((facts.digest for facts in found if isinstance(facts, Facts)), "")
     states = []
-    for node, facts in zip(nodes, found, strict=True):
-        slots = int(node["Resources"][SLOTS])
-        why = facts if isinstance(facts, str) else difference(facts, digest)
-        described = None if isinstance(facts, str) else facts
-        states.append(
-            NodeState(name_of(node), slots, free.get(node["NodeID"], slots), described, why, running.get(
-                node["NodeID"][:8], []))
-        )  # fmt: skip
+    for (node, described), facts in zip(nodes.items(), found, strict=True):
+        slots, runs = int(described["Resources"][SLOTS]), running.get(node[:8], [])
+        known, why = (None, facts) if isinstance(facts, str) else (facts, difference(facts, digest))
+        states.append(NodeState(name_of(described), slots, free.get(node, slots), known, why, runs))
     return states
 
 
@@ -80,10 +71,8 @@ async def _facts(node: str) -> Facts | str:
     """A node's facts, or why there are none."""
     import ray
     from ray.exceptions import RayError, RayTaskError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-    asked: Any = ray.remote(facts_here).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy).remote()
+    asked: Any = ray.remote(facts_here).options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node)).remote()
     try:
         async with asyncio.timeout(LOOK_SECONDS):
             facts: Facts = await asked
@@ -92,23 +81,21 @@ async def _facts(node: str) -> Facts | str:
         ray.cancel(asked, force=True)
         return f"it has not answered for {LOOK_SECONDS:.0f} s"
     except RayTaskError as error:
-        if isinstance(error.cause, RTLGymError):
-            return str(error.cause)
-        return str(error).splitlines()[-1]
+        return str(error.cause) if isinstance(error.cause, RTLGymError) else str(error).splitlines()[-1]
     except RayError as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        return first_line(error)
 
 
-async def reports() -> dict[str, list[Report]]:
+async def reports() -> dict[str, list[RunReport]]:
     """What the machines of all runs have done so far, by the first digits of their nodes' ids."""
     import ray
     from ray.exceptions import RayError
 
-    found: dict[str, list[Report]] = {}
-    for one in ray.util.list_named_actors(all_namespaces=True):
-        if one["namespace"] == NAMESPACE and one["name"].startswith(NAME):
+    found: dict[str, list[RunReport]] = {}
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(NAME):
             with contextlib.suppress(RayError, ValueError, TimeoutError):  # it has just ended, or does not answer
-                report: Any = ray.get_actor(one["name"], NAMESPACE).report.remote()
-                node = one["name"].removeprefix(NAME).partition("-")[0]
+                report: Any = ray.get_actor(actor["name"], NAMESPACE).report.remote()
+                node = actor["name"].removeprefix(NAME).partition("-")[0]
                 found.setdefault(node, []).append(await asyncio.wait_for(report, REPORT_SECONDS))
     return found

@@ -25,7 +25,7 @@ from ..envs.gym_options import read_problems
 from ..episodes.results import result_numbers
 from ..episodes.rules import EpisodeConfig
 from ..errors import SandboxError, UsageError
-from .lookup import find_problem, read_source
+from .session import find_problem, read_source
 
 NAME = "rtl"
 """The id under which SkyRL makes the environment; the column ``env_class`` of a row."""

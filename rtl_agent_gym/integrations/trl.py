@@ -15,20 +15,182 @@ batch in parallel and returns None for those with a fault, which TRL leaves out 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import json
+import logging
 import statistics
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from ..envs.gym_options import read_problems
-from ..episodes.runtime import background_loop
-from ..episodes.tools import tool_opening
-from .session import Result
-from .trl_environment import FAULT, RTLEnvironment
+from ..episodes.rewards import Reward
+from ..episodes.rules import EpisodeConfig
+from ..episodes.runtime import acquire, background_loop, run_sync
+from ..episodes.tools import ToolOpening, tool_opening
+from ..errors import SandboxError, UsageError
+from ..problems import Problem, find_problem
+from ..renderers import ToolCall
+from ..renderers.protocol import MAX_CALLS_READ, TOOL_NAME
+from ..sandboxes.budget import RESERVED, usage
+from ..sandboxes.provider import DockerSandboxes
+from ..scoring.scorable import require_scorable
+from .session import OVER, Result, ToolSession, read_source, require_shell
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ["FAULT", "RTLEnvironment", "hidden_tests", "make_dataset"]
+FAULT = "[the sandbox is not available; the episode is over]"
+"""What the model reads after a machine fault."""
+
+_log = logging.getLogger(__name__)
+_open: WeakSet[RTLEnvironment] = WeakSet()
+"""Environments with a sandbox. TRL opens those of a whole batch before it grades any."""
+
+
+def _any_arguments(declared: Callable[..., str]) -> Callable[..., str]:
+    """The tool as `declared`, but called with whatever the model wrote: wrong names are answered as in all adapters."""
+
+    @functools.wraps(declared)
+    def call(self: RTLEnvironment, /, **arguments: Any) -> str:
+        return run_sync(self._play(arguments))
+
+    return call
+
+
+class RTLEnvironment:
+    """An episode as `GRPOTrainer` drives it. It opens nothing until `reset`; its sandbox ends with the grading, or with
+    the process.
+
+    Args:
+        problems: As for `load_problems`.
+        config: The rules; None for the defaults. TRL counts the turns: give ``max_turns`` to it as
+            ``max_tool_calling_iterations``, too.
+        reward: How the score becomes a reward; see `read_reward`.
+        cache: Folder of cached gradings; None for no cache.
+
+    Raises:
+        UsageError: The workspace of the rules is not ``"shell"``.
+    """
+
+    def __init__(
+        self,
+        problems: str | Path | Sequence[Problem] = "bundled",
+        *,
+        config: EpisodeConfig | None = None,
+        reward: Reward = None,
+        cache: Path | None = None,
+    ) -> None:
+        self._source, self._config = problems, require_shell(config or EpisodeConfig())
+        self._reward, self._cache = reward, cache
+        self._session: ToolSession | None = None
+        self._started: Future[ToolOpening]
+
+    def reset(self, problem_id: str, **_: Any) -> None:
+        """Begin an episode: TRL passes a row of the dataset. The sandbox starts in the background.
+
+        Raises:
+            UsageError: There is no such problem, it cannot be scored here, or the machine has no memory for another
+                sandbox before the batch is graded.
+        """
+        run_sync(self._end())
+        problem = find_problem(self._problems(), problem_id)
+        require_scorable(problem, self._config.grading, texts=False)
+        room = run_sync(_sandboxes_at_once(self._config))
+        if len(_open) >= max(room, 1):
+            raise UsageError(
+                f"a generation batch needs a sandbox for each of its episodes, and there is memory for {room:.0f}: "
+                "lower per_device_train_batch_size or steps_per_generation, or raise the limits of sandboxes"
+            )
+        # A call is a turn of the session. One that reached the limit would be graded there, while all others wait.
+        rules = self._config.with_options(max_turns=self._config.max_turns * MAX_CALLS_READ + 1)
+        self._session = ToolSession(problem, rules, reward=self._reward, cache=self._cache)
+        _open.add(self)
+        self._started = asyncio.run_coroutine_threadsafe(self._session.start(), background_loop())
+
+    @_any_arguments
+    def execute_bash(self, command: str) -> str:
+        """Run a command in the persistent bash shell and return what it printed.
+
+        Args:
+            command: The bash command to run; several lines and here-documents are fine.
+
+        Returns:
+            What the command printed.
+        """
+        raise AssertionError("replaced by its decorator")
+
+    async def _play(self, arguments: dict[str, Any]) -> str:
+        session = self._session
+        if session is None or session.over:
+            return OVER
+        try:
+            await self._wait()
+            return (await session.act([ToolCall(TOOL_NAME, json.dumps(arguments))])).replies()[0]
+        except SandboxError:  # kept by `_started` or by the session, for `_grade`
+            return FAULT
+
+    async def _grade(self, completion: Any) -> Result | None:
+        """The result, or None after a machine fault. The sandbox ends."""
+        session = self._session
+        if session is None:
+            raise UsageError("hidden_tests grades each episode once, after reset()")
+        try:
+            await self._wait()
+            answer = _answer(completion)
+            if answer is not None and not session.over:
+                await session.act(answer)
+            turns = sum(message["role"] == "assistant" for message in completion)
+            return await session.finish("max_turns" if turns >= self._config.max_turns else "max_tokens")
+        except SandboxError as fault:
+            _log.warning("an episode of %s is left out: %s", session.problem.id, fault)
+            return None
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        session, self._session = self._session, None
+        _open.discard(self)
+        if session is not None:
+            await asyncio.shield(asyncio.ensure_future(_close(session, self._started)))  # whoever is cancelled
+
+    async def _wait(self) -> None:
+        """Wait for the sandbox to start, which goes on if the caller is cancelled."""
+        await asyncio.shield(asyncio.wrap_future(self._started))
+
+    def _problems(self) -> Sequence[Problem]:
+        return read_source(str(self._source)) if isinstance(self._source, (str, Path)) else self._source
+
+
+async def _sandboxes_at_once(config: EpisodeConfig) -> float:
+    """The number of agents' sandboxes that the machine has memory for; infinite if that is not known."""
+    if not usage():  # unknown until this process has connected to the daemon
+        lease = acquire()
+        try:
+            provider = lease.runtime.provider
+            if isinstance(provider, DockerSandboxes):
+                with contextlib.suppress(SandboxError):  # the first sandbox raises it
+                    await provider.budget()
+        finally:
+            await lease.release()
+    return usage().get("agent/capacity", float("inf")) // min(RESERVED["agent"], config.sandbox.memory)
+
+
+async def _close(session: ToolSession, started: Future[ToolOpening]) -> None:
+    with contextlib.suppress(SandboxError):  # close() during start() would race with it
+        await asyncio.wrap_future(started)
+    await session.close()
+
+
+def _answer(completion: Any) -> str | None:
+    """The text that ended the episode; None if the model was cut off after a call or its output."""
+    last = completion[-1]
+    if last["role"] != "assistant" or last.get("tool_calls"):
+        return None
+    return str(last.get("content") or "")
 
 
 def make_dataset(environment: Callable[[], RTLEnvironment] = RTLEnvironment) -> Dataset:

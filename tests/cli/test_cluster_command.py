@@ -107,9 +107,9 @@ def test_an_evaluation_on_the_node_is_seen_by_status_and_by_prometheus(node: Nod
 def test_status_shows_nodes_and_runs_and_starts_no_machine(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
-    from rtl_agent_gym.cluster.connecting import connect
     from rtl_agent_gym.cluster.machine import Machine
     from rtl_agent_gym.cluster.machines import NAME, NAMESPACE
+    from rtl_agent_gym.cluster.ray_cluster import connect
     from rtl_agent_gym.sandboxes import SandboxSpec
 
     if "RAY_AUTH_MODE" not in os.environ:

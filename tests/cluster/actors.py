@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.cluster.admitted import RemoteMachine
+from rtl_agent_gym.cluster.canaries import Confirmations
 from rtl_agent_gym.cluster.machine import Facts
 from rtl_agent_gym.cluster.machines import Cluster
+from rtl_agent_gym.cluster.node_client import NodeClient
 from rtl_agent_gym.scoring import rules_digest
 from rtl_agent_gym.scoring.score import Score
 
@@ -39,8 +40,11 @@ class Actor:
 def cluster_of(*actors: Actor, slots: int = 2) -> Cluster:
     cluster = Cluster()
     for number, actor in enumerate(actors):
-        cluster.machines[str(number)] = RemoteMachine(str(number), f"machine {number}", slots, actor, FACTS)
+        machine = NodeClient(str(number), f"machine {number}", slots, actor, FACTS)
+        cluster.machines[machine.node] = machine
+        cluster._admitted[machine] = Confirmations(machine, cluster._canary_seconds, cluster._on_event)
     cluster._slots.resize(slots * len(actors))
+    cluster._open = True
     return cluster
 
 

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym import evaluate
-from rtl_agent_gym.cluster import Cluster, RemoteGrader, RemoteSandboxes, admitted, runtime_at
+from rtl_agent_gym.cluster import Cluster, RemoteGrader, RemoteSandboxes, node_client, runtime_at
 from rtl_agent_gym.cluster import machines as machines_module
-from rtl_agent_gym.cluster.canary import known
+from rtl_agent_gym.cluster.canaries import known
 from rtl_agent_gym.cluster.executor import RayExecutor
-from rtl_agent_gym.cluster.slots import SLOTS
+from rtl_agent_gym.cluster.ray_cluster import SLOTS
 from rtl_agent_gym.episodes.runtime import using
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.evaluation import EvaluationConfig
@@ -131,8 +131,8 @@ async def test_a_process_of_ray_that_is_killed_or_stopped_costs_nothing(
     nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, moment: Moment
 ) -> None:
     monkeypatch.setattr(machines_module, "REFRESH", 0.5)
-    monkeypatch.setattr(admitted, "LONG", 2.0)
-    monkeypatch.setattr(admitted, "SILENCE", 20.0)
+    monkeypatch.setattr(node_client, "ALIVE_SECONDS", 2.0)
+    monkeypatch.setattr(node_client, "SILENCE_SECONDS", 20.0)
     config = EvaluationConfig(
         problems=right_and_wrong(), samples=12, concurrency=8, folder=tmp_path / "here", cache=False
     )

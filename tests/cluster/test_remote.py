@@ -12,14 +12,14 @@ from unittest.mock import AsyncMock
 import pytest
 
 from rtl_agent_gym import evaluate
-from rtl_agent_gym.cluster import admitted, machines
-from rtl_agent_gym.cluster.canary import known
+from rtl_agent_gym.cluster import machines, node_client
+from rtl_agent_gym.cluster.canaries import known
 from rtl_agent_gym.cluster.machine import Facts, Machine, Origin
 from rtl_agent_gym.cluster.machines import Cluster
 from rtl_agent_gym.cluster.node import slots_here
+from rtl_agent_gym.cluster.node_client import ObjectCache
+from rtl_agent_gym.cluster.ray_cluster import SLOTS
 from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
-from rtl_agent_gym.cluster.sent import SentOnce
-from rtl_agent_gym.cluster.slots import SLOTS
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.logs import logging_as
@@ -50,7 +50,7 @@ def reservations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         return node, slots
 
     monkeypatch.setattr("rtl_agent_gym.cluster.machines.reserve", reserve)
-    monkeypatch.setattr("rtl_agent_gym.cluster.admitted.release", held.remove)
+    monkeypatch.setattr("rtl_agent_gym.cluster.node_client.release", held.remove)
     return held
 
 
@@ -124,7 +124,7 @@ async def test_machines_that_would_grade_differently_are_not_used(
     cluster = Cluster(on_event=events.append)
     await asyncio.gather(*(cluster._admit(digit * 56, node_of(digit * 56, 2), free=2) for digit in "123"))
     assert {node for node, _ in reserved} == set(cluster.machines)
-    assert {one.facts for one in cluster.machines.values()} == {good}
+    assert {machine.facts for machine in cluster.machines.values()} == {good}
     assert len(cluster.machines) == 2
     [refused] = [line for line in events if "is not used" in line]
     assert said in refused
@@ -234,49 +234,45 @@ async def test_without_any_machine_work_is_refused_for_the_moment_or_for_good() 
 
 
 async def test_a_machine_that_gets_no_more_work_is_ended_once_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machines, "LOOK", 0.01)
+    monkeypatch.setattr(machines, "POLL_SECONDS", 0.01)
     closed: list[bool] = []
     killed: list[Any] = []
     actor = Actor(SimpleNamespace(close=AsyncMock(side_effect=lambda: closed.append(True))))
     monkeypatch.setattr("ray.kill", killed.append)
     cluster = cluster_of(actor)
     machine = cluster.machines["0"]
-    cluster._admitted.append(machine)
     machine.live = 1
     ending = asyncio.ensure_future(cluster._retire(machine))
     await asyncio.sleep(0.05)
     assert not closed
     machine.live = 0
     await ending
-    assert (closed, killed, cluster._admitted) == ([True], [actor], [])
+    assert (closed, killed, cluster._admitted) == ([True], [actor], {})
 
 
 async def test_a_machine_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of a month loses many: none stays in memory, and nobody can wait for its canaries any more."""
     killed: list[Any] = []
     monkeypatch.setattr("ray.kill", killed.append)
-    monkeypatch.setattr("ray.nodes", lambda: [])
+    monkeypatch.setattr(machines, "nodes_with_slots", dict)
     monkeypatch.setattr(machines, "free_slots", dict)
     actor = Actor(Grades())
     cluster = cluster_of(actor)
     machine = cluster.machines["0"]
-    cluster._admitted.append(machine)
-    await cluster.vouch(machine)
-    assert list(cluster._vouchers) == [machine]
+    await cluster.confirm(machine)
     machine.live = 1  # its sandboxes are closed later
     await cluster.refresh()
     await asyncio.gather(*cluster._retiring)
     assert killed == [actor]
-    assert (cluster.machines, cluster._admitted, cluster._vouchers) == ({}, [], {})
+    assert (cluster.machines, cluster._admitted) == ({}, {})
     with pytest.raises(SandboxLost, match="its node has left the cluster"):
-        await cluster.vouch(machine)
-    assert cluster._vouchers == {}
+        await cluster.confirm(machine)
 
 
 async def test_slots_that_others_give_back_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     reserved = reservations(monkeypatch)
     free = {"0": 0}
-    monkeypatch.setattr("ray.nodes", lambda: [node_of("0", 8)])
+    monkeypatch.setattr(machines, "nodes_with_slots", lambda: {"0": node_of("0", 8)})
     monkeypatch.setattr(machines, "free_slots", lambda: dict(free))
     cluster = cluster_of(Actor(None), slots=1)
     cluster._most = 4
@@ -292,7 +288,7 @@ async def test_slots_that_others_give_back_are_used(monkeypatch: pytest.MonkeyPa
 
 
 async def test_nothing_is_placed_on_a_full_machine_when_another_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machines, "LOOK", 0.01)
+    monkeypatch.setattr(machines, "POLL_SECONDS", 0.01)
     cluster = cluster_of(Actor(None), Actor(None), slots=1)
     async with cluster.placed() as first:
         [other] = [one for one in cluster.working if one is not first]
@@ -312,7 +308,7 @@ async def test_a_problems_files_are_sent_once_and_small_ones_within_the_call(mon
         return f"reference {len(put)}"
 
     monkeypatch.setattr("ray.put", noted)
-    sent = SentOnce(most=2)
+    sent = ObjectCache(most=2)
     large = {"rtl/a.sv": "x" * 5_000}
     assert sent.files({"rtl/a.sv": "small"}) == {"rtl/a.sv": "small"}
     assert [sent.files(dict(large)) for _ in range(3)] == ["reference 1"] * 3
@@ -320,14 +316,14 @@ async def test_a_problems_files_are_sent_once_and_small_ones_within_the_call(mon
     assert sent.files({"rtl/b.sv": "x" * 5_000}) == "reference 3"
     assert sent.files(large) == "reference 4", "only two are kept"
     assert len(put) == 4
-    assert SentOnce(most_bytes=6_000).files(large) == "reference 5"
-    tight = SentOnce(most_bytes=6_000)
+    assert ObjectCache(most_bytes=6_000).files(large) == "reference 5"
+    tight = ObjectCache(most_bytes=6_000)
     assert [tight.files(files) for files in (large, {"b": "y" * 5_000}, large)] == [f"reference {n}" for n in (6, 7, 8)]
 
 
 async def test_a_machine_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admitted, "LONG", 0.01)
-    monkeypatch.setattr(admitted, "SILENCE", 0.05)
+    monkeypatch.setattr(node_client, "ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(node_client, "SILENCE_SECONDS", 0.05)
 
     class Silent:
         async def score(self) -> None:
@@ -345,7 +341,7 @@ async def test_a_machine_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_machine_that_works_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admitted, "LONG", 0.01)
+    monkeypatch.setattr(node_client, "ALIVE_SECONDS", 0.01)
 
     class Slow:
         def __init__(self) -> None:
@@ -378,7 +374,7 @@ async def test_a_machine_keeps_sandboxes_ready_where_the_limits_say_so(monkeypat
             while usage()["waiting/granted"] == before:
                 await asyncio.sleep(0.01)
         await machine.create("two", SandboxSpec())
-        await machine.ping("two")
+        await machine.on_sandbox("two", "ping", {})
         assert (await machine.report()).sandboxes == 2
     finally:
         await machine.close()

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.cluster import Cluster, RemoteSandboxes, machines
-from rtl_agent_gym.cluster.admitted import RemoteMachine
 from rtl_agent_gym.cluster.executor import RayExecutor
-from rtl_agent_gym.cluster.slots import free_slots
+from rtl_agent_gym.cluster.node_client import NodeClient
+from rtl_agent_gym.cluster.ray_cluster import free_slots
 from rtl_agent_gym.cluster.status import NodeState, look, reports
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from tests.cluster.test_cluster import TwoNodes
@@ -88,7 +88,7 @@ async def until(condition: Callable[[], bool]) -> None:
 PLAY = """
 import asyncio
 from rtl_agent_gym.cluster import Cluster, RemoteSandboxes
-from rtl_agent_gym.cluster.connecting import connect
+from rtl_agent_gym.cluster.ray_cluster import connect
 
 async def episode(provider, number):
     sandbox = await provider.create()
@@ -128,7 +128,7 @@ async def test_two_runs_together_never_have_more_sandboxes_than_the_node_has_slo
 HOLD = """
 import asyncio
 from rtl_agent_gym.cluster import Cluster, RemoteSandboxes, machines
-from rtl_agent_gym.cluster.connecting import connect
+from rtl_agent_gym.cluster.ray_cluster import connect
 
 async def hold():
     cluster = Cluster()
@@ -192,9 +192,9 @@ async def test_files_of_a_problem_travel_once_however_many_sandboxes_get_them(
 ) -> None:
     stored: list[Any] = []
     sent: list[int] = []
-    put, call = ray.put, RemoteMachine.call
+    put, call = ray.put, NodeClient.call
 
-    async def measured(self: RemoteMachine, method: str, *arguments: Any) -> Any:
+    async def measured(self: NodeClient, method: str, *arguments: Any) -> Any:
         sent.append(len(ray.cloudpickle.dumps(arguments)))
         return await call(self, method, *arguments)
 
@@ -205,7 +205,7 @@ async def test_files_of_a_problem_travel_once_however_many_sandboxes_get_them(
     monkeypatch.setattr(ray, "put", noted)
     cluster = Cluster()
     await cluster.open()
-    monkeypatch.setattr(RemoteMachine, "call", measured)
+    monkeypatch.setattr(NodeClient, "call", measured)
     provider = RemoteSandboxes(cluster)
     files: dict[str, str | bytes] = {"rtl/a.sv": "// text\n" * 50_000, "docs/b": b"\xff" * 100_000}
     try:

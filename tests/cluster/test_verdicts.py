@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.cluster.canary import ORIGIN, canary, known
+from rtl_agent_gym.cluster.canaries import ORIGIN, canary, known
 from rtl_agent_gym.cluster.machine import Machine, Origin
-from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
-from rtl_agent_gym.cluster.runtime import ClusterRuntime
+from rtl_agent_gym.cluster.remote import ClusterRuntime, RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.sandboxes.budget import queueing_as
@@ -59,7 +58,7 @@ async def test_work_queues_on_its_machine_as_its_group_and_canaries_as_their_own
     assert seen == ["step 3 group 1", "step 3 group 1", "canaries", "canaries"]
 
 
-async def test_one_canary_vouches_for_all_verdicts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_canary_confirms_all_verdicts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.put", lambda problem: problem)
     good = Grades()
     cluster = cluster_of(Actor(good))
@@ -80,15 +79,15 @@ async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up(monkeyp
     assert (await second).passed
 
 
-async def test_a_machine_that_cannot_grade_its_canary_vouches_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_machine_that_cannot_grade_its_canary_confirms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.put", lambda problem: problem)
     problem, right, _ = known()
     broken = Stub(True, *[SandboxLost("its daemon is gone")] * retrying.ATTEMPTS)
     cluster = cluster_of(Actor(broken))
     machine = cluster.machines["0"]
     await machine.call("score", problem, right)
-    with pytest.raises(SandboxLost, match="cannot vouch for a verdict: its canary failed: its daemon is gone"):
-        await cluster.vouch(machine)
+    with pytest.raises(SandboxLost, match="cannot be confirmed: its canary failed: its daemon is gone"):
+        await cluster.confirm(machine)
     assert not machine.wrong  # so it is tried again
 
 
@@ -100,8 +99,9 @@ async def test_the_first_grading_opens_the_cluster_too(monkeypatch: pytest.Monke
 
     async def opened() -> None:
         runtime.cluster.machines.update(good.machines)
+        runtime.cluster._admitted.update(good._admitted)
 
-    monkeypatch.setattr("rtl_agent_gym.cluster.runtime.connect", lambda address: None)
+    monkeypatch.setattr("rtl_agent_gym.cluster.machines.connect", lambda address: None)
     monkeypatch.setattr(runtime.cluster, "open", opened)
     problem, right, _ = known()
     assert (await runtime.scorer(None).score(problem, right)).passed

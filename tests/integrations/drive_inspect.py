@@ -24,7 +24,7 @@ from inspect_ai.util import (
 
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
 from rtl_agent_gym.errors import RTLGymError, SandboxError, SandboxLost
-from rtl_agent_gym.integrations import inspect_sandbox
+from rtl_agent_gym.integrations import inspect as adapter
 from rtl_agent_gym.integrations.inspect import cvdp
 from rtl_agent_gym.integrations.session import ToolSession
 from tests.integrations.conformance import Played, Script, gray, in_short, kill
@@ -164,9 +164,9 @@ def sandbox_methods(folder: Path) -> dict[str, Any]:
             )
             seen["status"] = await outcome(box.exec(["sh", "-c", "echo both; echo streams >&2; exit 3"]))
             seen["timeout"] = await outcome(box.exec(["sleep", "20"], timeout=1))
-            with patch.object(inspect_sandbox, "LONGEST", 2):
+            with patch.object(adapter, "LONGEST", 2):
                 try:
-                    await box.as_type(inspect_sandbox.EpisodeSandbox).exec(["sleep", "20"])
+                    await box.as_type(adapter.EpisodeSandbox).exec(["sleep", "20"])
                 except TimeoutError as error:
                     seen["no timeout"] = str(error)
             seen["user"] = await outcome(box.exec(["true"], user="root"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import docker
 
-from rtl_agent_gym.integrations.harbor.inside.collect import RECORD
+from rtl_agent_gym.integrations.harbor.collect import RECORD
 from rtl_agent_gym.integrations.harbor.tasks import task_files
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes.daemon import connect

@@ -24,10 +24,9 @@ from rtl_agent_gym.episodes.results import score_numbers
 from rtl_agent_gym.episodes.rules import FOLDERS
 from rtl_agent_gym.episodes.untrusted import read_untrusted
 from rtl_agent_gym.errors import SandboxError, UsageError
-from rtl_agent_gym.integrations.harbor.inside import collect
-from rtl_agent_gym.integrations.harbor.inside.collected import read_collected
-from rtl_agent_gym.integrations.harbor.task_program import program_files
-from rtl_agent_gym.integrations.harbor.tasks import task_files, write_task
+from rtl_agent_gym.integrations.harbor import collect
+from rtl_agent_gym.integrations.harbor.grade import read_collected
+from rtl_agent_gym.integrations.harbor.tasks import program_files, task_files, write_task
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.image import image_tag
@@ -172,9 +171,7 @@ class TestProgram:
         for path, text in program_files().items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text)
-        program = (
-            f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import rtl_agent_gym.integrations.harbor.inside.grade"
-        )
+        program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import rtl_agent_gym.integrations.harbor.grade"
         subprocess.run([sys.executable, "-ISBc", program], check=True, timeout=60)
         imported = {
             name.partition(".")[0]

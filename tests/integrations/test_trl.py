@@ -22,8 +22,7 @@ from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import background_loop
 from rtl_agent_gym.episodes.tools import tool_opening
 from rtl_agent_gym.errors import SandboxError, UsageError
-from rtl_agent_gym.integrations import room
-from rtl_agent_gym.integrations import trl_environment as adapter
+from rtl_agent_gym.integrations import trl as adapter
 from rtl_agent_gym.integrations.session import OVER, ToolSession
 from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, hidden_tests, make_dataset
 from rtl_agent_gym.renderers import ToolCall
@@ -177,7 +176,7 @@ class TestEpisodes:
         assert await grade([environment], [DONE]) == [None]
 
     async def test_a_batch_without_memory_for_its_sandboxes_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(room, "usage", lambda: {"agent/capacity": 1.0 * budget.RESERVED["agent"]})
+        monkeypatch.setattr(adapter, "usage", lambda: {"agent/capacity": 1.0 * budget.RESERVED["agent"]})
         first, second = RTLEnvironment([gray()]), RTLEnvironment([gray()])
         await asyncio.to_thread(first.reset, problem_id=gray().id)
         with pytest.raises(UsageError, match="there is memory for 1: lower"):
@@ -196,7 +195,7 @@ class TestEpisodes:
         connected: list[DockerSandboxes] = []
         ask = DockerSandboxes.budget
         monkeypatch.setattr(DockerSandboxes, "budget", known)
-        monkeypatch.setattr(room, "usage", unconnected)
+        monkeypatch.setattr(adapter, "usage", unconnected)
         monkeypatch.setattr(adapter, "_open", set(range(1 << 16)))  # as if so many were open
         with pytest.raises(UsageError, match=r"there is memory for \d+: lower"):
             await asyncio.to_thread(RTLEnvironment([gray()]).reset, problem_id=gray().id)

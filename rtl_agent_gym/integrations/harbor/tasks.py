@@ -1,23 +1,39 @@
-"""Problems as task folders of Harbor."""
+"""Problems as task folders of Harbor: the text, the settings (``task.toml``, schema 1.4), and the grading program.
+
+The program is made of this package's own modules, with the standard library alone. The rules that sort files, and that
+make a verdict and blame from a report, are copied word by word, as is the grader. Where they import a class or a
+constant from a module that needs an installed package, a substitute takes its place.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
+from typing import Any
 
-from ...episodes.rules import EpisodeConfig
+from ...episodes.rules import FOLDERS, EpisodeConfig
 from ...episodes.tools import tool_opening
 from ...errors import UsageError, cannot_write
-from ...problems import Problem
-from ...problems.compose import SIM_IMAGES, instructions
+from ...problems import Problem, category_name
+from ...problems.compose import COMPOSE_FILE, SIM_IMAGES, instructions
+from ...sandboxes import WORK_DIR, SandboxSpec
+from ...sandboxes.protocol import FoundFiles
 from ...scoring import TIME_LIMIT
 from ...scoring.compose import read_services
 from ...scoring.harness import Defences, default_seed, service_request
 from ...scoring.images import needs_build
-from .task_program import program_files
-from .task_toml import task_toml
+from . import collect
+from .grade import PATIENCE
 
+ORGANIZATION = "rtl-agent-gym"
+"""The first part of every task's name."""
+AGENT_SECONDS = 3600.0
+"""Time limit of the agent; Harbor's ``--agent-timeout-multiplier`` changes it."""
+_VERIFIER_SPARE = 120.0
+"""Seconds of the verifier beyond what the supervisor may take."""
+_READY = f"mkdir -p /code/rtl /code/verif /code/docs /code/rundir && chown -R {collect.AGENT}:{collect.AGENT} /code"
 _FILES = Path(__file__).with_name("files")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _WHERE = """
@@ -28,6 +44,48 @@ Everything is below /code, where commands start. What counts is what the files b
 `verilator`, `yosys`, and Python with cocotb in /venv/bin. Hidden tests check the files afterwards.
 """
 _SOLVE = "#!/bin/sh\n# The reference solution.\nset -eu\ncp -r /solution/files/. /code/\n"
+
+PACKAGE = "rtl_agent_gym"
+_ROOT = Path(__file__).resolve().parents[2]
+
+COPIED = (
+    "errors.py",
+    "episodes/untrusted.py",
+    "problems/paths.py",
+    "scoring/blame.py",
+    "scoring/outcomes.py",
+    "scoring/submission.py",
+    "integrations/harbor/collect.py",
+    "integrations/harbor/grade.py",
+)
+"""Modules that are copied as they are, besides the grader's."""
+
+_PROBLEM = '''\
+"""The fields of a problem that grading reads."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    id: str
+    context: dict
+    targets: tuple
+    harness: dict
+    agentic: bool
+    checkout: str = ""  # heavy rows are not exported
+'''
+_OUTCOME = '''\
+"""One test and how it ended."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TestOutcome:
+    name: str
+    outcome: str
+'''
 
 
 def task_files(problem: Problem, image: str) -> dict[str, str]:
@@ -120,3 +178,77 @@ def _dockerfile(problem: Problem, image: str) -> str:
         raise UsageError(f"{problem.id}: its Dockerfile builds on {wrong[0]}; expected {SIM_IMAGES[0]}")
     extra = "".join(f"{word} {rest}\n" for word, rest in lines if word != "FROM")
     return (_FILES / "Dockerfile").read_text(encoding="utf-8").replace("{image}", image).replace("{extra}", extra)
+
+
+def task_toml(problem: Problem, image: str) -> str:
+    """The text of the file.
+
+    Args:
+        problem: The problem; its id becomes the second part of the task's name.
+        image: The simulation image, as the daemon or the registry names it.
+    """
+    limits: dict[str, Any] = {"cpus": int(SandboxSpec.cpus), "memory_mb": SandboxSpec.memory >> 20}
+    tables: list[tuple[str, dict[str, Any]]] = [
+        ("", {"schema_version": "1.4", "artifacts": [collect.TARGET]}),
+        ("[task]", {"name": f"{ORGANIZATION}/{problem.id}", "keywords": ["RTL", "SystemVerilog", "CVDP"]}),
+        (
+            "[metadata]",
+            {
+                "problem_id": problem.id,
+                "problem_digest": problem.digest,
+                "category": category_name(problem.category),
+                "difficulty": problem.difficulty,
+            },
+        ),
+        ("[environment]", {"docker_image": image, "workdir": "/code", **limits}),
+        ("[environment.healthcheck]", {"command": _READY}),
+        ("[agent]", {"timeout_sec": AGENT_SECONDS, "user": collect.AGENT}),
+        (
+            "[verifier]",
+            {
+                "timeout_sec": PATIENCE * TIME_LIMIT * len(read_services(problem)) + _VERIFIER_SPARE,
+                "environment_mode": "separate",
+                "user": "root",
+            },
+        ),
+        ("[verifier.environment]", limits),
+    ]
+    text = "\n".join(_table(head, values) for head, values in tables)
+    return f"{text}\n[[verifier.collect]]\nuser = \"root\"\ntimeout_sec = 120.0\ncommand = '''\n{_collect()}'''\n"
+
+
+def _collect() -> str:
+    """The collect hook: the program as a here-document."""
+    program = Path(collect.__file__).read_text(encoding="utf-8")
+    command = f"/usr/bin/python3 -IB - <<'END_OF_PROGRAM'\n{program}END_OF_PROGRAM\n"
+    if "'''" in command:
+        raise UsageError("the collect program cannot be a literal of TOML")
+    return command
+
+
+def _table(head: str, values: dict[str, Any]) -> str:
+    # A JSON value of these kinds is one of TOML, too, but for DEL.
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+    return "\n".join([*([head] if head else []), *lines, ""]).replace("\x7f", "\\u007f")
+
+
+def program_files() -> dict[str, str]:
+    """The modules of the program, by path relative to the folder that Python imports them from."""
+    copied = [*COPIED, *(f"scoring/grader/{path.name}" for path in sorted(_ROOT.glob("scoring/grader/*.py")))]
+    files = {path: (_ROOT / path).read_text(encoding="utf-8") for path in copied} | _substitutes()
+    for path in list(files):
+        for folder in Path(path).parents:
+            files.setdefault((folder / "__init__.py").as_posix(), "")
+    return {f"{PACKAGE}/{path}": text for path, text in sorted(files.items())}
+
+
+def _substitutes() -> dict[str, str]:
+    found = "from collections.abc import Mapping, Sequence\n\n\n" + inspect.getsource(FoundFiles)
+    return {
+        "episodes/rules.py": f"FOLDERS = {FOLDERS!r}\n",
+        "problems/compose.py": f"COMPOSE_FILE = {COMPOSE_FILE!r}\n",
+        "problems/model.py": _PROBLEM,
+        "sandboxes/__init__.py": f"WORK_DIR = {WORK_DIR!r}\n",
+        "sandboxes/protocol.py": found,
+        "scoring/score.py": _OUTCOME,
+    }

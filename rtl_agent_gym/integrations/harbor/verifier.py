@@ -17,8 +17,8 @@ from ...episodes.runtime import acquire
 from ...errors import ProblemError
 from ...problems import Problem
 from ...scoring import RewardWeights
-from .inside.collect import TARGET
-from .inside.collected import read_collected
+from .collect import TARGET
+from .grade import read_collected
 
 
 class RTLVerifier(BaseVerifier):  # type: ignore[misc,unused-ignore] # without Harbor its base is unknown

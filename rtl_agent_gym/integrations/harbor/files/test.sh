@@ -9,4 +9,4 @@ export PATH=/venv/bin:/usr/local/bin:/usr/bin:/bin
 chmod 700 /tests /logs
 test -e /opt/rtl-agent-gym/guard || { echo "no verdict: this is not the image of tests/Dockerfile"; exit 3; }
 exec /usr/bin/python3 -IBc "import sys; sys.path.insert(0, '/tests')
-from rtl_agent_gym.integrations.harbor.inside.grade import main; main()"
+from rtl_agent_gym.integrations.harbor.grade import main; main()"

@@ -17,15 +17,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ....errors import HarnessError, RTLGymError
-from ....problems.model import Problem
-from ....scoring.blame import check_report
-from ....scoring.grader.bounds import decode_report
-from ....scoring.grader.messages import Report, Request, ServiceRequest
-from ....scoring.outcomes import account, share
-from ....scoring.submission import SubmittedFiles, sift
-from .collect import TARGET, end_processes
-from .collected import read_collected
+from ...episodes.untrusted import read_untrusted
+from ...errors import HarnessError, RTLGymError, SandboxError
+from ...problems.model import Problem
+from ...sandboxes.protocol import FoundFiles
+from ...scoring.blame import check_report
+from ...scoring.grader.bounds import decode_report
+from ...scoring.grader.messages import Report, Request, ServiceRequest
+from ...scoring.outcomes import account, share
+from ...scoring.submission import SubmittedFiles, sift
+from .collect import RECORD, TARGET, end_processes
 
 USER = 1001
 """Runs everything that a design can influence."""
@@ -42,6 +43,33 @@ _AS_USER = [
     *("/usr/bin/setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--inh-caps=-all", "--no-new-privs"),
     "--",
 ]
+
+
+def read_collected(folder: Path) -> FoundFiles:
+    """The files of an agent, by path relative to the work folder.
+
+    Args:
+        folder: The copy of the folder that `collect` made.
+
+    Raises:
+        SandboxError: They were not collected, or not all of them arrived: the machine failed.
+    """
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        expected = int(record["files"]), int(record["bytes"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SandboxError(
+            f"the agent's files were not collected: {folder / RECORD} is missing or damaged, so the agent's container "
+            "was lost before or while its collect hook ran"
+        ) from error
+    found = read_untrusted(folder / "code")
+    arrived = len(found), sum(map(len, found.values()))
+    if arrived != expected:
+        raise SandboxError(
+            f"{expected[0]} files ({expected[1]} bytes) were collected in the agent's container, but {arrived[0]} "
+            f"({arrived[1]} bytes) arrived"
+        )
+    return found
 
 
 def grade(task: dict[str, Any], files: dict[str, bytes]) -> tuple[dict[str, float], str]:

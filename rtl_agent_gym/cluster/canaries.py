@@ -1,58 +1,82 @@
 """Verdicts wait until their machine has graded a canary right that began after them.
 
-A machine that grades wrong looks like any other until somebody checks. A verdict that has been used cannot be taken
-back: an optimizer step has moved the weights. So none leaves the cluster before the next right canary, and if that is
-wrong, everything that the machine graded since the last right one is graded again elsewhere.
+A canary is a design that is known to be right, and one that is known to be wrong. A machine that grades wrong looks
+like any other until it is checked, and a verdict that has been used cannot be taken back: an optimizer step has moved
+the weights. So no verdict leaves the cluster before the next right canary, and if that is wrong, everything that the
+machine graded since the last right one is graded again elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ..errors import SandboxError, SandboxLost
-from .canary import canary
+from ..problems import Problem, load_problems
+from ..scoring.retrying import retrying
+from .machine import Origin
+from .node_client import NodeClient
+
+PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+CANARY_TIMEOUT = 120.0
+"""Seconds of a canary's grading."""
+ORIGIN = Origin("canaries")
+"""The queue in which canaries wait for a machine's processors: not behind all submissions that wait there."""
+POLL_SECONDS = 0.05
 
 logger = logging.getLogger(__name__)
 
-LOOK = 0.05
-"""Seconds between two looks at whether more verdicts will come soon."""
+
+@functools.cache
+def known() -> tuple[Problem, dict[str, str], dict[str, str]]:
+    """A problem, a right design and a wrong one: files by path."""
+    [problem] = load_problems("bundled", ids=[PROBLEM])
+    right = dict(problem.golden or {})
+    wrong = {path: text.replace("valid <= ", "valid <= ~") for path, text in right.items()}
+    assert wrong != right
+    return problem, right, wrong
 
 
-class Vouched(Protocol):
-    """What is needed of a `RemoteMachine`."""
+async def canary(call: Callable[..., Awaitable[Any]]) -> str:
+    """What a machine gets wrong; empty if nothing.
 
-    name: str
-    grading: int
-    """Submissions that it grades now."""
-    lost: str
-    """Why it gets no more work."""
-    wrong: bool
-    """Whether that is a wrong verdict."""
+    `call` calls a method of the `Machine`. The designs get a comment that differs each time, so that no cached grading
+    answers.
 
-    async def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the `Machine`."""
-        ...
+    Raises:
+        SandboxError: The machine cannot grade, in every try.
+    """
+    problem, right, wrong = known()
+    for expected, files in ((True, right), (False, wrong)):
+        marked = {path: f"{text}\n// {secrets.token_hex(8)}\n" for path, text in files.items()}
+        given = (problem, marked, CANARY_TIMEOUT, None, None, False, ORIGIN)
+        score = await retrying(functools.partial(call, "score", *given))
+        if score.passed != expected:
+            what = "fails a right design" if expected else "passes a wrong design"
+            return f"it {what}: {score.reason}"
+    return ""
 
 
-class Voucher:
+class Confirmations:
     """The verdicts of one machine that wait for its next canary.
 
     Args:
         machine: The machine.
-        seconds: Time that verdicts wait at most for others, so that one canary vouches for many. It is graded at once
+        seconds: Time that verdicts wait at most for others, so that one canary confirms many. It is graded at once
             when the machine grades nothing else.
         on_event: Called with a line when a canary is wrong.
     """
 
-    def __init__(self, machine: Vouched, seconds: float, on_event: Callable[[str], None]) -> None:
+    def __init__(self, machine: NodeClient, seconds: float, on_event: Callable[[str], None]) -> None:
         self._machine, self._seconds, self._on_event = machine, seconds, on_event
         self._waiting: list[asyncio.Future[None]] = []
         self._checking: asyncio.Task[None] | None = None
 
-    async def vouch(self) -> None:
+    async def confirm(self) -> None:
         """Return when a canary that begins after this call was right.
 
         Raises:
@@ -71,17 +95,17 @@ class Voucher:
         verdicts: list[asyncio.Future[None]] = []
         try:
             while self._waiting:
-                await self._gather()
+                await self._wait_for_more()
                 verdicts, self._waiting = self._waiting, []
                 if why := await self._canary():
                     verdicts, self._waiting = verdicts + self._waiting, []
                     self._distrust(why, len(verdicts))
                 for future in verdicts:
-                    if why and not future.done():  # otherwise whoever waited was cancelled
+                    if why and not future.done():  # otherwise its caller was cancelled
                         future.set_exception(self._refusal())
                     elif not future.done():
                         future.set_result(None)
-        finally:  # closed, or a defect: nothing is vouched for
+        finally:  # closed, or a defect: nothing is confirmed
             for future in verdicts + self._waiting:
                 if not future.done():
                     future.set_exception(self._refusal("its canaries have been stopped"))
@@ -100,14 +124,13 @@ class Voucher:
 
     def _refusal(self, why: str = "") -> SandboxLost:
         machine = self._machine
-        return SandboxLost(f"machine {machine.name} cannot vouch for a verdict: {machine.lost or why}")
+        return SandboxLost(f"a verdict of machine {machine.name} cannot be confirmed: {machine.lost or why}")
 
-    async def _gather(self) -> None:
-        """Wait for verdicts that may come soon."""
+    async def _wait_for_more(self) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + self._seconds
         while self._machine.grading and loop.time() < end:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
 
     def _distrust(self, why: str, verdicts: int) -> None:
         machine = self._machine

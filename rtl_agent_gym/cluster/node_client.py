@@ -1,0 +1,183 @@
+"""A machine as the driver calls it, and how the driver notices one that has fallen silent.
+
+How long a call takes depends on the machine's queues, so no time limit would be right for all. But a machine that works
+answers at once that it is alive. So it is asked that again and again while calls wait, and a silent one is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import RTLGymError, SandboxLost
+from ..scoring import rules_digest
+from .machine import Facts
+from .ray_cluster import first_line, release
+
+ALIVE_SECONDS = 30.0
+"""Seconds between two questions whether a machine is alive."""
+SILENCE_SECONDS = 120.0
+"""Seconds within which it has to answer; a new one has to start within them, too."""
+SMALL = 4_096
+"""Bytes of files that travel within a call, which costs less than a request to the object store."""
+
+
+@dataclass(eq=False)
+class NodeClient:
+    """The client of a node's `Machine`."""
+
+    node: str
+    """Ray's id of it."""
+    name: str
+    """Its host and address, for messages."""
+    slots: int
+    """Sandboxes that it can have at once: what this run has reserved of the node's slots."""
+    actor: Any
+    facts: Facts
+    capacity: int = 0
+    """All slots of the node."""
+    reserved: list[Any] = field(default_factory=list)
+    """What holds its slots; see `ray_cluster.reserve`."""
+    live: int = 0
+    """Sandboxes that it has now."""
+    grading: int = 0
+    """Submissions that it grades now."""
+    lost: str = ""
+    """Why it gets no more work."""
+    gone: bool = False
+    """Whether it does not answer any more."""
+    wrong: bool = False
+    """Whether it graded a canary wrong."""
+    _watching: asyncio.Task[None] | None = field(default=None, init=False)
+    """Ends when the machine is gone."""
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the `Machine`.
+
+        Raises:
+            RTLGymError: The machine's own.
+            SandboxLost: The node or its actor is gone, or silent.
+        """
+        from ray import exceptions
+
+        if self.gone:
+            raise self._refusal()
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch())
+        answer: asyncio.Future[Any] = asyncio.ensure_future(getattr(self.actor, method).remote(*arguments))
+        try:
+            await asyncio.wait([answer, self._watching], return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise self._refusal()
+            return answer.result()
+        except exceptions.RayTaskError as error:
+            if isinstance(error.cause, RTLGymError):
+                raise error.cause from None
+            raise
+        except exceptions.RayError as error:
+            self.lose(first_line(error))
+            raise self._refusal() from error
+        finally:
+            answer.cancel()
+
+    async def _watch(self) -> None:
+        """Ask the machine whether it is alive, until it does not answer."""
+        from ray import exceptions
+
+        while not self.gone:
+            await asyncio.sleep(ALIVE_SECONDS)
+            try:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    await self.actor.alive.remote()
+            except exceptions.RayTaskError:  # an answer, too
+                pass
+            except exceptions.RayError as error:
+                self.lose(first_line(error))
+            except TimeoutError:
+                self.lose(f"it has not answered for {SILENCE_SECONDS:.0f} s")
+
+    def lose(self, why: str) -> None:
+        """Note that it does not answer any more. All calls that wait raise `SandboxLost`."""
+        self.gone, self.lost = True, self.lost or why
+        self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _refusal(self) -> SandboxLost:
+        return SandboxLost(f"machine {self.name} is lost: {self.lost}")
+
+    def end(self) -> None:
+        """End its actor, and with it the containers, and give its slots back."""
+        import ray
+        from ray.exceptions import RayError
+
+        self.gone, self.lost = True, self.lost or "it has been closed"
+        with contextlib.suppress(RuntimeError):  # its event loop has been closed
+            self._stop_watching()
+        if self.actor is not None:
+            with contextlib.suppress(RayError, ValueError):  # it may be gone already
+                ray.kill(self.actor)
+        while self.reserved:
+            release(self.reserved.pop())
+
+
+def difference(facts: Facts, digest: str) -> str:
+    """Why a node would grade differently from this process, or from machines whose image has a digest; empty if not."""
+    here = rules_digest()
+    if facts.rules != here:
+        return (
+            f"its version of this package grades by the rules {facts.rules[:12]}, this one by {here[:12]}; "
+            "install the same version there"
+        )
+    if digest not in ("", facts.digest):
+        return f"its image holds {facts.digest[:19]}, that of the machines in use {digest[:19]}"
+    return ""
+
+
+class ObjectCache:
+    """What this process has put into Ray's object store, by digest. Each node fetches it once.
+
+    Args:
+        most: How much stays there; the rest is put there again when it is needed.
+        most_bytes: The same, by its size.
+    """
+
+    def __init__(self, most: int = 1_000, most_bytes: int = 512 << 20) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._references: dict[str, tuple[Any, int]] = {}
+        """With their sizes; those that were used last are at the end."""
+
+    def reference(self, digest: str, value: Any, size: int = 0) -> Any:
+        """A reference to a value with this digest, which Ray replaces by the value in a call's arguments."""
+        import ray
+
+        found = self._references.pop(digest, None) or (ray.put(value), size)
+        self._references[digest] = found
+        while len(self._references) > self._most or self._too_large():
+            del self._references[next(iter(self._references))]
+        return found[0]
+
+    def files(self, files: Mapping[str, str | bytes]) -> Any:
+        """The files, or a reference to them if they are not small."""
+        size = sum(len(content) for content in files.values())
+        if size < SMALL:
+            return dict(files)
+        return self.reference(_digest(files), dict(files), size)
+
+    def _too_large(self) -> bool:
+        return len(self._references) > 1 and sum(size for _, size in self._references.values()) > self._most_bytes
+
+
+def _digest(files: Mapping[str, str | bytes]) -> str:
+    """Text and bytes differ, as what is read from them may."""
+    found = hashlib.sha256()
+    for path, content in sorted(files.items()):
+        data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+        found.update(f"{path!r} {type(content).__name__} {len(data)}\n".encode() + data)
+    return f"files {found.hexdigest()}"

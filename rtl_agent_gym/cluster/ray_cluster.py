@@ -1,0 +1,116 @@
+"""What this package asks of Ray itself: the connection, the cluster's nodes, and their slots.
+
+A node reports its slots as a custom resource. A run reserves some with a placement group, so that no other run, and no
+task of a `RayExecutor`, gets them too. Ray ends a placement group with the process that made it, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from typing import Any
+
+from ..errors import UsageError
+
+SLOTS = "rtl_gym_slots"
+"""The custom resource of a node: agent sandboxes that it can have at the same time."""
+NODE_LABEL = "ray.io/node-id"
+"""The label that Ray itself gives each node."""
+CONNECT_SECONDS = 10.0
+"""Time in which a cluster's head has to answer."""
+RESERVE_SECONDS = 5.0
+"""Time in which free slots are reserved; Ray needs milliseconds, unless another run was faster."""
+
+
+def use_token() -> bool:
+    """Authenticate by this user's token, if there is one and ``RAY_AUTH_MODE`` is not set; whether Ray asks for one.
+
+    A head that is started where a token exists asks for it, but clients with an explicit address do not send it by
+    themselves: https://docs.ray.io/en/latest/ray-security/token-auth.html
+    """
+    try:
+        from ray._private.authentication import authentication_token_setup as setup
+    except ImportError:  # a version of Ray without authentication
+        return False
+    logging.getLogger(setup.__name__).setLevel(logging.ERROR)
+    setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+
+
+def connect(address: str) -> None:
+    """Connect this process to a Ray cluster. Idempotent. Raises `UsageError` if there is none."""
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("Ray is not installed; pip install 'rtl-agent-gym[ray]'") from None
+    if ray.is_initialized():
+        return
+    use_token()
+    host, _, port = address.rpartition(":")
+    try:
+        if host and port.isdigit():  # Ray itself tries for minutes
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+    except (OSError, OverflowError, ValueError) as error:
+        raise UsageError(f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]}") from error
+    except (RuntimeError, ray.exceptions.RayError) as error:  # another version of Ray or Python, mostly
+        raise UsageError(f"the Ray cluster at {address!r} cannot be used: {' '.join(str(error).split())}") from error
+
+
+def nodes_with_slots() -> dict[str, dict[str, Any]]:
+    """The nodes that are alive and report slots, as Ray describes them, by their ids."""
+    import ray
+
+    listed: Any = ray.nodes  # this function is untyped
+    return {node["NodeID"]: node for node in listed() if node["Alive"] and node["Resources"].get(SLOTS, 0) >= 1}
+
+
+def name_of(node: dict[str, Any]) -> str:
+    """A node's host and address, from Ray's description."""
+    return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"
+
+
+def free_slots() -> dict[str, int]:
+    """The slots that no run has reserved, by Ray's ids of the nodes. May be some tenths of a second old."""
+    from ray._private import state
+
+    untyped: Any = state
+    return {node: int(found.get(SLOTS, 0)) for node, found in untyped.available_resources_per_node().items()}
+
+
+def on_node(node: str) -> Any:
+    """The scheduling strategy that starts an actor or a task on this node only."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def first_line(error: Exception) -> str:
+    """An error of Ray in one line."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+
+async def reserve(node: str, slots: int) -> Any | None:
+    """Reserve slots of a node, for `release`; None if they are not free."""
+    from ray.util.placement_group import placement_group
+
+    group = placement_group([{SLOTS: slots}], bundle_label_selector=[{NODE_LABEL: node}])
+    reserved = False
+    try:
+        reserved = await asyncio.to_thread(group.wait, RESERVE_SECONDS)
+    finally:
+        if not reserved:
+            release(group)
+    return group if reserved else None
+
+
+def release(group: Any) -> None:
+    """Give reserved slots back."""
+    from ray.exceptions import RayError
+    from ray.util.placement_group import remove_placement_group
+
+    with contextlib.suppress(RayError, ValueError):  # Ray may be gone already
+        remove_placement_group(group)
