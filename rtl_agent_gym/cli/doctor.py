@@ -26,7 +26,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from ..engines.credentials import key_source
+from ..engines.config import key_source
 from ..errors import SandboxError
 from ..renderers import vocabularies
 from ..sandboxes import image, image_build

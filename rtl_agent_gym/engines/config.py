@@ -1,12 +1,15 @@
-"""The configuration of the local engine."""
+"""The local engine's options, and whether there are credentials for Tinker's service; without torch or tinker."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
 
+STORED = "~/.tinker/credentials.json"
+"""Where ``tinker auth login`` keeps a key."""
 STEADY_PARAMETERS = 20_000_000
 """Models up to this size are steady unless the configuration says otherwise."""
 
@@ -41,3 +44,25 @@ class LocalEngineConfig:
         for name in ("max_batch", "batch_tokens"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+def key_source() -> str | None:
+    """Where the SDK finds credentials: the name of an environment variable, or `STORED`; None if there are none.
+
+    Whether the service accepts them is not checked.
+    """
+    for variable in ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD"):
+        if os.environ.get(variable):
+            return variable
+    if not Path(STORED).expanduser().is_file():
+        return None  # the SDK takes seconds to import
+    try:
+        from tinker.auth import tinker_has_credentials
+    except ImportError:
+        return None
+    return STORED if tinker_has_credentials() else None
+
+
+def has_key() -> bool:
+    """Whether the SDK finds credentials."""
+    return key_source() is not None

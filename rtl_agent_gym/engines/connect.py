@@ -1,17 +1,21 @@
-"""Connects to Tinker's service, or to a compatible one.
+"""The engine of a run: the local one, or Tinker's service once it has answered.
 
-Before anything is created there: does it answer and accept the key, is the account's billing in order, and which models
-does it have?
+Before anything is created at a service: does it answer and accept the key, is the account's billing in order, and which
+models does it have?
 """
 
 from __future__ import annotations
 
 import asyncio
 import difflib
+import logging
 import os
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import httpx
 import tinker
@@ -19,31 +23,184 @@ from tinker._client import AsyncTinker  # the public clients retry failures for 
 from tinker.types.client_config_request import ClientConfigRequest
 
 from ..errors import RTLGymError, ServiceDown, ServiceError, UsageError
-from .guarded import Requests
+from .config import LocalEngineConfig
+from .protocol import Sampler, Service, Trainer
+from .requests import GuardedSampler, GuardedTrainer, Purpose, Requests, ShowLine, context_length, first_line, translate
 from .threads import in_thread
-from .translation import Request, first_line, translate
-from .watch import Notices, ShowLine, Watch
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Status = Literal["success", "errored", "interrupted"]
+"""How a session with a service ended, in the SDK's terms."""
 
 PROBE_TIMEOUT = 5.0
 """Seconds to wait for the answer to a small request."""
+CLOSE_TIMEOUT: dict[Status, float] = {"success": 30.0, "errored": 10.0, "interrupted": 0.5}
+"""Seconds to wait for an engine to close, by how the run ended."""
+DELETE_TIMEOUT = 30.0
+"""Seconds to wait for a service to delete a checkpoint."""
+RUNNING_PATIENCE = 10.0
+"""Once a run has begun, it waits this many times longer for a service that does not answer."""
 
 
 @dataclass
-class Connection:
-    """A service that has answered."""
+class Engine:
+    """An engine behind guards, with the few operations that differ between the local engine and a service."""
 
-    service: Any
-    """A ``tinker.ServiceClient``. Its methods may block: call them in a thread."""
-    requests: Requests
+    service: Service
+    kind: Literal["local", "tinker"]
+    """The methods of a ``tinker.ServiceClient`` may block until it is connected, so they are called in a thread."""
+    requests: Requests = field(default_factory=Requests)
     contexts: Mapping[str, int | None] = field(default_factory=dict)
-    """The service's models with their context lengths in tokens; empty if it does not list them."""
+    """A service's models with their context lengths in tokens; empty if it does not list them."""
     base_url: str | None = None
+    _closed: bool = False
 
-    def check_model(self, option: str, model: str) -> None:
+    async def close(self, status: Status) -> None:
+        """End the session, and the engine's thread in this process. Idempotent.
+
+        If that takes longer than `CLOSE_TIMEOUT`, it returns: the thread ends with the process, and the service ends
+        sessions of silent clients by itself.
+
+        Raises:
+            ServiceError: The service did not end the session.
+        """
+        end: Any = getattr(self.service, "close", None)
+        if end is None or self._closed:
+            return
+        self._closed = True
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT[status]):
+                with self.requests.translating(Purpose("closing the session")):
+                    # It may block: the SDK holds a lock while it connects, and the local engine finishes its work.
+                    ended = await in_thread(end if self.kind == "local" else lambda: end(status))
+                    if ended is not None:
+                        await ended
+        except TimeoutError:
+            logger.warning("the engine did not close within %.0f s", CLOSE_TIMEOUT[status])
+
+    async def trainer(self, model: str, rank: int, seed: int, state: str | None, *, optimizer: bool) -> Trainer:
+        """Create a trainer: new, or from a saved state, with the saved optimizer if requested.
+
+        Once the run has begun, this is tried once: then it belongs to a step, which is repeated as a whole.
+
+        Raises:
+            UsageError: There is no such model or state.
+            ServiceError: The service failed to create it.
+            ServiceDown: The service cannot be used.
+        """
+        service, option = self.service, "student_model" if state is None else "load_checkpoint_path"
+        if state is None:
+            self._check_model(option, model)
+            create = partial(service.create_lora_training_client, model, rank, seed)
+        elif optimizer:
+            create = partial(service.create_training_client_from_state_with_optimizer, state)
+        else:
+            create = partial(service.create_training_client_from_state, state)
+        purpose = Purpose("creating the trainer", option, state or model)
+        client = await self._create(purpose, create, again=False)
+        if state is not None and not optimizer:  # given by the user, not saved by this run
+            with self.requests.translating(purpose):
+                known = (await in_thread(client.get_info)).model_name
+            if known is not None and _comparable(known) != _comparable(model):
+                raise UsageError(f"load_checkpoint_path: {state} is of the model {known}, but student_model is {model}")
+        return GuardedTrainer(client, self.requests, self._context(client, model))
+
+    async def sampler(self, path: str) -> Sampler:
+        """Create a sampler of saved weights. Raises like `trainer`."""
+        return await self._sampler(Purpose("creating a sampler", "checkpoint", path), None, model_path=path)
+
+    async def published(self, option: str, model: str) -> Sampler:
+        """Create a sampler of the model that an option names; of saved weights if `model` is a ``tinker://`` path."""
+        purpose = Purpose(f"creating a sampler of {model}", option, model)
+        if model.startswith("tinker://"):
+            return await self._sampler(purpose, model, model_path=model)
+        self._check_model(option, model)
+        return await self._sampler(purpose, model, base_model=model)
+
+    async def delete(self, path: str) -> None:
+        """Delete saved weights that are not needed any more. A failure is only logged."""
+        if self.kind == "local":
+            shutil.rmtree(path, ignore_errors=True)
+            return
+        try:
+            async with asyncio.timeout(DELETE_TIMEOUT):
+                with self.requests.translating(Purpose("deleting a checkpoint")):
+                    client = await in_thread(lambda: tinker.RestClient(base_url=self.base_url))
+                    await client.delete_checkpoint_from_tinker_path(path)
+        except (RTLGymError, TimeoutError) as error:
+            logger.warning("%s was not deleted: %s", path, error)
+
+    async def _sampler(self, purpose: Purpose, model: str | None, **place: str) -> Sampler:
+        client = await self._create(purpose, partial(self.service.create_sampling_client, **place))
+        return GuardedSampler(client, self.requests, self._context(client, model))
+
+    def _check_model(self, option: str, model: str) -> None:
         """Raise `UsageError` if the service does not have the model."""
         if self.contexts and model not in self.contexts:
             near = difflib.get_close_matches(model, self.contexts, n=3, cutoff=0.3) or sorted(self.contexts)[:5]
             raise UsageError(f"{option}: the service has no model {model!r}; it has {', '.join(near)}, …")
+
+    def _context(self, client: Any, model: str | None) -> int | None:
+        """The context length of a client's model."""
+        if not self.contexts:
+            return context_length(client)
+        name = client.get_base_model() if hasattr(client, "get_base_model") else model
+        return self.contexts.get(name or "")
+
+    async def _create(self, purpose: Purpose, create: Callable[[], Awaitable[T]], *, again: bool = True) -> T:
+        async def send() -> T:
+            return await (create() if self.kind == "local" else await in_thread(create))
+
+        return await self.requests.with_retries(purpose, send, again=again)
+
+
+def local_engine(config: LocalEngineConfig) -> Engine:
+    """The local engine. Raises `UsageError` if this machine does not have the device."""
+    from .local import LocalServiceClient  # needs torch
+
+    return Engine(LocalServiceClient(config), "local")
+
+
+async def tinker_engine(base_url: str | None, show: ShowLine | None = None, patience: float = 60.0) -> Engine:
+    """Connect to Tinker's service, or to a compatible one.
+
+    Args:
+        base_url: Its address; None for Tinker's own.
+        show: Shows the user that the service does not answer.
+        patience: Seconds to keep trying.
+
+    Raises:
+        UsageError: The key is wrong, or there is no such service.
+        ServiceDown: It does not answer, or the account has a billing problem.
+    """
+    probe = Probe(base_url)
+    requests = Requests(show, probe, patience, starting=True)
+    purpose = Purpose("connecting", "base_url", probe.name)
+    try:
+        async with asyncio.timeout(patience):
+            await requests.with_retries(purpose, probe)
+            probe.service = tinker.ServiceClient(base_url=base_url)
+            await requests.with_retries(purpose, probe)
+    except TimeoutError:
+        reason = probe.last_error or f"base_url: {probe.name} does not answer"
+        raise ServiceDown(f"{reason}; given up after {patience:.0f} s") from None
+    return Engine(probe.service, "tinker", requests, await _contexts(base_url, requests), base_url)
+
+
+async def _contexts(base_url: str | None, requests: Requests) -> dict[str, int | None]:
+    async def get_capabilities() -> Any:
+        client = await in_thread(lambda: tinker.RestClient(base_url=base_url))
+        return await client.get_server_capabilities()
+
+    try:
+        found = await requests.with_retries(Purpose("listing the service's models"), get_capabilities)
+    except ServiceError as error:
+        if isinstance(error.__cause__, tinker.NotFoundError):
+            return {}
+        raise
+    return {model.model_name: model.max_context_length for model in found.supported_models if model.model_name}
 
 
 class Probe:
@@ -60,10 +217,14 @@ class Probe:
     async def __call__(self) -> None:
         """Raises `UsageError`, `ServiceError` or `ServiceDown`."""
         try:
-            await self._check_service()
+            timeout = httpx.Timeout(PROBE_TIMEOUT)
+            async with (
+                httpx.AsyncClient(timeout=timeout) as http,
+                AsyncTinker(base_url=self._base_url, max_retries=0, timeout=timeout, http_client=http) as client,
+            ):
+                await client.service.client_config(request=ClientConfigRequest(sdk_version=tinker.__version__))
             # The SDK's own check of the account: unlike its other requests, it is not retried on a billing problem.
-            check = getattr(self.service, "_check_accessible", None)
-            if check is not None:
+            if (check := getattr(self.service, "_check_accessible", None)) is not None:
                 await self._check_account(check)
         except RTLGymError as error:
             self.last_error = error
@@ -71,21 +232,6 @@ class Probe:
         except Exception as error:
             self.last_error = self._translated(error)
             raise self.last_error from error
-
-    def _translated(self, error: Exception) -> RTLGymError:
-        if isinstance(error, tinker.NotFoundError):
-            return UsageError(f"base_url: there is no Tinker service at {self.name}: {first_line(error)}")
-        translated = translate(error, Request(f"base_url: {self.name}", "base_url", self.name), remote=True)
-        # Not all are the SDK's own exceptions: while it connects, it turns a 402 into an AttributeError.
-        return translated or ServiceError(f"base_url: {self.name}: {type(error).__name__}: {first_line(error)}")
-
-    async def _check_service(self) -> None:
-        timeout = httpx.Timeout(PROBE_TIMEOUT)
-        async with (
-            httpx.AsyncClient(timeout=timeout) as http,
-            AsyncTinker(base_url=self._base_url, max_retries=0, timeout=timeout, http_client=http) as client,
-        ):
-            await client.service.client_config(request=ClientConfigRequest(sdk_version=tinker.__version__))
 
     async def _check_account(self, check: Callable[[], None]) -> None:
         if self._account_check is None or self._account_check.done():
@@ -98,43 +244,14 @@ class Probe:
         except tinker.NotFoundError:
             return  # the service does not offer this check
 
-
-async def connect(base_url: str | None, show: ShowLine | None, patience: float) -> Connection:
-    """Connect to the service.
-
-    Args:
-        base_url: Its address; None for Tinker's own.
-        show: Shows the user that the service does not answer.
-        patience: Seconds to keep trying.
-
-    Raises:
-        UsageError: The key is wrong, or there is no such service.
-        ServiceDown: It does not answer, or the account has a billing problem.
-    """
-    notices, probe = Notices(show), Probe(base_url)
-    requests = Requests(notices, Watch(probe, notices, patience), starting=True)
-    request = Request("connecting", "base_url", probe.name)
-    try:
-        async with asyncio.timeout(patience):
-            await requests.with_retries(request, probe)
-            service: Any = tinker.ServiceClient(base_url=base_url)
-            probe.service = service
-            await requests.with_retries(request, probe)
-    except TimeoutError:
-        reason = probe.last_error or f"base_url: {probe.name} does not answer"
-        raise ServiceDown(f"{reason}; given up after {patience:.0f} s") from None
-    return Connection(service, requests, await _models(base_url, requests), base_url)
+    def _translated(self, error: Exception) -> RTLGymError:
+        if isinstance(error, tinker.NotFoundError):
+            return UsageError(f"base_url: there is no Tinker service at {self.name}: {first_line(error)}")
+        translated = translate(error, Purpose(f"base_url: {self.name}", "base_url", self.name), remote=True)
+        # Not all are the SDK's own exceptions: while it connects, it turns a 402 into an AttributeError.
+        return translated or ServiceError(f"base_url: {self.name}: {type(error).__name__}: {first_line(error)}")
 
 
-async def _models(base_url: str | None, requests: Requests) -> dict[str, int | None]:
-    async def get_capabilities() -> Any:
-        client = await in_thread(lambda: tinker.RestClient(base_url=base_url))
-        return await client.get_server_capabilities()
-
-    try:
-        found = await requests.with_retries(Request("listing the service's models"), get_capabilities)
-    except ServiceError as error:
-        if isinstance(error.__cause__, tinker.NotFoundError):
-            return {}
-        raise
-    return {one.model_name: one.max_context_length for one in found.supported_models if one.model_name}
+def _comparable(model: str) -> str:
+    """A model's name, or its folder's real path."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model

@@ -3,8 +3,8 @@
 These are the methods of tinker's ``ServiceClient``, ``TrainingClient`` and ``SamplingClient`` (SDK 0.38) that a
 training loop needs, with the same arguments and results. Code typed against these protocols runs on both.
 
-Calls that take time return a future at once. Requests to one trainer are executed in the order in which they were sent,
-so an optimizer step may be requested before the gradient is computed::
+Calls that take time return something to await. A trainer's requests are sent by the call itself and executed in the
+order of the calls, so an optimizer step may be requested before the gradient is computed::
 
     gradient = trainer.forward_backward(data, "importance_sampling")
     step = trainer.optim_step(tinker.AdamParams(learning_rate=1e-4))
@@ -15,8 +15,8 @@ so an optimizer step may be requested before the gradient is computed::
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import tinker
@@ -28,21 +28,6 @@ if TYPE_CHECKING:
     )
 
 
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Pending(Protocol[T_co]):
-    """A future like tinker's ``APIFuture``."""
-
-    def __await__(self) -> Generator[Any, None, T_co]:
-        """Wait without blocking the event loop."""
-        ...
-
-    def result(self, timeout: float | None = None) -> T_co:
-        """Block until the result is there. Raises `TimeoutError` after `timeout` seconds."""
-        ...
-
-
 class Sampler(Protocol):
     """Samples and scores with fixed weights, which later steps of a trainer do not change."""
 
@@ -52,7 +37,7 @@ class Sampler(Protocol):
         num_samples: int,
         sampling_params: tinker.SamplingParams,
         include_prompt_logprobs: bool = False,
-    ) -> Pending[tinker.SampleResponse]:
+    ) -> Awaitable[tinker.SampleResponse]:
         """Continue a prompt `num_samples` times.
 
         Concurrent calls are sampled together, so start many and wait for all.
@@ -68,7 +53,7 @@ class Sampler(Protocol):
         """
         ...
 
-    def compute_logprobs(self, prompt: tinker.ModelInput) -> Pending[list[float | None]]:
+    def compute_logprobs(self, prompt: tinker.ModelInput) -> Awaitable[list[float | None]]:
         """The log-probability of each token given the tokens before it, in nats; None for the first token."""
         ...
 
@@ -85,7 +70,7 @@ class Trainer(Protocol):
         data: list[tinker.Datum],
         loss_fn: LossFnType,
         loss_fn_config: Mapping[str, float | str] | None = None,
-    ) -> Pending[tinker.ForwardBackwardOutput]:
+    ) -> Awaitable[tinker.ForwardBackwardOutput]:
         """Add the gradient of a loss, *summed* over all tokens of all data, to the accumulated gradient.
 
         Each of ``loss_fn_inputs`` has one value per token. With p the probability of the target, q = ``exp(logprobs)``:
@@ -107,23 +92,23 @@ class Trainer(Protocol):
         data: list[tinker.Datum],
         loss_fn: LossFnType,
         loss_fn_config: Mapping[str, float | str] | None = None,
-    ) -> Pending[tinker.ForwardBackwardOutput]:
+    ) -> Awaitable[tinker.ForwardBackwardOutput]:
         """Like `forward_backward`, but without a gradient."""
         ...
 
-    def optim_step(self, optim_params: tinker.AdamParams) -> Pending[tinker.OptimStepResponse]:
+    def optim_step(self, optim_params: tinker.AdamParams) -> Awaitable[tinker.OptimStepResponse]:
         """One step of AdamW with the accumulated gradient, which is then cleared."""
         ...
 
-    def save_state(self, name: str) -> Pending[SaveWeightsResponse]:
+    def save_state(self, name: str) -> Awaitable[SaveWeightsResponse]:
         """Save weights and optimizer; the result has their ``path``."""
         ...
 
-    def save_weights_for_sampler(self, name: str) -> Pending[SaveWeightsForSamplerResponse]:
+    def save_weights_for_sampler(self, name: str) -> Awaitable[SaveWeightsForSamplerResponse]:
         """Save weights without the optimizer; the result has the ``path`` for `Service.create_sampling_client`."""
         ...
 
-    def save_weights_and_get_sampling_client(self) -> Pending[Sampler]:
+    def save_weights_and_get_sampling_client(self) -> Awaitable[Sampler]:
         """A sampler of the weights after all earlier requests."""
         ...
 
@@ -139,18 +124,22 @@ class Trainer(Protocol):
 class Service(Protocol):
     """Creates trainers and samplers."""
 
-    def create_lora_training_client(self, base_model: str, rank: int = 32, seed: int | None = None) -> Pending[Trainer]:
+    def create_lora_training_client(
+        self, base_model: str, rank: int = 32, seed: int | None = None
+    ) -> Awaitable[Trainer]:
         """A trainer of LoRA adapters. In the local engine, rank 0 trains all weights."""
         ...
 
-    def create_training_client_from_state(self, path: str) -> Pending[Trainer]:
+    def create_training_client_from_state(self, path: str) -> Awaitable[Trainer]:
         """A trainer of the weights saved by `Trainer.save_state`, with a new optimizer."""
         ...
 
-    def create_training_client_from_state_with_optimizer(self, path: str) -> Pending[Trainer]:
+    def create_training_client_from_state_with_optimizer(self, path: str) -> Awaitable[Trainer]:
         """A trainer of the weights saved by `Trainer.save_state`, with the saved optimizer."""
         ...
 
-    def create_sampling_client(self, model_path: str | None = None, base_model: str | None = None) -> Pending[Sampler]:
+    def create_sampling_client(
+        self, model_path: str | None = None, base_model: str | None = None
+    ) -> Awaitable[Sampler]:
         """A sampler of saved weights (`model_path`) or of a published model (`base_model`)."""
         ...

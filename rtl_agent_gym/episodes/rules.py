@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from ..errors import UsageError
 from ..policies.judge import read_judge
 from ..problems import Problem
+from ..retries import START
 from ..sandboxes import SandboxSpec
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions, HarnessOptions
@@ -106,7 +107,7 @@ class EpisodeConfig:
 
     sandbox: SandboxSpec = field(default_factory=SandboxSpec)
     """Image and limits of the agent's sandbox."""
-    start_attempts: int = 3
+    start_attempts: int = START.attempts
     """Attempts to start a sandbox before `SandboxError` is raised."""
     transcript_dir: Path | None = None
     """Folder for the transcript; None writes none. A str is converted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import stop_after_attempt
 
 from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
 from ..metrics import COMMAND_OOMS, COMMAND_TIMEOUTS, COMMANDS
@@ -14,6 +14,7 @@ from ..problems import Problem
 from ..problems.paths import ANSWER_FILE, graded_folders
 from ..renderers import Action, Renderer, with_notes
 from ..renderers.actions import native_action
+from ..retries import START
 from ..sandboxes import CommandResult, FoundFiles, OutputSink, Reading, Sandbox, SandboxProvider
 from .answers import Answer, read_answer, read_text
 from .rules import FOLDERS, EpisodeConfig
@@ -54,12 +55,8 @@ class ShellWorkspace:
         Raises:
             SandboxError: No sandbox starts, after `EpisodeConfig.start_attempts`.
         """
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(SandboxError),
-            stop=stop_after_attempt(self.config.start_attempts),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
-            reraise=True,
-        ):
+        stop = stop_after_attempt(self.config.start_attempts)
+        async for attempt in START.retrying(lambda error: isinstance(error, SandboxError), stop=stop):
             with attempt:
                 sandbox = await self.provider.create(self.config.sandbox)
                 try:

@@ -26,6 +26,7 @@ from ..policies.sampler import TokenSamplerPolicy, files_digest
 from ..problems import Problem
 from ..problems.cvdp_notes import Rows
 from ..renderers import Renderer
+from ..retries import EPISODE
 from ..sandboxes import SandboxSpec
 from ..sandboxes.image import image_tag
 from .play import rules_for
@@ -83,9 +84,9 @@ class EvaluationConfig:
     sandbox_limits: str = ""
     """What sandboxes may use of the machine, such as ``memory=16G,cpus=4,starts=8``: memory in all, gradings and
     container starts at the same time. What is not given follows from the Docker daemon's machine."""
-    attempts: int = 3
+    attempts: int = EPISODE.attempts
     """Attempts at an episode while the machine fails, before it is left without a verdict."""
-    longest_pause: float = 30.0
+    longest_pause: float = EPISODE.longest
     """Upper bound on the seconds between two attempts."""
     max_cost: float | None = None
     """US dollars after which the evaluation stops: no further request is made, finished results are kept, and

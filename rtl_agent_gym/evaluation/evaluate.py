@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -41,6 +40,7 @@ from ..policies import Closable, Policy, make_policy
 from ..problems import Problem
 from ..problems.cvdp_notes import Note
 from ..renderers import Renderer, get_renderer
+from ..retries import EPISODE
 from ..sandboxes import SandboxProvider
 from ..sandboxes.budget import queueing_as, set_limits
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
@@ -288,7 +288,7 @@ class _Run:
                 faults += 1
                 counted += not self._is_outage(error, begun)
                 if counted < self.config.attempts:
-                    await asyncio.sleep(random.uniform(0, min(self.config.longest_pause, 2.0 ** min(faults - 1, 30))))
+                    await asyncio.sleep(EPISODE._replace(longest=self.config.longest_pause).pause(faults))
             else:
                 self.faults_in_a_row, self.last_result = 0, time.monotonic()
                 path = result.transcript

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engines.credentials import has_key
+from ..engines.config import has_key
 from ..errors import ServiceDown, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, Renderer
@@ -76,12 +76,11 @@ class TokenSamplerPolicy:
         """
         import tinker
 
-        from ..engines.guarded import Requests
-        from ..engines.translation import Request
+        from ..engines.requests import Purpose, translating
 
-        request = Request(f"{self.name} did not answer", None if self._has_answered else "policy", self.name)
+        purpose = Purpose(f"{self.name} did not answer", None if self._has_answered else "policy", self.name)
         try:
-            with Requests(remote=isinstance(self.sampler, tinker.SamplingClient)).translating(request):
+            with translating(purpose, remote=isinstance(self.sampler, tinker.SamplingClient)):
                 response = await self.sampler.sample(prompt, 1, parameters)
         except ServiceDown as error:
             if self._in_run:
@@ -168,15 +167,14 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
     try:
         import tinker
 
-        from ..engines.guarded import Requests
-        from ..engines.translation import Request
+        from ..engines.requests import Purpose, translating
     except ImportError as error:
         raise UsageError('tinker policies need tinker: pip install "rtl-agent-gym[train]"') from error
     if not (options.api_key or has_key()):
         raise UsageError(
             "tinker policies need a key of Tinker's service: set TINKER_API_KEY, or store one with `tinker auth login`"
         )
-    with Requests(remote=True).translating(Request(f"tinker:{model} cannot be used", "policy", f"tinker:{model}")):
+    with translating(Purpose(f"tinker:{model} cannot be used", "policy", f"tinker:{model}"), remote=True):
         service = tinker.ServiceClient(base_url=options.base_url, api_key=options.api_key)
         place: dict[str, Any] = {"model_path": model} if model.startswith("tinker://") else {"base_model": model}
         client: Any = service.create_sampling_client(**place)

@@ -6,15 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import stop_after_attempt
 
 from ..errors import SandboxError
 from ..metrics import FAULTS
-
-ATTEMPTS = 4
-"""How often a grading is tried if the machine fails."""
-_LONGEST_WAIT = 8.0
-"""Seconds between two tries, at most."""
+from ..retries import GRADING
 
 T = TypeVar("T")
 
@@ -25,7 +21,7 @@ class Retries:
 
     count: int = 0
     attempts: int | None = None
-    """How often it is tried in all; None for `ATTEMPTS`."""
+    """How often it is tried in all; None for `GRADING`."""
 
 
 async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = None) -> T:
@@ -39,12 +35,8 @@ async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = N
     """
     retries = retries or Retries()
     try:
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(SandboxError),
-            stop=stop_after_attempt(retries.attempts or ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.5, max=_LONGEST_WAIT),
-            reraise=True,
-        ):
+        stop = stop_after_attempt(retries.attempts or GRADING.attempts)
+        async for attempt in GRADING.retrying(lambda error: isinstance(error, SandboxError), stop=stop):
             with attempt:
                 retries.count += attempt.retry_state.attempt_number > 1
                 try:

@@ -57,7 +57,7 @@ class Scorer:
             each sandbox on demand.
         judge: Rates the texts of categories 9 and 10; None if there are none.
         harness: Images and variables for commercial simulators; None for none.
-        attempts: How often a grading is tried while the machine fails; None for `retrying.ATTEMPTS`. 1 for a caller
+        attempts: How often a grading is tried while the machine fails; None for `retries.GRADING`. 1 for a caller
             that repeats it elsewhere.
 
     Example:

@@ -14,21 +14,19 @@ from typing import Any, TypeVar
 
 import tinker
 
-from ..engines.guarded import context_length
+from ..engines.connect import Engine
 from ..engines.protocol import Sampler, Trainer
+from ..engines.requests import context_length
 from ..errors import NotFinite, RequestRefused, ServiceDown, ServiceError
+from ..retries import STEP
 from .options import TrainOptions
 from .progress import Progress
 from .run_folder import RunFolder
-from .services import Engine
 from .step import Stepped, step_and_save
 
 T = TypeVar("T")
 MakeTrainer = Callable[[str | None], Awaitable[Trainer]]
 """Creates a trainer from a checkpoint's ``state_path``; with None, the trainer of a new run."""
-
-PAUSES = (2.0, 10.0, 30.0)
-"""Seconds before each repetition of a step."""
 
 
 @dataclass
@@ -95,7 +93,7 @@ class Checkpointer:
             ServiceDown: All attempts failed, or the work cannot be repeated from the last checkpoint.
             NotFinite: The loss, the gradient or the weights are not finite.
         """
-        for pause in (*PAUSES, None):
+        for failures in range(1, STEP.attempts + 1):
             try:
                 if self._trainer is None:
                     await self.open()
@@ -112,14 +110,14 @@ class Checkpointer:
                     + (f" from load_checkpoint_path={path}" if path else "")
                 ) from error
             except ServiceError as error:
-                if pause is None:
-                    raise ServiceDown(f"step {step + 1} failed {len(PAUSES) + 1} times; {error}") from error
+                if failures == STEP.attempts:
+                    raise ServiceDown(f"step {step + 1} failed {failures} times; {error}") from error
                 if self._saved != step:
                     raise ServiceDown(
                         f"step {step + 1}: {error}; it is unknown whether the step counted, and the last checkpoint is "
                         f"of step {self._saved}: start the same command again to resume from it"
                     ) from error
-                self.repeated += 1
+                self.repeated, pause = self.repeated + 1, STEP.pause(failures)
                 self.progress.print(f"step {step + 1}: {error}; repeating it from the last checkpoint in {pause:.0f} s")
             self._trainer = None
             await asyncio.sleep(pause)

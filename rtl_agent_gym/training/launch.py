@@ -26,10 +26,10 @@ from .progress import Progress
 from .run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from ..engines.connect import Engine, Status
     from ..engines.protocol import Trainer
     from ..episodes.runtime import Runtime
     from .loop import OnMetrics
-    from .services import Engine, Status
 
 Clusters = Callable[[str, str, float, int], Callable[[], "Runtime"]]
 """From an address, limits of each node, seconds between canaries and slots to what makes the runtime of a loop."""
@@ -217,7 +217,7 @@ async def _make_models(plan: Plan, progress: Progress) -> Plan:
 
 
 async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Engine:
-    from .services import local_engine, tinker_engine
+    from ..engines.connect import local_engine, tinker_engine
 
     if plan.engine == "tinker":
         return await tinker_engine(plan.options.base_url, progress.print, plan.options.service_wait_seconds)
@@ -225,12 +225,12 @@ async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Eng
 
 
 async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engine) -> None:
+    from ..engines.connect import RUNNING_PATIENCE
     from ..envs.tinker_config import load_renderer
     from .checkpointer import Checkpointer
     from .dataset import check_prompts, env_config, make_dataset
     from .evaluator import Evaluator
     from .loop import TrainingLoop
-    from .services import RUNNING_PATIENCE
     from .sft.loop import SupervisedLoop
     from .sft.options import SftOptions
     from .teachers.setup import make_teachers

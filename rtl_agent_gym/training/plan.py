@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..engines.credentials import has_key
+from ..engines.config import has_key
 from ..errors import UsageError
 from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.cvdp_notes import Rows

@@ -2,9 +2,9 @@
 
 After a fault of the machine or the service, these are retried, in this order:
 
-- the request, by `engines.guarded`;
+- the request, by `engines.requests`;
 - the episode, in a new environment, ``rollout_retries`` times. A refused request is not retried: it costs the episode;
-- the step, if no group of it survived, after each of `PAUSES`.
+- the step, if no group of it survived, as `retries.STEP_EPISODES` says.
 
 `ServiceDown` ends the run at once. The seed of a turn depends only on the run's seed, the episode's name and the turn's
 number, so an episode that is played again samples the same tokens from the same weights.
@@ -28,12 +28,13 @@ from tinker_cookbook.rl.metric_util import compute_trajectory_metrics
 from tinker_cookbook.rl.rollouts import do_single_rollout
 from tinker_cookbook.rl.types import Env, Trajectory, TrajectoryGroup
 
-from ..engines.guarded import context_length
 from ..engines.protocol import Sampler
+from ..engines.requests import context_length
 from ..envs.tinker_data import CVDPDataset
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown, UsageError
 from ..logs import logging_as
 from ..problems import Problem
+from ..retries import STEP_EPISODES
 from ..sandboxes.budget import queueing_as
 from .options import TrainOptions
 from .progress import Progress
@@ -42,9 +43,6 @@ from .rollout_store import RolloutStore, rollout_name
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-PAUSES = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
-"""Seconds to wait before each retry of a step or an evaluation."""
 
 
 @dataclass
@@ -75,19 +73,20 @@ class SeededCompleter(TokenCompleter):
 
 
 async def with_retries(play: Callable[[], Awaitable[T]], show: Callable[[str], None]) -> T:
-    """Play episodes, again after each of `PAUSES` if all were lost to faults of the machine or the service.
+    """Play episodes, again as `STEP_EPISODES` says if all were lost to faults of the machine or the service.
 
     Raises:
         SandboxError: The last attempt failed, too.
         RequestRefused: The service refused every episode, and would refuse them again.
         ServiceDown: The service cannot be used any more.
     """
-    for pause in PAUSES:
+    for failures in range(1, STEP_EPISODES.attempts):
         try:
             return await play()
         except (RequestRefused, ServiceDown):
             raise
         except SandboxError as error:
+            pause = STEP_EPISODES.pause(failures)
             text = f"{error}; retrying in {pause:g} s"
         logger.warning("%s", text)
         show(text)

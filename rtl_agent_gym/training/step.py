@@ -12,8 +12,8 @@ import torch
 from tinker.types import LossFnType
 from tinker_cookbook.rl.metrics import compute_kl_sample_train
 
-from ..engines.guarded import Answer
 from ..engines.protocol import Sampler, Trainer
+from ..engines.requests import Answer
 from ..errors import NotFinite
 from .datums import with_inputs
 from .options import TrainOptions

@@ -17,9 +17,9 @@ from unittest.mock import create_autospec
 import pytest
 import tinker
 
+from rtl_agent_gym.engines import connect
 from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
 from rtl_agent_gym.engines.protocol import Service, Trainer
-from rtl_agent_gym.training import services
 
 pytestmark = pytest.mark.filterwarnings("default::FutureWarning", "default::DeprecationWarning")
 
@@ -73,9 +73,9 @@ def behind_spec(kind: type, below: Any) -> Any:
 
 
 class Guarded:
-    """The service as a run uses it: through `services.Engine`."""
+    """The service as a run uses it: through `connect.Engine`."""
 
-    def __init__(self, engine: services.Engine, model: str) -> None:
+    def __init__(self, engine: connect.Engine, model: str) -> None:
         self._engine, self._model = engine, model
 
     def create_lora_training_client(self, base_model: str, rank: int = 32, seed: int | None = None) -> Any:
@@ -101,7 +101,7 @@ async def engine(request: pytest.FixtureRequest, model_path: Path, tmp_path: Pat
                 yield Engine(service, str(model_path))
             else:
                 spec = behind_spec(tinker.ServiceClient, service)
-                guarded: Any = Guarded(services.Engine(spec, "tinker"), str(model_path))
+                guarded: Any = Guarded(connect.Engine(spec, "tinker"), str(model_path))
                 yield Engine(guarded, str(model_path))
         return
     base_url = os.environ.get("TINKER_BASE_URL")
@@ -309,7 +309,7 @@ def local(engine: Engine) -> bool:
 
 
 @pytest.mark.parametrize("status", ["success", "errored", "interrupted"])
-async def test_a_session_of_the_sdk_is_closed_with_its_status_and_waited_for(status: services.Status) -> None:
+async def test_a_session_of_the_sdk_is_closed_with_its_status_and_waited_for(status: connect.Status) -> None:
     spec = create_autospec(tinker.ServiceClient, instance=True)
     waited: list[str] = []
 
@@ -317,7 +317,7 @@ async def test_a_session_of_the_sdk_is_closed_with_its_status_and_waited_for(sta
         waited.append("yes")
 
     spec.close.side_effect = lambda status, detail=None: finished()
-    engine = services.Engine(spec, "tinker")
+    engine = connect.Engine(spec, "tinker")
     await engine.close(status)
     await engine.close(status)  # idempotent
     spec.close.assert_called_once_with(status)
@@ -325,7 +325,6 @@ async def test_a_session_of_the_sdk_is_closed_with_its_status_and_waited_for(sta
 
 
 async def test_what_the_sdk_is_asked_beside_its_clients_is_still_there() -> None:
-    from rtl_agent_gym.engines import connect
 
     assert callable(tinker.ServiceClient._check_accessible)
     assert create_autospec(connect.AsyncTinker)(base_url="x", max_retries=0, timeout=1.0, http_client=None)

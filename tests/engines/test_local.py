@@ -18,11 +18,11 @@ import transformers
 
 from rtl_agent_gym.engines import local
 from rtl_agent_gym.engines.attention import grouped_attention
+from rtl_agent_gym.engines.connect import local_engine
 from rtl_agent_gym.engines.local import LocalEngineConfig, LocalSamplingClient, LocalServiceClient, LocalTrainingClient
+from rtl_agent_gym.engines.requests import Purpose, translate
 from rtl_agent_gym.engines.slots import SlotTable
-from rtl_agent_gym.engines.translation import Request, translate
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.training.services import local_engine
 
 from .conftest import make_model
 
@@ -677,7 +677,7 @@ def test_a_model_whose_attention_is_another_is_refused(tmp_path: Path, model_pat
 
 
 def test_too_little_memory_names_the_options_that_need_less() -> None:
-    error = translate(torch.OutOfMemoryError("CUDA out of memory"), Request("sampling"), remote=False)
+    error = translate(torch.OutOfMemoryError("CUDA out of memory"), Purpose("sampling"), remote=False)
     assert isinstance(error, UsageError)
     assert "local_batch, local_batch_tokens: sampling: the device has too little memory" in str(error)
 

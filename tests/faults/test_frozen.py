@@ -107,7 +107,7 @@ async def test_a_wrong_design_that_stood_still_is_a_machine_fault_and_no_verdict
     provider: DockerSandboxes, freeze: Freeze, moment: Moment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its failed tests may be the standstill's, so without another attempt there is no score."""
-    monkeypatch.setattr(retrying, "ATTEMPTS", 1)
+    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=1))
     [problem] = load_problems("bundled", ids=[PROBLEM])
     slow = begun_late(problem)
     freezing = Freezing(provider, freeze, moment.within(4, 9))

@@ -74,7 +74,7 @@ class Kills(Meddling):
 
 async def no_verdict(around: Kills, problem: Problem, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Grade the right design once, which must be a machine fault; why."""
-    monkeypatch.setattr(retrying, "ATTEMPTS", 1)
+    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=1))
     async with Scorer(around, cache=cache) as scorer:
         with pytest.raises(SandboxError) as caught:
             await scorer.score(problem, {TARGET: GOLDEN}, timeout=60.0)
@@ -118,7 +118,7 @@ async def test_a_right_design_that_is_killed_from_outside_is_graded_again(
 async def test_one_that_is_killed_each_time_has_no_score(
     provider: DockerSandboxes, tmp_path: Path, ancestor: int, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "ATTEMPTS", 2)
+    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=2))
     around = Kills(provider, "vvp", number, ancestor=ancestor)
     async with Scorer(around, cache=tmp_path) as scorer:
         with pytest.raises(SandboxError, match=f"got {signal.Signals(number).name} from outside") as caught:

@@ -258,7 +258,7 @@ async def test_supervised_training_ends_at_its_last_checkpoint_too(
 async def test_validation_counts_only_tokens_whose_probability_is_known(
     toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from rtl_agent_gym.engines.guarded import GuardedSampler
+    from rtl_agent_gym.engines.requests import GuardedSampler
     from tests.training.test_sft import train
 
     compute, first = GuardedSampler.compute_logprobs, (await train(home, home / "whole", toy)).metrics()[0]

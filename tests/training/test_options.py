@@ -14,7 +14,7 @@ import pytest
 
 from rtl_agent_gym.demo.founding import PROBLEM_ID
 from rtl_agent_gym.demo.shipped import SMALL
-from rtl_agent_gym.engines.credentials import STORED, has_key
+from rtl_agent_gym.engines.config import STORED, has_key
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.training import plan

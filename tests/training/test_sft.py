@@ -238,10 +238,10 @@ async def train(
     home: Path, folder: Path, toy: Any, *, stop_after: int | None = None, service: Any = None, **more: Any
 ) -> RunFolder:
     """A supervised run of the toy student; with `stop_after`, it ends in the step after that one."""
+    from rtl_agent_gym.engines.connect import local_engine
     from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
     from rtl_agent_gym.training.checkpointer import Checkpointer
     from rtl_agent_gym.training.progress import Progress
-    from rtl_agent_gym.training.services import local_engine
     from rtl_agent_gym.training.sft.loop import SupervisedLoop
 
     data = SupervisedData(episodes(20), episodes(23)[20:])

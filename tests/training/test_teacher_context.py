@@ -18,7 +18,8 @@ pytest.importorskip("tinker")
 
 from data.bundled import wrong_designs
 from rtl_agent_gym.engines.config import LocalEngineConfig
-from rtl_agent_gym.engines.guarded import GuardedSampler, Requests
+from rtl_agent_gym.engines.connect import local_engine
+from rtl_agent_gym.engines.requests import GuardedSampler, Requests
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.policies import heredoc
 from rtl_agent_gym.problems import load_problems
@@ -27,7 +28,6 @@ from rtl_agent_gym.renderers.vocabularies import harmony_encoding
 from rtl_agent_gym.training.dataset import env_config
 from rtl_agent_gym.training.plan import plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
-from rtl_agent_gym.training.services import local_engine
 from rtl_agent_gym.training.teacher_context import TeacherContext
 from rtl_agent_gym.training.teachers import SameTokens, Sampled
 from rtl_agent_gym.training.teachers.setup import make_teachers

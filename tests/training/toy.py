@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import tinker
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder, StepResult
 
+from rtl_agent_gym.engines.connect import Engine, local_engine
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
 from rtl_agent_gym.envs.tinker_data import CVDPDataset
 from rtl_agent_gym.errors import SandboxLost
@@ -32,7 +33,6 @@ from rtl_agent_gym.training.loop import TrainingLoop
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
-from rtl_agent_gym.training.services import Engine, local_engine
 from rtl_agent_gym.training.teacher_context import SELF
 from rtl_agent_gym.training.teachers import SameTokens, SelfTeacher, Teacher
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
+from ...engines.connect import Engine
 from ...engines.protocol import Sampler
 from ...envs.tinker_config import TinkerEnvConfig, load_renderer, load_tokenizer
 from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
@@ -14,7 +15,6 @@ from ...problems import Problem, category_name
 from ...renderers import Renderer
 from ..plan import Plan
 from ..published import renderer_for
-from ..services import Engine
 from ..teacher_context import SELF, TeacherContext
 from .base import Prompt, SameTokens, Teacher
 from .cross import CrossTokens

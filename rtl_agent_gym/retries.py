@@ -1,0 +1,70 @@
+"""Who repeats what after a fault of the machine or of a service: each level of work has one row, and one place.
+
+======================  ======================  ==============================================================
+level                   row                     repeated by
+======================  ======================  ==============================================================
+request to an engine    `REQUEST`               `engines.requests`; while a run starts, until its patience ends
+start of a sandbox      `START`                 `episodes.workspaces`
+grading                 `GRADING`               `scoring.retrying`; on a cluster `RemoteGrader`, on another node
+episode                 `EPISODE`               `evaluation.evaluate`; in training ``rollout_retries``, at once
+episodes of a step      `STEP_EPISODES`         `training.rollouts`, where every group was lost
+training of a step      `STEP`                  `training.checkpointer`, from the last checkpoint on
+======================  ======================  ==============================================================
+
+No level repeats the work that the level below it repeats already: it asks that one for a single attempt, as the grader
+of a cluster asks the scorers of its nodes, and a step its engine for a new trainer; or it repeats something else, as an
+episode is played again from its beginning. Which errors are temporary is decided where they are raised; see `errors`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
+
+
+class Retry(NamedTuple):
+    """How often a level tries its work, and how long it pauses in between."""
+
+    attempts: int
+    first: float
+    """Seconds of the first pause."""
+    longest: float
+    """Seconds of any pause, at most."""
+    growth: float = 2.0
+    """Each pause is this many times the one before."""
+    spread: float = 1.0
+    """The part of each pause that is drawn at random, so that work which failed together does not return together."""
+
+    def pause(self, failures: int) -> float:
+        """Seconds to wait after this many failures."""
+        longest = min(self.longest, self.first * self.growth ** min(failures - 1, 30))
+        return longest * random.uniform(1 - self.spread, 1)
+
+    def retrying(self, temporary: Callable[[BaseException], bool], **options: Any) -> AsyncRetrying:
+        """Repeats work, as tenacity's ``AsyncRetrying``; the last error is raised.
+
+        Args:
+            temporary: Whether a repetition may help after an exception.
+            options: Replace or add arguments of ``AsyncRetrying``, such as ``stop`` and ``before_sleep``.
+        """
+        defaults: dict[str, Any] = {
+            "retry": retry_if_exception(temporary),
+            "stop": stop_after_attempt(self.attempts),
+            "wait": lambda state: self.pause(state.attempt_number),
+            "reraise": True,
+        }
+        return AsyncRetrying(**(defaults | options))
+
+
+REQUEST = Retry(attempts=5, first=1.0, longest=16.0, spread=0.3)
+"""A request that changes nothing. Others are never repeated alone; see `engines.requests`."""
+START = Retry(attempts=3, first=0.5, longest=10.0)
+"""The option ``start_attempts`` replaces the number."""
+GRADING = Retry(attempts=4, first=0.5, longest=8.0)
+EPISODE = Retry(attempts=3, first=1.0, longest=30.0)
+"""The options ``attempts`` and ``longest_pause`` replace the numbers."""
+STEP_EPISODES = Retry(attempts=7, first=5.0, longest=160.0, spread=0.0)
+STEP = Retry(attempts=4, first=2.0, longest=30.0, growth=5.0, spread=0.0)

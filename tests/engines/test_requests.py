@@ -1,0 +1,114 @@
+"""Requests to an engine: the SDK's exceptions become ours, and a silent service is given up in time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import tinker
+
+from rtl_agent_gym.engines import requests
+from rtl_agent_gym.engines.requests import GuardedSampler, Purpose, Requests, translate
+from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
+from rtl_agent_gym.training.teachers import Judgement, Sampled
+from rtl_agent_gym.training.teachers.cross import CrossTokens
+from tests.training.faulty_service import status_error
+
+
+class Scores:
+    """A sampler that records what it scores."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+        self.get_tokenizer = qwen3_tokenizer
+
+    async def compute_logprobs(self, prompt: tinker.ModelInput) -> list[float | None]:
+        self.asked.append(prompt.to_ints())
+        return [None, *[-1.0] * (prompt.length - 1)]
+
+
+async def test_the_teacher_reads_what_its_context_holds_less_one() -> None:
+    """The service samples one token after the prompt."""
+    below: Any = Scores()
+    sampler = GuardedSampler(below, Requests(), context=5)
+    found = await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2, 3, 4, 5, 6]))
+    assert below.asked == [[1, 2, 3, 4]]
+    assert found == [None, -1.0, -1.0, -1.0, None, None]
+    assert len(await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2, 3, 4]))) == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("Proto deserialization failed"), ServiceError),
+        (RuntimeError("A previous request failed; this TrainingClient is poisoned"), ServiceError),
+        (status_error(tinker.NotFoundError, 404)(), RequestRefused),
+        (status_error(tinker.UnprocessableEntityError, 422)(), RequestRefused),
+        (status_error(tinker.ConflictError, 409)(), ServiceError),
+        (tinker.TinkerError("The api_key JWT has expired"), UsageError),
+        (tinker.TinkerError("retrieve_futures polling failed"), ServiceError),
+    ],
+)
+def test_every_exception_of_the_sdk_becomes_one_of_ours(error: Exception, kind: type[Exception]) -> None:
+    assert type(translate(error, Purpose("sampling"), remote=True)) is kind
+
+
+def test_a_futures_error_is_judged_by_the_status_behind_it() -> None:
+    error = ValueError("Error retrieving result")
+    error.__cause__ = status_error(tinker.AuthenticationError, 401)()
+    assert isinstance(translate(error, Purpose("sampling"), remote=True), UsageError)
+
+
+async def test_a_service_that_falls_silent_is_told_of_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "PROBE_EVERY", 0.02)
+    told: list[str] = []
+
+    async def probe() -> None:
+        raise ServiceError("base_url: nobody there")
+
+    sending = Requests(told.append, probe, patience=0.1)
+    with pytest.raises(ServiceDown, match="given up after 0 s: base_url: nobody there"):
+        await sending.once(Purpose("sampling"), asyncio.Event().wait)
+    assert told == ["base_url: nobody there; waited 0 s, giving up after 0 s"]
+
+
+async def test_an_answer_ends_the_time_for_which_a_service_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two probes that fail, with answers in between, are no silence however far they are apart."""
+    monkeypatch.setattr(requests, "PROBE_EVERY", 0.02)
+
+    async def probe() -> None:
+        raise ServiceError("blip")
+
+    shown: list[str] = []
+    sending = Requests(shown.append, probe, patience=0.3)
+
+    async def slow() -> None:
+        for _ in range(8):
+            await sending.once(Purpose("sampling"), lambda: asyncio.sleep(0.1))
+
+    await asyncio.gather(slow(), slow())  # so that the watch goes on from one request to the next
+    assert any("blip" in line for line in shown)
+
+
+async def test_a_translation_longer_than_the_teachers_context_is_judged_as_far_as_it_goes() -> None:
+    qwen, harmony = get_renderer("qwen3", qwen3_tokenizer()), get_renderer("gpt_oss")
+    prompt = qwen.initial_ids("Be careful.", "Write it.")
+    said = qwen3_tokenizer().encode("module top; wire a; endmodule " * 12 + "<|im_end|>", add_special_tokens=False).ids
+    size = len(prompt) + len(said)
+    sampled = Sampled("p", [*prompt, *said], [0.0] * len(prompt) + [1.0] * len(said), [-3.0] * size)
+    opening = harmony.initial_ids("Be careful.", "Write it.")
+
+    async def judged(context: int | None) -> Judgement:
+        below: Any = Scores()
+        teacher = CrossTokens(GuardedSampler(below, Requests(), context), qwen, harmony, {"p": lambda _: opening})
+        return await teacher.judge(sampled)
+
+    whole, cut = await judged(None), await judged(len(opening) + 20)
+    judged_in_full = sum(whole.covered)
+    assert 0 < sum(cut.covered) < judged_in_full
+    reached = [place for place, covered in enumerate(cut.covered) if covered]
+    assert all(cut.kl[place] == whole.kl[place] for place in reached)
+    assert not any(cut.kl[reached[-1] + 1 :])  # a token that the teacher has not read costs nothing
