@@ -40,8 +40,7 @@ import docker
 from rtl_agent_gym import Episode, EpisodeConfig, load_problems
 from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import SandboxError
-from rtl_agent_gym.policies import write_turn
-from rtl_agent_gym.policies.golden import heredoc
+from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes.budget import usage
 

@@ -18,9 +18,10 @@ from pydantic import ValidationError
 
 from ..episodes import disk
 from ..errors import SandboxError, TranscriptError, UsageError, cannot_write
+from ..policies.protocol import Priced
 from .config import EvaluationRecord
 from .outcome import EpisodeResult
-from .spending import STOPPED, Priced, Spent
+from .spending import STOPPED, Spent
 
 logger = logging.getLogger(__name__)
 

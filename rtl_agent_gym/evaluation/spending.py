@@ -12,24 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from ..errors import LimitReached, UsageError
 from ..policies import Completion
-from ..policies.usage import Charge, Usage
+from ..policies.protocol import Charge, Priced, Usage
 
 STOPPED = "limit"
 """`EpisodeResult.stop_reason` of the line that records what an episode used before a limit stopped it."""
-
-
-class Priced(Protocol):
-    """Prices of tokens, such as those of a chat policy."""
-
-    def cost(self, usage: Usage) -> float:
-        """The cost of some tokens in US dollars."""
-        ...
 
 
 class Spent(BaseModel):

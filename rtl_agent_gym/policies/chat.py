@@ -1,18 +1,21 @@
 """A model behind an OpenAI-style chat service: hosted, or your own vLLM or SGLang server. Needs the extra ``chat``.
 
 Calls that the service reports go into the episode as they are, and each one's output goes back as a ``tool`` message
-with its id: no dialect is written or read. `chat_answers` reads answers, `chat_errors` classifies errors.
+with its id: no dialect is written or read. `chat_answers` reads what the service sends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import logging
 import os
+import random
+import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from itertools import count
 from typing import Any
@@ -23,38 +26,44 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 from ..errors import ModelError, RequestRefused, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, Renderer, ToolCall
-from ..renderers.protocol import reply_texts
-from .chat_answers import Answer, IncompleteAnswer, Received, collect, read_answer
-from .chat_errors import Failure, read_failure
-from .chat_prices import price_list
-from .chat_requests import THINKING, RequestWriter
-from .chat_waits import wait_before
+from ..renderers.protocol import TOOL, reply_texts
+from .chat_answers import Answer, Failure, Received, collect, read_answer, read_failure
 from .model_options import ModelOptions
-from .protocol import Completion
-from .usage import Charge, Usage
+from .protocol import Charge, Completion, Priced, Usage
 
 PROBE_TOKENS = 16
 """``max_tokens`` of a request that tests whether a prompt fits at all; some services refuse fewer."""
 QUIET = 5.0
 """Minimum seconds between two warnings about retries."""
+MAX_WAIT = 60.0
+"""Maximum seconds between two attempts of a request, unless the service requests more."""
+MAX_REQUESTED_WAIT = 300.0
+"""Maximum seconds to wait when the service requests a time."""
+MAX_SPREAD = 1.0
+"""Maximum seconds added at random to a requested time."""
+
+_THINKING = "reasoning_content"  # the name of a turn's thinking in the history
+_OPTIONAL = ("seed", "top_p", "stream_options", _THINKING)  # what a request, or a message in it, can do without
+_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 
 _log = logging.getLogger(__name__)
 _connected: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[ChatPolicy]] = WeakKeyDictionary()
 """The policies that have sent a request on a loop and are not closed: they share litellm's connections."""
 
 
-class _Failed(Exception):
-    """A request was not answered."""
+def wait_before(attempt: int, requested: float | None) -> float:
+    """Seconds to wait after attempt number `attempt`, from 1: what the service requests, else exponential backoff.
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.words)
-        self.failure = failure
+    Both are spread at random, since conversations that were refused together should not come back together.
+    """
+    if requested is not None:
+        return min(requested, MAX_REQUESTED_WAIT) + random.uniform(0, min(MAX_SPREAD, requested / 10))
+    return random.uniform(0, min(MAX_WAIT, 0.5 * 2.0 ** min(attempt, 10)))
 
 
 def _wait(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome is not None else None
-    requested = error.failure.retry_after if isinstance(error, _Failed) else None
-    return wait_before(state.attempt_number, requested)
+    return wait_before(state.attempt_number, error.retry_after if isinstance(error, Failure) else None)
 
 
 def _litellm() -> Any:
@@ -73,6 +82,40 @@ def _litellm() -> Any:
     return litellm
 
 
+@dataclass(frozen=True)
+class ListedPrices:
+    """Prices of litellm's list, which knows tiers by length and the price of writing to a cache."""
+
+    library: Any
+    model: str
+    provider: str
+
+    def cost(self, usage: Usage) -> float:
+        """The cost of an answer in US dollars."""
+        reported = usage.reported
+        if reported is not None and not isinstance(reported, self.library.Usage):  # the service's own, of a cut stream
+            reported = self.library.Usage(**reported.model_dump())
+        read, written = self.library.cost_per_token(
+            model=self.model,
+            custom_llm_provider=self.provider,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.output_tokens,
+            usage_object=reported,
+        )
+        return float(read + written)
+
+
+def _prices(library: Any, model: str, options: ModelOptions) -> Priced | None:
+    """The caller's prices, otherwise litellm's, which do not count for a server of the caller's own."""
+    if options.prices is not None or options.base_url is not None:
+        return options.prices
+    name, provider, *_ = library.get_llm_provider(model)
+    for key in (model, name, f"{provider}/{name}"):
+        if {"input_cost_per_token", "output_cost_per_token"} <= library.model_cost.get(key, {}).keys():
+            return ListedPrices(library, name, provider)
+    return None
+
+
 class ChatPolicy:
     """Requests each turn from a chat service.
 
@@ -87,9 +130,10 @@ class ChatPolicy:
         self.name = f"chat:{model}"
         self._library = _litellm()
         self.model = self._full_name(model)
-        self.prices = price_list(self._library, self.model, self.options)
+        self.prices = _prices(self._library, self.model, self.options)
         """What tokens cost; None if that is unknown."""
-        self._requests = RequestWriter(self.name, self.model, self.options)
+        self._left_out: set[str] = set()  # of `_OPTIONAL`: what the service does not accept
+        self._limit = _LIMIT  # what the service calls the limit on the tokens of an answer
         self._has_answered = False
         self._last_warning, self._unreported = -QUIET, 0
 
@@ -158,7 +202,7 @@ class ChatPolicy:
         attempts = self.options.attempts
         charges: list[Charge] = [] if failed is None else failed
         retrying = AsyncRetrying(
-            retry=retry_if_exception(self._is_temporary),
+            retry=retry_if_exception(lambda error: isinstance(error, Failure) and error.kind == "busy"),
             stop=stop_after_attempt(attempts),
             wait=_wait,
             before_sleep=self._warn,
@@ -166,35 +210,29 @@ class ChatPolicy:
         )
         try:
             answer: Answer = await retrying(self._send, messages, seed, max_tokens or self.options.max_tokens, charges)
-        except _Failed as error:
-            grown = error.failure.kind == "oversized" and self._has_answered
-            if error.failure.kind != "overflow" and not grown:
-                raise self._translated(error.failure, attempts) from error
+        except Failure as error:
+            full = error.kind == "overflow" or (error.kind == "oversized" and self._has_answered)
+            if not full:
+                raise self._translated(error, attempts) from error
             if not self._has_answered and max_tokens is None:
-                await self._check_max_tokens(messages, seed, error.failure.words, charges)
+                await self._check_max_tokens(messages, seed, error, charges)
             return None
         self._has_answered = True
         return answer
-
-    def _is_temporary(self, error: BaseException) -> bool:
-        """Whether a retry may work. A host that has answered exists: only its name server is away."""
-        kind = error.failure.kind if isinstance(error, _Failed) else None
-        return kind == "busy" or (kind == "unresolved" and self._has_answered)
 
     async def _send(
         self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int, charges: list[Charge]
     ) -> Answer:
         """One attempt, repeated only without a parameter that the service does not accept."""
-        request, received = self._requests.write(messages, seed, max_tokens), Received()
-        try:
-            return await self._attempt(request, received)
-        except BaseException as error:  # a cancelled request is paid for, too
-            self._charge(received.usage, received.reported, charges)
-            if not isinstance(error, _Failed) or error.failure.kind != "refused":
-                raise
-            if not self._requests.adapt(request, error.failure.words):
-                raise
-        return await self._send(messages, seed, max_tokens, charges)
+        while True:
+            request, received = self._write(messages, seed, max_tokens), Received()
+            try:
+                return await self._attempt(request, received)
+            except BaseException as error:  # a cancelled request is paid for, too
+                self._charge(received.usage, charges)
+                refused = isinstance(error, Failure) and error.kind == "refused"
+                if not refused or not self._adapt(request, str(error)):
+                    raise
 
     async def _attempt(self, request: dict[str, Any], received: Received) -> Answer:
         import openai  # installed with litellm, whose exceptions are subclasses of openai's
@@ -206,36 +244,87 @@ class ChatPolicy:
                 # drop_params: litellm leaves out parameters that it knows a provider refuses (seed, top_p).
                 response = await self._library.acompletion(**request, drop_params=True)
                 return await collect(response, received) if request.get("stream") else read_answer(response, received)
-        except IncompleteAnswer as error:
-            raise _Failed(Failure("busy", str(error))) from error
         except TimeoutError as error:
-            raise _Failed(Failure("busy", "no answer in time")) from error
+            raise Failure("busy", "no answer in time") from error
         except openai.OpenAIError as error:
             failure = read_failure(self._library, error, in_stream=received.error)
             if failure.kind == "filtered":
-                return received.withheld(failure.words)
-            raise _Failed(failure) from error
+                return received.withheld(str(failure))
+            if failure.kind == "unresolved" and self._has_answered:
+                failure.kind = "busy"  # the host exists: only its name server is away
+            raise failure from error
 
-    def _charge(self, usage: Usage | None, reported: Any, charges: list[Charge]) -> None:
+    def _write(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> dict[str, Any]:
+        """The arguments of litellm's ``acompletion``, without the parameters that the service has refused."""
+        options = self.options
+        request: dict[str, Any] = {
+            "model": self.model,
+            "messages": list(messages),
+            "temperature": options.temperature,
+            self._limit: max_tokens,
+            "timeout": options.request_timeout,
+            "num_retries": 0,  # litellm would not retry where this is worth it, nor wait as long as it is asked to
+            "max_retries": 0,
+        }
+        if options.top_p != 1.0:
+            request["top_p"] = options.top_p
+        if seed is not None:
+            request["seed"] = seed
+        if options.stream:
+            request |= {"stream": True, "stream_options": {"include_usage": True}}
+        for name in self._left_out:
+            request.pop(name, None)
+        if _THINKING in self._left_out:
+            request["messages"] = [{key: message[key] for key in message if key != _THINKING} for message in messages]
+        if options.tools:
+            # litellm would silently leave out tools where it knows of none.
+            request |= {"tools": [TOOL], "tool_choice": "auto", "allowed_openai_params": ["tools"]}
+            if importlib.util.find_spec("mcp") is None:
+                # litellm searches the tools for MCP tools, and fails without the package mcp.
+                request["_skip_mcp_handler"] = True
+        if options.base_url:
+            request["api_base"] = options.base_url
+        if options.api_key:
+            request["api_key"] = options.api_key
+        elif options.base_url and self.model.startswith("openai/"):
+            request["api_key"] = os.environ.get("OPENAI_API_KEY") or "none"
+        return request
+
+    def _adapt(self, request: dict[str, Any], words: str) -> bool:
+        """Change how later requests are written, if a refusal names a parameter that they can do without or rename.
+
+        Returns:
+            Whether the request is worth sending again.
+        """
+        if _LIMIT in request and _NEW_LIMIT in words and "instead" in words:
+            if self._limit != _NEW_LIMIT:
+                _log.warning("%s: sending %s for %s: %s", self.name, _NEW_LIMIT, _LIMIT, words)
+            self._limit = _NEW_LIMIT
+            return True
+        sent = set(request).union(*request["messages"])
+        named = {name for name in _OPTIONAL if name in sent and re.search(rf"\b{name}\b", words)}
+        if new := named - self._left_out:
+            _log.warning("%s: sending requests without %s: %s", self.name, " and ".join(sorted(new)), words)
+        self._left_out |= named
+        return bool(named)
+
+    def _charge(self, usage: Usage | None, charges: list[Charge]) -> None:
         """Note what a request without an answer cost, if the service reports it."""
         if usage is not None:
-            charges.append(Charge(usage, self.prices.cost(usage, reported) if self.prices else None))
+            charges.append(Charge(usage, self.prices.cost(usage) if self.prices else None))
 
     def _translated(self, failure: Failure, attempts: int) -> ModelError | UsageError:
-        if failure.kind == "busy" or (failure.kind == "unresolved" and self._has_answered):
+        if failure.kind == "busy":
             tries = f" in {attempts} tries" if attempts > 1 else ""
-            return ModelError(f"{self.name} did not answer{tries}: {failure.words}", retries=attempts - 1)
+            return ModelError(f"{self.name} did not answer{tries}: {failure}", retries=attempts - 1)
         what = "cannot be reached" if failure.kind == "unresolved" else "refused the request"
-        message = f"{self.name} {what}: {failure.words}"
-        if failure.advice:
-            message += f"; {failure.advice}"
+        message = f"{self.name} {what}: {failure}" + (f"; {failure.advice}" if failure.advice else "")
         # If nothing was answered before, the request itself is wrong; later, only this conversation.
-        first = failure.kind in ("oversized", "refused", "unresolved") and not self._has_answered
-        wrong = failure.kind == "never" or first
+        wrong = failure.kind == "never" or not self._has_answered
         return UsageError(message) if wrong else RequestRefused(message)
 
     async def _check_max_tokens(
-        self, messages: Sequence[dict[str, Any]], seed: int | None, words: str, charges: list[Charge]
+        self, messages: Sequence[dict[str, Any]], seed: int | None, overflow: Failure, charges: list[Charge]
     ) -> None:
         """Raise `UsageError` if the prompt fits, but not together with ``max_tokens`` of answer."""
         max_tokens = self.options.max_tokens
@@ -243,14 +332,14 @@ class ChatPolicy:
             return
         try:
             answer = await self._send(messages, seed, PROBE_TOKENS, charges)
-        except _Failed as error:
-            if error.failure.kind == "overflow":
+        except Failure as error:
+            if error.kind == "overflow":
                 return
-            raise self._translated(error.failure, attempts=1) from error
-        self._charge(answer.usage, answer.reported, charges)
+            raise self._translated(error, attempts=1) from error
+        self._charge(answer.usage, charges)
         raise UsageError(
             f"{self.name}: the prompt and an answer of --max-tokens {max_tokens} do not both fit into the model's "
-            f"context; choose a smaller value ({words})"
+            f"context; choose a smaller value ({overflow})"
         )
 
     def _warn(self, state: RetryCallState) -> None:
@@ -301,7 +390,7 @@ class ChatPlayer:
         self._calls = turn.calls
         message: dict[str, Any] = {"role": "assistant", "content": turn.text}
         if turn.thinking:  # some services refuse a history without it
-            message[THINKING] = turn.thinking
+            message[_THINKING] = turn.thinking
         if turn.calls:
             message["tool_calls"] = [_for_history(call) for call in turn.calls]
         self._history.append(message)
@@ -315,7 +404,7 @@ class ChatPlayer:
             prompt_tokens=usage.prompt_tokens if usage else None,
             cached_tokens=usage.cached_tokens if usage else None,
             output_tokens=usage.output_tokens if usage else None,
-            cost=prices.cost(usage, answer.reported) if usage and prices else None,
+            cost=prices.cost(usage) if usage and prices else None,
         )
 
     def take_failed(self) -> Sequence[Charge]:

@@ -1,19 +1,31 @@
-"""Read the answers of chat services, streamed or not, into turns.
+"""Read what chat services send: answers, streamed or not, into turns; errors into their kinds.
 
-litellm turns every reason to stop that it does not know into ``stop``, and adds ``stop`` to a stream that broke off.
-Taken at its word, a provider that failed in the middle of a turn would have ended the episode, as if the model were
-done. So the service's own reason decides here.
+What litellm reports is not always what the service sent, so the service's own words decide here:
+
+- It turns every reason to stop that it does not know into ``stop``, and adds ``stop`` to a stream that broke off. A
+  provider that failed in the middle of a turn would then end the episode, as if the model were done.
+- It chooses many of its exception classes by words in the message: a 502 whose body says ``invalid_request_error``
+  becomes a `BadRequestError`, a refused connection or a missing key an `InternalServerError`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import json
+import re
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal
+
+import httpx
 
 from ..renderers import ModelTurn, ToolCall
-from .usage import Usage
+from ..visible import visible
+from .protocol import Usage
 
 WITHHELD = "[the service's content filter withheld this answer]"
 """The text of a refusal for which the service gives no words."""
@@ -25,9 +37,33 @@ _FILTERED = {"content_filter", "content_filtered", "refusal", "sensitive", "SAFE
 _BROKEN = {"error", "ERROR", "network_error", "abort", "aborted"}
 """The service failed during its answer: OpenRouter, Cohere, Z.ai, vLLM and SGLang."""
 
+Kind = Literal["busy", "unresolved", "overflow", "filtered", "never", "oversized", "refused"]
+"""Why a request was not answered:
 
-class IncompleteAnswer(Exception):
-    """The answer breaks off; a retry may work."""
+- ``busy``: a retry may work (408, 409, 425, 429, 5xx, no connection, timeout, an answer that breaks off);
+- ``overflow``: the conversation does not fit into the model's context;
+- ``filtered``: a content filter of the service withheld the answer, which is then its refusal;
+- ``unresolved``: its host name has no address, or no name server answers; wrong usage unless it has answered before;
+- ``never``: no request with these options will be answered (wrong key or no right to use it, no such model, no credit);
+- ``oversized``: the request is larger than something in front of the service lets through (413, not by its account's
+  limit), which a conversation that was short enough before may become;
+- ``refused``: the service refuses this request.
+
+An error inside a streamed answer is ``filtered`` or ``overflow`` by its code and message, otherwise ``busy``, as the
+service answered until then.
+"""
+
+
+class Failure(Exception):
+    """A request was not answered. Its text is the service's message, on one line and safe to print."""
+
+    def __init__(self, kind: Kind, words: str, retry_after: float | None = None, advice: str = "") -> None:
+        super().__init__(words)
+        self.kind: Kind = kind
+        self.retry_after = retry_after
+        """Seconds after which to retry, if the service requests a time."""
+        self.advice = advice
+        """What the caller can do about it."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +77,9 @@ class Answer:
     """Whether the model refused, or a content filter of the service withheld the answer. The turn then has no calls."""
     usage: Usage | None = None
     """None if the service does not report it."""
-    reported: Any = None
-    """litellm's object for `usage`, which its price list needs."""
+
+
+# ---- answers
 
 
 @dataclass
@@ -55,13 +92,19 @@ class _Call:
 
 
 @dataclass
-class _Parts:
-    """The parts of a message."""
+class Received:
+    """What has arrived of an answer. If the answer fails, this is what was paid for."""
 
     text: str = ""
     thinking: str = ""
     refusal: str = ""
     calls: list[_Call] = field(default_factory=list)
+    finish: str = ""
+    """The service's reason to stop."""
+    reported: Any = None
+    """litellm's object for the usage; None if the service has not reported it."""
+    error: Exception | None = None
+    """What ended a streamed answer after its beginning, before litellm translated it."""
     _latest: dict[int, _Call] = field(default_factory=dict)
 
     def add(self, delta: Any) -> None:
@@ -70,7 +113,7 @@ class _Parts:
         self.thinking += getattr(delta, "reasoning_content", None) or ""
         for piece in getattr(delta, "tool_calls", None) or []:
             call = self._latest.get(piece.index)
-            # Some services number all calls 0, and give each an id of its own.
+            # Some services number all calls 0, and give each another id.
             if call is None or (piece.id and call.id and piece.id != call.id):
                 call = self._latest[piece.index] = _Call(None, None, "")
                 self.calls.append(call)
@@ -78,16 +121,26 @@ class _Parts:
             call.name = call.name or piece.function.name
             call.arguments = (call.arguments or "") + (piece.function.arguments or "")
 
-
-@dataclass
-class Received:
-    """What has arrived of an answer. If the answer fails, this is what was paid for."""
-
-    parts: _Parts = field(default_factory=_Parts)
-    reported: Any = None
-    """litellm's object for the usage; None if the service has not reported it."""
-    error: Exception | None = None
-    """What ended a streamed answer after its beginning, before litellm translated it."""
+    async def watch(self, stream: Any) -> AsyncIterator[Any]:
+        """The same stream, noting what litellm drops from it: the words of a refusal, reasons to stop that it does not
+        know, the usage in chunks without text, and the service's own error.
+        """
+        try:
+            async for chunk in stream:
+                self.reported = getattr(chunk, "usage", None) or self.reported
+                if choices := getattr(chunk, "choices", None):
+                    self.finish = getattr(choices[0], "finish_reason", None) or self.finish
+                    self.refusal += _refusal(getattr(choices[0], "delta", None))
+                    if getattr(choices[0], "finish_reason", None) == "error":
+                        choices[0].finish_reason = "stop"  # litellm would raise here, before the usage that follows
+                yield chunk
+        except Exception as error:
+            self.error = error
+            raise
+        finally:
+            close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
+            if close is not None:
+                await close()
 
     @property
     def usage(self) -> Usage | None:
@@ -97,7 +150,8 @@ class Received:
             return None
         details = getattr(self.reported, "prompt_tokens_details", None)
         cached = getattr(details, "cached_tokens", None) or 0
-        return Usage(int(prompt), int(getattr(self.reported, "completion_tokens", None) or 0), int(cached))
+        output = getattr(self.reported, "completion_tokens", None) or 0
+        return Usage(int(prompt), int(output), int(cached), self.reported)
 
     def withheld(self, words: str) -> Answer:
         """The answer of a content filter that ended the request with an error.
@@ -107,45 +161,40 @@ class Received:
         Args:
             words: The service's message, which is the text if none arrived before.
         """
-        turn = ModelTurn(self.parts.thinking, self.parts.text or words or WITHHELD)
-        return Answer(turn, usage=self.usage or Usage(0, 0), reported=self.reported, refused=True)
+        turn = ModelTurn(self.thinking, self.text or words or WITHHELD)
+        return Answer(turn, usage=self.usage or Usage(0, 0), refused=True)
 
-    def answer(self, finish: str) -> Answer:
-        """The complete answer, given the service's reason to stop. Raises as `read_answer`."""
-        if finish in _BROKEN:
-            raise IncompleteAnswer(f"the service stopped in the middle of its answer (finish_reason {finish})")
-        parts = self.parts
-        if parts.refusal or finish in _FILTERED:
-            turn = ModelTurn(parts.thinking, parts.text or parts.refusal or WITHHELD)
-            return Answer(turn, refused=True, usage=self.usage, reported=self.reported)
-        calls = tuple(ToolCall(call.name or "", call.arguments or "", call.id or "") for call in parts.calls)
-        turn = ModelTurn(parts.thinking, parts.text, calls)
-        return Answer(turn, cut_off=finish in _CUT_OFF, usage=self.usage, reported=self.reported)
+    def answer(self) -> Answer:
+        """The complete answer. Raises `Failure` if the service says that it failed while it answered."""
+        if self.finish in _BROKEN:
+            raise Failure("busy", f"the service stopped in the middle of its answer (finish_reason {self.finish})")
+        if self.refusal or self.finish in _FILTERED:
+            turn = ModelTurn(self.thinking, self.text or self.refusal or WITHHELD)
+            return Answer(turn, refused=True, usage=self.usage)
+        calls = tuple(ToolCall(call.name or "", call.arguments or "", call.id or "") for call in self.calls)
+        turn = ModelTurn(self.thinking, self.text, calls)
+        return Answer(turn, cut_off=self.finish in _CUT_OFF, usage=self.usage)
 
 
 def read_answer(response: Any, received: Received) -> Answer:
-    """Read an answer that was not streamed.
-
-    Args:
-        response: litellm's response.
-        received: Gets what it holds.
+    """Read an answer that was not streamed: litellm's response, into `received`.
 
     Raises:
-        IncompleteAnswer: It holds no turn, or the service says that it failed during the answer.
+        Failure: It holds no turn, or the service says that it failed during the answer.
     """
     received.reported = getattr(response, "usage", None)
     if not getattr(response, "choices", None):
-        raise IncompleteAnswer("the response has no choices")
+        raise Failure("busy", "the response has no choices")
     choice = response.choices[0]
     message = choice.message
     extra = getattr(choice, "provider_specific_fields", None) or {}
-    received.parts = _Parts(
-        text=message.content or "",
-        thinking=getattr(message, "reasoning_content", None) or "",
-        refusal=_refusal(message),
-        calls=[_Call(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or []],
-    )
-    return received.answer(extra.get("native_finish_reason") or choice.finish_reason)
+    received.text = message.content or ""
+    received.thinking = getattr(message, "reasoning_content", None) or ""
+    received.refusal = _refusal(message)
+    calls = message.tool_calls or []
+    received.calls = [_Call(call.id, call.function.name, call.function.arguments) for call in calls]
+    received.finish = extra.get("native_finish_reason") or choice.finish_reason or ""
+    return received.answer()
 
 
 async def collect(stream: Any, received: Received) -> Answer:
@@ -156,58 +205,281 @@ async def collect(stream: Any, received: Received) -> Answer:
         received: Gets what arrives, however this call ends.
 
     Raises:
-        IncompleteAnswer: It ends without the service's reason to stop, or the service failed during the answer.
+        Failure: It ends without the service's reason to stop, or the service failed during the answer.
         OpenAIError: The connection was lost, or the service reports an error in the stream.
     """
-    watch = _Watch(received)
     if stream.completion_stream is None:
         await stream.fetch_stream()
-    stream.completion_stream = watch.through(stream.completion_stream)
+    stream.completion_stream = received.watch(stream.completion_stream)
     try:
         async with contextlib.aclosing(stream):
             async for chunk in stream:
                 if chunk.choices:
-                    received.parts.add(chunk.choices[0].delta)
+                    received.add(chunk.choices[0].delta)
     finally:
         # litellm estimates a missing usage in what it yields; `chunks` holds what was reported.
         for chunk in stream.chunks:
             received.reported = getattr(chunk, "usage", None) or received.reported
-    finish = watch.finish or stream.received_finish_reason
-    if not finish:
-        raise IncompleteAnswer("the stream ended before the answer was complete")
-    return received.answer(finish)
-
-
-@dataclass
-class _Watch:
-    """What litellm drops from a stream: the words of a refusal, reasons to stop that it does not know, the usage in
-    chunks without text, and the service's own error.
-    """
-
-    received: Received
-    finish: str = ""
-
-    async def through(self, stream: Any) -> AsyncIterator[Any]:
-        """The same stream."""
-        try:
-            async for chunk in stream:
-                self.received.reported = getattr(chunk, "usage", None) or self.received.reported
-                if choices := getattr(chunk, "choices", None):
-                    self.finish = getattr(choices[0], "finish_reason", None) or self.finish
-                    self.received.parts.refusal += _refusal(getattr(choices[0], "delta", None))
-                    if getattr(choices[0], "finish_reason", None) == "error":
-                        choices[0].finish_reason = "stop"  # litellm would raise here, before the usage that follows
-                yield chunk
-        except Exception as error:
-            self.received.error = error
-            raise
-        finally:
-            close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
+    received.finish = received.finish or stream.received_finish_reason or ""
+    if not received.finish:
+        raise Failure("busy", "the stream ended before the answer was complete")
+    return received.answer()
 
 
 def _refusal(message: Any) -> str:
     extra = getattr(message, "provider_specific_fields", None) or {}
     found = getattr(message, "refusal", None) or extra.get("refusal")
     return found if isinstance(found, str) else ""
+
+
+# ---- errors
+
+MAX_WORDS = 400
+"""Maximum characters of a service's message in ours."""
+
+OVERFLOWS = (
+    r"model'?s context (?:length|window|limit)|maximum (?:model|input) length",  # vLLM
+    r"max_(?:completion_)?tokens must be at least 1, got -",  # vLLM, if nothing remains for an answer
+    r"maximum context length|maximum allowed (?:input )?length",  # SGLang
+    r"context_length_exceeded|context_window_exceeded|exceed_context_size",  # codes of OpenAI, OpenRouter, llama.cpp
+    r"exceeds? (?:the |this )?(?:model'?s? )?(?:available )?context (?:length|limit|size|window)",  # OpenAI
+    r"context size has been exceeded",  # llama.cpp, with status 500
+    r"prompt\b.{0,40}\bis too long|input is too long for",  # Anthropic; Bedrock
+    r"request exceeds the maximum (?:allowed number of bytes|size)|request_too_large",  # Anthropic, 413 above 32 MB
+    r"ContextWindowExceededError",  # litellm's proxy, which puts its own class before the provider's words
+    r"exceeded model token limit",  # Moonshot
+    r"reduce the length of the (?:messages|input)",  # Groq
+    r"prompt token count of \d+ exceeds|maximum prompt length is",  # GitHub Copilot; xAI
+    r"should not exceed max_(?:num_tokens|seq_len)",  # TensorRT-LLM
+    r"range of input length should be|prompt exceeds max length",  # DashScope; Z.ai
+    r"prompt tokens \(\d+\) exceed model maximum",  # Bedrock Mantle
+)
+"""How services word that a conversation does not fit into the model's context, where litellm does not know it, or only
+with some statuses. Few give a code, and none the same one as the next. The tests hold messages and sources."""
+
+FILTERS = (
+    # Azure OpenAI: 400 with code content_filter and innererror.code ResponsibleAIPolicyViolation
+    # (github.com/openai/openai-agents-python/issues/806)
+    r"content_filter|ResponsibleAIPolicyViolation|content management policy",
+    r"content_policy_violation",  # OpenAI and OpenRouter, as a code
+    r"flagged as potentially violating our usage policy",  # OpenAI, 400 with code invalid_prompt
+    r"blocked by content filtering policy",  # Anthropic, 400 (github.com/anthropics/claude-code/issues/58367)
+    r"requires moderation|input was flagged|flagged_input",  # OpenRouter, 403 (openrouter.ai/docs/errors)
+    r"data_?inspection_?failed",  # DashScope, 400
+)
+"""How services word that a content filter withheld the answer, each with its source."""
+
+_BUSY = {408, 409, 425, 429}
+_NEVER = {401, 402, 403, 404}
+_FILTER_STATUSES = {400, 403, 422, 451}
+_OVERFLOW = re.compile("|".join(OVERFLOWS), re.I)
+_FILTER = re.compile("|".join(FILTERS), re.I)
+_NO_KEY = re.compile(r"missing credentials|missing [\w ]{0,30}api key|llm provider not provided|pip install", re.I)
+_NO_CREDIT = re.compile(
+    r"insufficient[_ ](?:quota|balance|credits?|funds)|credit balance is too low|payment required", re.I
+)
+_QUOTA = re.compile(r"exceeded your current quota", re.I)
+_TOO_LARGE_FOR_ACCOUNT = re.compile(r"request too large for .{0,200}(?:tokens per min|TPM)", re.I | re.S)
+_NO_TOOLS = re.compile(r"support.{0,20}\btools?\b|\btools?\b.{0,40}support", re.I)
+_PREFIX = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?: \w+Error)?(?::| -)\s*)+")
+_STATUS = re.compile(r"^Error code: \d+ - ")
+_TAG = re.compile(r"<[^<>]{0,500}>")
+
+
+def says_overflow(words: str) -> bool:
+    """Whether a service's message says that the conversation does not fit."""
+    from litellm.litellm_core_utils.exception_mapping_utils import ExceptionCheckers
+
+    return _OVERFLOW.search(words) is not None or ExceptionCheckers.is_error_str_context_window_exceeded(words)
+
+
+def read_failure(library: Any, error: Exception, *, in_stream: Exception | None = None) -> Failure:
+    """Classify an exception of litellm.
+
+    Args:
+        library: The module ``litellm``.
+        error: The exception.
+        in_stream: What it was before litellm translated it, if it ended a streamed answer after its beginning.
+    """
+    if in_stream is not None:
+        error = getattr(error, "original_exception", None) or error  # litellm's wrapper writes every message twice
+        body = getattr(in_stream, "body", None)
+        status = body.get("code") if isinstance(body, dict) else None
+    elif (unresolved := _unresolved(error)) is not None:
+        return Failure("unresolved", unresolved, advice="check --base-url, and this machine's network")
+    else:
+        status = getattr(error, "status_code", None)
+    status = status if isinstance(status, int) else None
+    words = _words(error)
+    told = " ".join([words, *_codes(error), *_codes(in_stream)])
+    # The answer began with 200, so an error in a stream may have no status.
+    may_filter = status in _FILTER_STATUSES or (in_stream is not None and status is None)
+    if may_filter and (_FILTER.search(told) or isinstance(error, library.ContentPolicyViolationError)):
+        return Failure("filtered", words)
+    overflows = isinstance(error, library.ContextWindowExceededError) or says_overflow(told)
+    if overflows and status not in _NEVER | {429}:
+        return Failure("overflow", words)
+    if in_stream is not None:
+        return Failure("busy", words)
+    wait = requested_wait(_headers(error), limited=status == 429)
+    kind = _kind(status, words, waits=wait is not None, page="<html" in str(error).lower())
+    return Failure(kind, words, wait, _advice(status, words))
+
+
+def _kind(status: int | None, words: str, *, waits: bool, page: bool) -> Kind:
+    if status == 403 and page:
+        return "refused"  # a firewall in front of the service, which may dislike one conversation only
+    if status in _NEVER or _NO_KEY.search(words) or _NO_CREDIT.search(words):
+        return "never"
+    if _QUOTA.search(words) and not waits and "retry" not in words.lower():
+        return "never"  # limits per minute have the same words, but also a time to retry
+    if _TOO_LARGE_FOR_ACCOUNT.search(words):
+        return "refused"
+    if status == 413:
+        return "oversized"
+    return "busy" if status is None or status in _BUSY or status >= 500 else "refused"
+
+
+def _codes(error: Exception | None) -> Iterator[str]:
+    """The codes and types of an error, and the class that a litellm proxy puts before its message.
+
+    Not the whole body: some services repeat the conversation in it, which may hold any words.
+    """
+    yield str(error or "")[:200]
+    body = getattr(error, "body", None)
+    while isinstance(body, dict):
+        yield from (body[name] for name in ("code", "type") if isinstance(body.get(name), str))
+        body = body.get("error") or body.get("innererror") or body.get("inner_error")
+
+
+def _advice(status: int | None, words: str) -> str:
+    if "enable-auto-tool-choice" in words:
+        return "start the server with these options, or use --no-tools"
+    if _NO_TOOLS.search(words):
+        return "use --no-tools if the model has no tools"
+    return {
+        401: "check --api-key, or the provider's environment variable",
+        403: "the key has no right to use this model",
+        404: "check the model's name and --base-url",
+    }.get(status or 0, "")
+
+
+def _words(error: Exception) -> str:
+    text = _STATUS.sub("", _PREFIX.sub("", str(error).strip()))
+    if re.fullmatch(r"(?:connection error\.?)?", text, re.IGNORECASE):
+        *_, root = _causes(error)
+        text = f"no connection: {root}" if str(root) else f"no connection ({type(root).__name__})"
+    elif text.startswith("Request timed out"):
+        text = "no answer in time"
+    text = _TAG.sub(" ", _message_in(text).split("\nTraceback", 1)[0])
+    text = visible(" ".join(text.split()))
+    return text if len(text) <= MAX_WORDS else text[: MAX_WORDS - 1] + "…"
+
+
+def _message_in(text: str) -> str:
+    """The message in a JSON body; other text unchanged."""
+    start = text.find("{")
+    if start < 0 or text[:start].strip() not in ("", "b'"):
+        return text
+    try:
+        found, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
+    except ValueError:
+        return text
+    while isinstance(found, dict):
+        inner = found.get("error") or found.get("message") or found.get("detail")
+        if inner is None:
+            return text
+        found = inner
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and its causes, down to the operating system's."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _unresolved(error: BaseException) -> str | None:
+    """Which host could not be resolved, and why; None if that was not the fault."""
+    host = "of the service"
+    for cause in _causes(error):
+        if isinstance(cause, httpx.ConnectError):
+            host = cause.request.url.host
+        elif isinstance(cause, socket.gaierror):
+            return f"the host {visible(host)} cannot be resolved ({cause.strerror})"
+    return None
+
+
+# ---- waits that services ask for
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_RESET = re.compile(r"(?:x-|anthropic-)?ratelimit-(?:reset(?:-[\w-]+)?|[\w-]+-reset)")
+_LATER = 1e9
+"""A number above this is a time since 1970, in seconds, or above its thousandfold in milliseconds."""
+
+
+def requested_wait(headers: Mapping[str, str], *, limited: bool, now: float | None = None) -> float | None:
+    """Seconds after which a service wants to be asked again; None if it names no time.
+
+    In this order: ``retry-after-ms``; ``retry-after``, in seconds or as an HTTP date (RFC 9110, section 10.2.3); the
+    resets of rate limits: ``x-ratelimit-reset-requests`` and ``-tokens`` of OpenAI, Groq and Azure (durations such as
+    ``6m0s`` and ``12ms``), ``anthropic-ratelimit-*-reset`` (RFC 3339), ``x-ratelimit-reset`` of OpenRouter
+    (milliseconds since 1970) and ``ratelimit-reset`` (seconds). Of several resets, the latest of those whose
+    ``remaining`` is 0 counts; if no ``remaining`` is given, the soonest. litellm knows ``retry-after`` alone.
+
+    Args:
+        headers: The headers of an answer, with names in lower case.
+        limited: Whether the answer is a 429. Other answers have the headers of rate limits too, where they say nothing
+            about when a broken service is back.
+        now: Seconds since 1970; None for the clock's.
+    """
+    now = time.time() if now is None else now
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    if (found := _seconds(headers.get("retry-after", ""), now)) is not None:
+        return found
+    used_up: list[float] = []
+    unknown: list[float] = []
+    for name, value in headers.items() if limited else ():
+        if _RESET.fullmatch(name) is None or (seconds := _seconds(value, now)) is None:
+            continue
+        remaining = headers.get(name.replace("reset", "remaining"))
+        if remaining is None:
+            unknown.append(seconds)
+        elif _number(remaining) == 0:
+            used_up.append(seconds)
+    return max(used_up) if used_up else min(unknown, default=None)
+
+
+def _headers(error: Exception) -> dict[str, str]:
+    """The headers of the answer, with names in lower case."""
+    response = getattr(error, "response", None)
+    all_found = (getattr(response, "headers", None), getattr(error, "litellm_response_headers", None))
+    return {str(name).lower(): str(value) for found in all_found for name, value in dict(found or {}).items()}
+
+
+def _number(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"\d{1,15}(?:\.\d{0,9})?", text.strip()) else None
+
+
+def _seconds(text: str, now: float) -> float | None:
+    """The seconds from `now` that a header's value stands for; None if it is none of the known forms."""
+    text = text.strip()
+    if (number := _number(text)) is not None:
+        if number > 1000 * _LATER:
+            number /= 1000
+        return max(0.0, number - now) if number > _LATER else number
+    if text and (match := _DURATION.fullmatch(text)) is not None:
+        hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
+        return 3600 * hours + 60 * minutes + seconds + milliseconds / 1000
+    for read in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            return max(0.0, read(text).timestamp() - now)
+        except (ValueError, OverflowError):
+            continue
+    return None

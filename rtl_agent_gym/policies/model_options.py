@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ..errors import UsageError
-from .usage import Prices
+from .protocol import Prices
 
 
 @dataclass(frozen=True)

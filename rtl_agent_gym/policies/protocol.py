@@ -1,14 +1,13 @@
-"""Who acts in an episode."""
+"""Who acts in an episode, what a turn holds, and what it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer
-from .usage import Charge
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,54 @@ class Completion:
     native: ModelTurn | None = None
     """The turn as reported by a service with native tool calls. It is then used instead of `text`, which holds only
     the service's text."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The tokens of one answer, as the service counts them."""
+
+    prompt_tokens: int
+    """All tokens that were read, those from a cache included."""
+    output_tokens: int
+    """All tokens that were written, thinking included."""
+    cached_tokens: int = 0
+    """The part of `prompt_tokens` that came from the service's prompt cache."""
+    reported: Any = field(default=None, compare=False, repr=False)
+    """litellm's object for it, which its price list needs; None if there is none."""
+
+
+class Priced(Protocol):
+    """Prices of a model's tokens."""
+
+    def cost(self, usage: Usage) -> float:
+        """The cost of some tokens in US dollars."""
+        ...
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices in US dollars per million tokens."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    """Of tokens from the prompt cache; None for the price of other input."""
+
+    def cost(self, usage: Usage) -> float:
+        """The cost of some tokens in US dollars."""
+        cached = min(usage.cached_tokens, usage.prompt_tokens)
+        of_cached = self.input if self.cached is None else self.cached
+        total = (usage.prompt_tokens - cached) * self.input + cached * of_cached + usage.output_tokens * self.output
+        return total / 1e6
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a service reports for a request that brought no answer: one that broke off, or was retried."""
+
+    usage: Usage
+    cost: float | None = None
+    """US dollars; None if the price is unknown."""
 
 
 class Player(Protocol):

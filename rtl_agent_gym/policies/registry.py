@@ -6,12 +6,10 @@ import re
 from dataclasses import replace
 
 from ..errors import UsageError
-from .golden import GoldenPolicy
 from .human import HumanPolicy
 from .model_options import ModelOptions, split_address
 from .protocol import Policy
-from .random_commands import RandomPolicy
-from .scripted import ScriptedPolicy
+from .scripted import GoldenPolicy, RandomPolicy, ScriptedPolicy
 
 POLICIES = (
     "golden",

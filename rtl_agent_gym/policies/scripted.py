@@ -1,7 +1,9 @@
-"""A policy that plays turns from a file."""
+"""Policies whose turns do not depend on what the shell answers: a file's, the reference solution's, random ones."""
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Message, ModelTurn, Renderer, ToolCall
+from ..renderers.toolless import ToollessRenderer
 from ..transcripts import read_transcript
 from .protocol import Completion
 
@@ -90,3 +93,125 @@ def _read_script(path: Path) -> list[ScriptedTurn]:
         raise UsageError(
             f"{path}: turn {place}: {first['msg']}; a script is a list of {{say, run, completion}}"
         ) from error
+
+
+# ---- the reference solution
+
+
+class GoldenPolicy:
+    """Looks at the work folder, writes the reference solution's files, compiles them, and ends the episode."""
+
+    name = "golden"
+
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
+        """A player for one episode, which ignores the shell's output."""
+        if problem.asks_text and problem.reference_response.strip():
+            return ScriptedPlayer([Completion(write_turn(renderer, problem.reference_response.strip()))])
+        if not problem.golden:
+            raise UsageError(f"{problem.id} is without a reference solution, so the golden policy cannot play it")
+        if isinstance(renderer, ToollessRenderer):
+            answer = "\n\n".join(fenced(*file) for file in problem.golden.items())
+            return ScriptedPlayer([Completion(write_turn(renderer, answer))])
+        documents = [path for path in problem.context if path.startswith("docs/")]
+        look = ["ls -R rtl docs verif", *(f"head -n 40 '{path}'" for path in documents[:1])]
+        writes = [heredoc(path, content) for path, content in problem.golden.items()]
+        turns = [
+            ("First a look at the work folder and the specification.", "\n".join(look)),
+            ("Now the design.", "\n".join(writes)),
+        ]
+        sources = " ".join(f"'{path}'" for path in problem.golden if path.endswith((".v", ".sv")))
+        if sources:
+            check = f"verilator --lint-only -Wno-fatal --timing -y rtl {sources} && echo checked"
+            turns.append(("Does it compile?", check))
+        completions = [Completion(write_turn(renderer, text, [command])) for text, command in turns]
+        return ScriptedPlayer([*completions, Completion(write_turn(renderer, "The design is written and checked."))])
+
+
+def heredoc(path: str, content: str) -> str:
+    """The bash command that writes a file, byte for byte when it ends with a line feed or is empty."""
+    mark = "EOF"
+    while mark in content:
+        mark += "_"
+    folder = path.rpartition("/")[0]
+    make = f"mkdir -p '{folder}' && " if folder else ""
+    if content and not content.endswith("\n"):  # a here-document always ends its last line
+        return f"{make}{{ head -c -1 > '{path}'; }} <<'{mark}'\n{content}\n{mark}"
+    return f"{make}cat > '{path}' <<'{mark}'\n{content}{mark}"
+
+
+def fenced(path: str, content: str) -> str:
+    """A file as a fenced block of an answer. The fence is longer than any in the file."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", content)), 0)
+    return f"{fence}systemverilog {path}\n{content.removesuffix(chr(10))}\n{fence}"
+
+
+# ---- random commands, to test shells, transcripts and replays
+
+COMMANDS = (
+    "ls -la rtl verif docs",
+    "ls -l --time-style=full-iso docs; date; date +%s.%N",
+    "pwd; cd rtl && pwd",
+    "cd /code",
+    "cat docs/*.md | head -n 20",
+    "wc -c docs/* rtl/* 2>/dev/null",
+    "iverilog -V 2>/dev/null | head -n 1",
+    'for file in rtl/*.sv; do iverilog -g2012 -t null "$file"; echo "$file: $?"; done',
+    "verilator --lint-only -Wall rtl/*.sv",
+    'COUNT=$((COUNT + 1)); echo "call $COUNT"',
+    'greet() { echo "hello $1"; }; greet world',
+    "greet again",
+    "false",
+    "(exit 3)",
+    "no_such_command --at all",
+    "echo 'not closed",
+    "seq 1 4000",
+    "mktemp; mktemp -d",
+    "python3 -c 'import tempfile; print(tempfile.mkdtemp())'",
+    "python3 -c 'print(object())'",
+    "time sleep 0.05",
+    'sleep 0.1 & wait; echo "pid $!"',
+    "sleep 30 &",
+    "kill %1; wait 2>/dev/null; echo ended",
+    "printf 'no line end'",
+    "printf '\\xff\\x00\\x1b[31mred\\x1b[0m\\n'",
+    "find . -type f | sort | xargs sha256sum | head -n 5",
+    "rm -f rtl/scratch.sv && echo gone",
+    "exit 7",
+)
+"""Each is deterministic in a given state, except for what `evaluation.volatile` declares."""
+
+_MODULE = "module scratch_{number} (input logic a, output logic b);\n    assign b = {body};\nendmodule\n"
+
+
+class RandomPolicy:
+    """Plays random commands, sometimes several in a turn, and occasionally a malformed turn.
+
+    Args:
+        turns: Number of turns before it ends the episode.
+    """
+
+    name = "random"
+
+    def __init__(self, turns: int = 8) -> None:
+        self.turns = turns
+
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
+        """A player for one episode, which ignores the shell's output."""
+        draw = random.Random(seed)
+        turns = [_turn(problem, renderer, draw) for _ in range(self.turns)]
+        return ScriptedPlayer([*turns, Completion(write_turn(renderer, "Enough."))])
+
+
+def _turn(problem: Problem, renderer: Renderer, draw: random.Random) -> Completion:
+    if draw.random() < 0.1:
+        return Completion('<tool_call>\n{"name": "execute_bash", "arguments": {')
+    commands = [_command(problem, draw) for _ in range(draw.choice((1, 1, 1, 2, 3)))]
+    return Completion(write_turn(renderer, "", commands))
+
+
+def _command(problem: Problem, draw: random.Random) -> str:
+    if draw.random() < 0.2:
+        body = draw.choice(("a", "~a", "a &", "1'b0"))
+        target = draw.choice((*problem.targets, "rtl/scratch.sv"))
+        return heredoc(target, _MODULE.format(number=draw.randrange(10), body=body))
+    return draw.choice(COMMANDS)

@@ -18,7 +18,7 @@ from rtl_agent_gym.evaluation.outcome import EpisodeResult, summarise
 from rtl_agent_gym.evaluation.results import read_results, read_spending
 from rtl_agent_gym.evaluation.spending import Ledger, Spent, Tally
 from rtl_agent_gym.policies import Completion
-from rtl_agent_gym.policies.usage import Charge, Prices, Usage
+from rtl_agent_gym.policies.protocol import Charge, Prices, Usage
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli import in_process
 from tests.integrations.drive import containers

@@ -12,6 +12,7 @@ from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.chat_answers import WITHHELD
+from rtl_agent_gym.policies.protocol import Usage
 from tests.policies.chatting import MakePolicy, native, opened, replied, said
 from tests.policies.stub_server import USAGE, ChatServer, call
 
@@ -259,8 +260,6 @@ async def test_a_server_without_stream_options_is_asked_without_them(policies: M
 
 def test_prices_of_litellms_list() -> None:
     policy = ChatPolicy("openai/gpt-4o", ModelOptions(api_key="k"))
-    from rtl_agent_gym.policies.usage import Usage
-
     assert policy.prices is not None
     listed = policy._library.model_cost["gpt-4o"]
     wanted = 1000 * listed["input_cost_per_token"] + 50 * listed["output_cost_per_token"]

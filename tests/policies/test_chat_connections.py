@@ -13,8 +13,8 @@ import pytest
 
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import ModelOptions, make_policy
-from rtl_agent_gym.policies.chat import ChatPolicy
-from rtl_agent_gym.policies.chat_waits import MAX_REQUESTED_WAIT, MAX_WAIT, requested_wait, wait_before
+from rtl_agent_gym.policies.chat import MAX_REQUESTED_WAIT, MAX_WAIT, ChatPolicy, wait_before
+from rtl_agent_gym.policies.chat_answers import requested_wait
 from tests.policies.chatting import MakePolicy, native, opened, said
 from tests.policies.stub_server import ChatServer, Step, body_of, call, events, head
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.policies.chat_overflow import WORDINGS
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.transcripts import Transcript, read_transcript
 from tests.cli import in_process
+from tests.policies.overflow_messages import OVERFLOW
 from tests.policies.stub_server import ChatServer, Reply, call
 
 pytestmark = pytest.mark.docker
@@ -55,7 +55,7 @@ def test_parallel_calls_run_in_order_without_a_dialect(
 @pytest.mark.parametrize(
     ("last", "stop", "cause"),
     [
-        ({"status": 400, "error": {"message": WORDINGS[0].example}}, "max_tokens", "out of turns or tokens"),
+        ({"status": 400, "error": {"message": OVERFLOW}}, "max_tokens", "out of turns or tokens"),
         ({"status": 400, "error": {"message": "Bad", "code": "content_filter"}}, "completed", "refused"),
         ({"content": None, "refusal": "I will not."}, "completed", "refused"),
     ],

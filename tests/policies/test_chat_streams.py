@@ -12,9 +12,9 @@ import pytest
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import Billed, ModelOptions
 from rtl_agent_gym.policies.chat import ChatPolicy
-from rtl_agent_gym.policies.chat_overflow import WORDINGS
-from rtl_agent_gym.policies.usage import Charge, Prices, Usage
+from rtl_agent_gym.policies.protocol import Charge, Prices, Usage
 from tests.policies.chatting import MakePolicy, native, opened, said
+from tests.policies.overflow_messages import OVERFLOW
 from tests.policies.stub_server import USAGE, ChatServer, Step, call, events, head
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
@@ -204,7 +204,7 @@ async def test_a_stream_that_breaks_off_is_paid_for_as_far_as_it_was_counted(
 
 async def test_an_answer_without_a_turn_is_paid_for(policies: MakePolicy) -> None:
     body = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [], "usage": USAGE}
-    overflow = {"status": 400, "error": {"message": WORDINGS[0].example}}
+    overflow = {"status": 400, "error": {"message": OVERFLOW}}
     with ChatServer([{"content": "x"}], faults=[{"status": 200, "body": body}, overflow, overflow]) as server:
         player = opened(policies(server, attempts=2, **PRICES))
         assert await player.act([]) is None  # the context is full, so there is no turn either
