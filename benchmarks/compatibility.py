@@ -28,8 +28,7 @@ from cvdp_statements import IMPOSSIBLE, Written, files_below, needs, right_desig
 
 from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.cvdp_notes import RATINGS, Note, Right, Statement, read_notes, row_digest, write_notes
-from rtl_agent_gym.problems.cvdp_notes.notes import NOTES
+from rtl_agent_gym.problems.notes import NOTES, RATINGS, Note, Right, Statement, read_notes, row_digest, write_notes
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.scorable import why_unscorable

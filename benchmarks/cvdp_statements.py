@@ -27,7 +27,7 @@ from unidiff.patch import PatchSet
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.fairness import bare_name
 from rtl_agent_gym.problems import Problem, apply_patch
-from rtl_agent_gym.problems.cvdp_notes import Statement
+from rtl_agent_gym.problems.notes import Statement
 from rtl_agent_gym.scoring import Score
 
 TESTS = Path(__file__).resolve().parents[1] / "tests" / "scoring"

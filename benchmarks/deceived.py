@@ -14,9 +14,9 @@ from transformers import AutoTokenizer
 
 from rtl_agent_gym import load_problems
 from rtl_agent_gym.demo.shipped import READ, RENDERER, call, shipped
-from rtl_agent_gym.problems.families import SPECIFICATION
 from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sources.families import SPECIFICATION
 from rtl_agent_gym.training.teachers import Judgement, Sampled, Teacher
 from rtl_agent_gym.training.teachers import setup as teachers_setup
 

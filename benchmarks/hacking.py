@@ -26,8 +26,8 @@ from rtl_agent_gym.demo.smollm import keep_folder
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.policies import ModelOptions
-from rtl_agent_gym.problems.families import FAMILIES
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.transcripts import read_transcript
 
 TURNS = 4

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from rtl_agent_gym.errors import RTLGymError, SandboxError, UsageError
-from rtl_agent_gym.evaluation.mutation import Count, Strength, measure_strength, mutant_grader
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.cvdp_notes import MutationScore, Note, read_notes, row_digest, write_notes
-from rtl_agent_gym.problems.cvdp_notes.notes import NOTES
-from rtl_agent_gym.problems.mutants import OPERATORS, VerdictStore, design_key, with_design
-from rtl_agent_gym.problems.mutants.verdicts import SHIPPED
+from rtl_agent_gym.problems.notes import NOTES, MutationScore, Note, read_notes, row_digest, write_notes
+from rtl_agent_gym.sources.mutants.derived import with_design
+from rtl_agent_gym.sources.mutants.grading import Count, Strength, measure_strength, mutant_grader
+from rtl_agent_gym.sources.mutants.mutant import SHIPPED, VerdictStore, design_key
+from rtl_agent_gym.sources.mutants.operators import OPERATORS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "mutants.md"

@@ -24,10 +24,9 @@ from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.policies import Completion, ModelOptions
 from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy
-from rtl_agent_gym.problems.families import FAMILIES, Parameters
-from rtl_agent_gym.problems.families.source import draw_members
 from rtl_agent_gym.renderers import Message, Renderer, get_renderer
 from rtl_agent_gym.scoring.score import Score
+from rtl_agent_gym.sources.families import FAMILIES, Parameters, draw_members
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from rtl_agent_gym import Problem, Score, Scorer, load_problems
 from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.problems.suites.common import Port, ports
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring.harness import Defences
+from rtl_agent_gym.sources.suites.common import Port, ports
 
 KINDS = {
     "nothing": ("input {range} {name}", ""),

@@ -24,10 +24,10 @@ from research.training import Trainer, new_model, reproducible
 from rtl_agent_gym.demo.founding import FOUNDING
 from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT, call, write
 from rtl_agent_gym.engines.models import without_progress_bars
-from rtl_agent_gym.problems.families import FAMILIES as GENERATED
-from rtl_agent_gym.problems.families.family import LAYOUTS, Family, Layout, Parameters, Split
 from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers import Renderer, get_renderer
+from rtl_agent_gym.sources.families import FAMILIES as GENERATED
+from rtl_agent_gym.sources.families.family import LAYOUTS, Family, Layout, Parameters, Split
 
 FAMILIES = {**GENERATED, FOUNDING.name: FOUNDING}
 

@@ -12,8 +12,8 @@ from research import variation
 from research.episodes import Design, Encoder, Start, TextEpisode, TokenEpisode, submitted_episode, written_episode
 from rtl_agent_gym.demo.founding import FOUNDING, READ, Founding
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.problems.families.family import LAYOUTS, PROMPT, SPECIFICATION, TARGET, Family, Layout, Parameters
 from rtl_agent_gym.prompts import build_prompt, with_reference
+from rtl_agent_gym.sources.families.family import LAYOUTS, PROMPT, SPECIFICATION, TARGET, Family, Layout, Parameters
 
 
 @dataclass(frozen=True)

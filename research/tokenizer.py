@@ -18,11 +18,10 @@ from research.episodes import TextEpisode
 from research.variation import invented
 from rtl_agent_gym.demo.founding import FOUNDING, READ
 from rtl_agent_gym.demo.shipped import RENDERER, call
-from rtl_agent_gym.problems.families.family import Family
-from rtl_agent_gym.problems.families.names import STEMS, suffixes
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.codec import char_bytes
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
+from rtl_agent_gym.sources.families.family import STEMS, Family, suffixes
 
 _CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
 _WORDS = re.compile(r"[A-Za-z][A-Za-z-]*| `|`|\| item \| value \|\n\|---\|---\|\n\|| \|\n\|?| \| |\.\n-?|[.,]| \(|\)| ")

@@ -9,8 +9,7 @@ from __future__ import annotations
 import random
 import re
 
-from rtl_agent_gym.problems.families.family import Family, Parameters
-from rtl_agent_gym.problems.families.names import HELD_OUT_STEMS, STEMS, suffixes
+from rtl_agent_gym.sources.families.family import HELD_OUT_STEMS, STEMS, Family, Parameters, suffixes
 
 _WORDS = """
 acorn alder almond anvil arch arrow attic autumn bagel ballad bamboo banjo barley barn basil basket bath bay bead beam

@@ -30,8 +30,9 @@ is raised only inside the package: it ends the episode, which is then graded.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -188,3 +189,22 @@ def cannot_write(what: str, path: Path | str, error: OSError) -> RTLGymError:
     if error.errno in _WRONG_PATH:
         return UsageError(f"{message}; choose another place")
     return SandboxError(message)
+
+
+MOST_NAMES = 12
+"""Names that a message lists at most."""
+
+
+def near_matches(name: str, known: Iterable[str]) -> str:
+    """A clause for an error message about the unknown `name`: the most similar names, or all names."""
+    names = list(known)
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
+    # People often give part of a long id, which is too short for the similarity ratio.
+    close += [low for low in by_lower if name and name.lower() in low and low not in close][: 3 - len(close)]
+    if close:
+        return "did you mean " + " or ".join(by_lower[low] for low in close) + "?"
+    if not names:
+        return "there are none"
+    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"choose one of {', '.join(names[:MOST_NAMES])}{rest}"

@@ -15,7 +15,7 @@ FLOORS = {
     9: {"cli"},
     8: {"demo"},
     7: {"cluster", "integrations"},
-    6: {"training", "evaluation"},
+    6: {"training", "evaluation", "sources"},
     5: {"envs"},
     4: {"episodes"},
     3: {"policies"},
@@ -26,7 +26,7 @@ FLOORS = {
 """The packages on each floor, the highest first; "" is the root module, which holds the version."""
 SIDEWAYS = {("training", "evaluation"), ("transcripts", "renderers")}
 """Imports between packages of one floor, from the first to the second of each pair."""
-OTHER_PROGRAMS = ("problems/*/harness/**", "sandboxes/image_context/**")
+OTHER_PROGRAMS = ("sources/*/harness/**", "sandboxes/image_context/**")
 """Files that run inside containers and are no modules of the package."""
 MAX_LINES = 600
 

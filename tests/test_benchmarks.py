@@ -147,9 +147,8 @@ async def test_a_teacher_that_reads_another_specification_judges_the_same_tokens
     from research.mixture import start
     from rtl_agent_gym.demo.shipped import RENDERER, shipped
     from rtl_agent_gym.engines.local import LocalServiceClient
-    from rtl_agent_gym.problems.families import FAMILIES
-    from rtl_agent_gym.problems.families.source import draw_members
     from rtl_agent_gym.renderers import get_renderer
+    from rtl_agent_gym.sources.families import FAMILIES, draw_members
     from rtl_agent_gym.training.teachers import SameTokens, Sampled
 
     deceived = runpy.run_path(str(ROOT / "benchmarks/deceived.py"))

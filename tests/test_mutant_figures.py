@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.errors import SandboxLost, UsageError
-from rtl_agent_gym.evaluation.mutation import Count, MutantGrader
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.problems.cvdp_notes import MutationScore, read_notes
-from rtl_agent_gym.problems.mutants import VerdictStore
+from rtl_agent_gym.problems.notes import MutationScore, read_notes
 from rtl_agent_gym.scoring.score import Score
+from rtl_agent_gym.sources.mutants.grading import Count, MutantGrader
+from rtl_agent_gym.sources.mutants.mutant import VerdictStore
 
 ROOT = Path(__file__).resolve().parent.parent
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"

@@ -22,10 +22,10 @@ from ..problems import (
     scan_problems,
     validate_problem,
 )
-from ..problems.cvdp_notes import note_of
-from ..problems.needs import missing_here
-from ..problems.paths import ANSWER_FILE
-from ..problems.writing import problem_row
+from ..problems.model import ANSWER_FILE
+from ..problems.notes import note_of
+from ..problems.rows import problem_row
+from ..problems.validation import missing_here
 from ..visible import plural, visible
 from .options import (
     CategoriesOption,

@@ -16,17 +16,9 @@ from rich.text import Text
 
 from ..errors import UsageError
 from ..problems import Problem
-from ..problems.mutants import (
-    Derived,
-    Hint,
-    MutantOptions,
-    VerdictStore,
-    derive,
-    enough_candidates,
-    too_few,
-    with_design,
-)
-from ..problems.writing import problem_row
+from ..problems.rows import problem_row
+from ..sources.mutants.derived import Derived, Hint, MutantOptions, derive, enough_candidates, too_few, with_design
+from ..sources.mutants.mutant import VerdictStore
 from ..visible import plural, visible
 from .episode_options import CacheOption
 from .options import (
@@ -42,7 +34,7 @@ from .show import print_left_out, stderr_console
 from .writing import check_out, write_rows
 
 if TYPE_CHECKING:
-    from ..evaluation.mutation import Count, MutantGrader, Strength
+    from ..sources.mutants.grading import Count, MutantGrader, Strength
 
 _MEANING = {
     "differs": "a sequence of inputs tells it from the reference",
@@ -84,7 +76,7 @@ def strength_command(
     console = Console(stderr=json_, highlight=False)
 
     async def measure(grader: MutantGrader) -> list[Strength]:
-        from ..evaluation.mutation import measure_strength
+        from ..sources.mutants.grading import measure_strength
 
         found = []
         with _progress(console, "problems", len(problems)) as progress:
@@ -166,7 +158,7 @@ async def _find(
 
 async def _with_judge(work: Any, workers: int, cache: bool) -> Any:
     """What both commands do with a grader: make it, use it, close it."""
-    from ..evaluation.mutation import mutant_grader
+    from ..sources.mutants.grading import mutant_grader
 
     try:
         async with mutant_grader(workers=workers, cache=cache, store=VerdictStore()) as grader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..problems import Problem
-from ..problems.cvdp_notes import RATINGS, Note, Statement, note_of
+from ..problems.notes import RATINGS, Note, Statement, note_of
 
 
 def note_lines(problem: Problem) -> list[str]:

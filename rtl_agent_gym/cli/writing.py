@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError, cannot_write
-from ..problems.mutants import parse_source
-from ..problems.sources import expand_home
+from ..problems.model import expand_home
+from ..problems.registry import split_source
 from .options import writable_folder
 from .show import refuse_source
 
@@ -21,9 +21,7 @@ def check_out(out: Path, source: str) -> None:
     Raises:
         UsageError: It cannot, or it is one of the source's own files, which would be lost.
     """
-    if parsed := parse_source(source):
-        source = parsed[0]
-    path = expand_home(source.removeprefix("notsotiny:"))
+    path = expand_home(split_source(source).inner)
     if path.exists():
         refuse_source(out, path.iterdir() if path.is_dir() else [path], "files that the problems are read from")
     if out.is_dir():

@@ -17,8 +17,8 @@ from random import Random
 
 from ..evaluation.results import read_results
 from ..problems import Problem, load_problems
-from ..problems.families import FAMILIES
-from ..problems.families.family import SPECIFICATION, Family, Parameters, Split
+from ..sources.families import FAMILIES
+from ..sources.families.family import SPECIFICATION, Family, Parameters, Split
 from ..transcripts import read_transcript
 
 PROBLEM_ID = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"

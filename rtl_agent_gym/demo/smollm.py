@@ -22,11 +22,11 @@ from typing import Any
 
 from ..errors import UsageError
 from ..problems import load_problems
-from ..problems.families.family import SPECIFICATION
 from ..prompts import build_prompt, with_reference
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
 from ..renderers.vocabularies import cache_folder, package_file
+from ..sources.families.family import SPECIFICATION
 from ..training.plan import ModelRecipe, Plan
 from .shipped import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write
 

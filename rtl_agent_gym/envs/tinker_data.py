@@ -15,7 +15,7 @@ from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilde
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..problems import Problem, load_problems, split_problems
-from ..problems.cvdp_notes import Rows
+from ..problems.notes import Rows
 from ..scoring import RewardWeights
 from ..scoring.scorable import scorable
 from .problem_order import Order, make_problem_sampler

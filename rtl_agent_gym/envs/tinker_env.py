@@ -34,7 +34,7 @@ from ..episodes.runtime import Lease, acquire
 from ..errors import SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem, category_name
-from ..problems.needs import missing_here
+from ..problems.validation import missing_here
 from ..renderers import Renderer
 from ..sandboxes import SandboxProvider
 from ..scoring.scorable import require_scorable

@@ -24,7 +24,7 @@ from ..policies.judge import judge_name
 from ..policies.registry import with_address
 from ..policies.sampler import TokenSamplerPolicy, files_digest
 from ..problems import Problem
-from ..problems.cvdp_notes import Rows
+from ..problems.notes import Rows
 from ..renderers import Renderer
 from ..retries import EPISODE
 from ..sandboxes import SandboxSpec

@@ -38,7 +38,7 @@ from ..errors import (
 from ..logs import LOGS, logging_as, logging_to
 from ..policies import Closable, Policy, make_policy
 from ..problems import Problem
-from ..problems.cvdp_notes import Note
+from ..problems.notes import Note
 from ..renderers import Renderer, get_renderer
 from ..retries import EPISODE
 from ..sandboxes import SandboxProvider

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import TranscriptError
 from ..problems import Problem
-from ..problems.cvdp_notes import Note, note_of
+from ..problems.notes import Note, note_of
 from ..transcripts import read_transcript
 from .outcome import EpisodeResult
 

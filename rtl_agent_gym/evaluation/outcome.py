@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from ..problems import DIFFICULTIES, Problem
-from ..problems.cvdp_notes import note_of
+from ..problems.notes import note_of
 from ..scoring.score import Score
 from ..transcripts import Transcript
 from .spending import Spent

@@ -9,12 +9,11 @@ from pathlib import Path
 from ..episodes.episode import Grader
 from ..episodes.rewards import FunctionGrader, read_reward
 from ..episodes.runtime import WAITING, Runtime
-from ..errors import UsageError
+from ..errors import UsageError, near_matches
 from ..policies.judge import NamedJudges, make_judge
 from ..problems import Problem, load_problems
 from ..problems.compose import TEMPLATES
 from ..problems.model import JUDGED
-from ..problems.near import near_matches
 from ..sandboxes import SandboxProvider
 from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir

@@ -43,7 +43,7 @@ from ..episodes.tools import tool_opening
 from ..errors import SandboxBroken
 from ..policies.chat_answers import WITHHELD
 from ..problems import Problem
-from ..problems.cvdp_notes import Rows
+from ..problems.notes import Rows
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
 from ..sandboxes.process import WORK_DIR, CommandResult

@@ -6,7 +6,6 @@ Frameworks carry a problem's source and id in place of the problem, whose hidden
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ from ..episodes.tools import ToolOpening, tool_opening
 from ..episodes.turns import StopReason, Turn
 from ..errors import UsageError
 from ..problems import Problem, load_problems
-from ..problems.cvdp_notes import Rows
-from ..problems.suites import SUITES
+from ..problems.notes import Rows
+from ..problems.registry import split_source
 from ..renderers import ToolCall, get_renderer
 from ..scoring.options import GradingOptions
 from ..scoring.scorable import require_scorable, scorable
@@ -237,10 +236,9 @@ def choose_problems(
 
 def absolute(source: str) -> str:
     """A source whose path, if it has one, begins at the root: ``[PREFIX:]PATH[+mutants…]``."""
-    prefix = next((one for one in SUITES if source.startswith(one)), "")
-    path, *options = re.split(r"(?=\+mutants(?:\?[^?]*)?$)", source[len(prefix) :], maxsplit=1)
+    prefix, path, derived = split_source(source)
     known = path and path != "bundled" and Path(path).exists()
-    return "".join([prefix, str(Path(path).resolve()), *options]) if known else source
+    return f"{prefix}{Path(path).resolve()}{derived}" if known else source
 
 
 def find_problem(source: str, id: str) -> Problem:

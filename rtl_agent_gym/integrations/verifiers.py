@@ -29,7 +29,7 @@ from ..episodes.tools import tool_opening
 from ..episodes.turns import StopReason
 from ..errors import SandboxError, UsageError
 from ..policies.chat_answers import WITHHELD
-from ..problems.cvdp_notes import Rows
+from ..problems.notes import Rows
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
 from .session import ToolSession, choose_problems, find_problem

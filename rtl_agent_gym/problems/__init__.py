@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from rtl_agent_gym.problems.categories import CATEGORIES, DIFFICULTIES, category_name
-from rtl_agent_gym.problems.loading import Source, find_problem, load_problems, scan_problems
-from rtl_agent_gym.problems.model import Difficulty, Problem
+from rtl_agent_gym.problems.loading import (
+    Source,
+    find_problem,
+    load_problems,
+    order_by_difficulty,
+    scan_problems,
+    select_problem,
+    split_problems,
+)
+from rtl_agent_gym.problems.model import (
+    AGENT_FOLDERS,
+    CATEGORIES,
+    DIFFICULTIES,
+    Difficulty,
+    Problem,
+    category_name,
+    editable,
+    is_allowed_path,
+    path_fault,
+)
 from rtl_agent_gym.problems.patches import apply_patch
-from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable, is_allowed_path, path_fault
-from rtl_agent_gym.problems.selection import order_by_difficulty, select_problem, split_problems
 from rtl_agent_gym.problems.validation import validate_problem
 
 __all__ = [

@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.problems.near import near_matches
+from rtl_agent_gym.errors import ProblemError, near_matches
 
 COMPOSE_FILE = "docker-compose.yml"
 

@@ -1,23 +1,146 @@
-"""Load problems from any source, checked and filtered, in file order."""
+"""Load problems from any source, checked and filtered, in file order; split them and choose among them."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.categories import parse_category, parse_difficulty
-from rtl_agent_gym.problems.cvdp_notes.rows import Rows, keep_rows
-from rtl_agent_gym.problems.families.source import PREFIX, generate
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.mutants.source import derive, parse_source
-from rtl_agent_gym.problems.near import near_matches
-from rtl_agent_gym.problems.reading import Place, read_rows
-from rtl_agent_gym.problems.rows import problem_from_row
-from rtl_agent_gym.problems.sources import find_files
-from rtl_agent_gym.problems.suites import SUITES
+import numpy as np
+
+from rtl_agent_gym.errors import ProblemError, UsageError, near_matches
+from rtl_agent_gym.problems.model import DIFFICULTIES, Problem, expand_home, parse_category, parse_difficulty
+from rtl_agent_gym.problems.notes import Rows, keep_rows
+from rtl_agent_gym.problems.registry import Located, find_reader
+from rtl_agent_gym.problems.rows import SUFFIXES, Place, problem_from_row, read_rows
+
+BUNDLED = "bundled"
+"""The source that is part of the package."""
+BUNDLED_PROBLEMS = Path(__file__).with_name("problems.jsonl")
+"""Its file. ``scripts/build_bundled.py`` builds it from the folders in ``data/bundled``."""
+
+_FORMS = ("family:NAME", "verilog-eval:FOLDER", "rtllm:FOLDER", "notsotiny:FILE")
+"""Sources with a prefix, for messages; `load_problems` reads them."""
+
+_HUB_SOURCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<file>[^:]+))?", re.ASCII)
+"""``owner/name``, or ``owner/name:file.jsonl``."""
+
+_DEFAULT_FILES = {
+    "nvidia/cvdp-benchmark-dataset": (
+        "cvdp_v1.1.0_agentic_code_generation_no_commercial.jsonl",
+        "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl",
+    )
+}
+"""The files that a data set's bare name refers to; the first available one is used."""
+
+
+def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
+    """The files of a source, each with its name for messages.
+
+    Raises:
+        UsageError: There is no such source.
+        ProblemError: A data set's file cannot be downloaded.
+    """
+    name = os.fspath(source)
+    if name == BUNDLED:
+        return [(BUNDLED_PROBLEMS, "bundled/problems.jsonl")]
+    path = expand_home(name)
+    if path.is_dir():
+        return _in_folder(path)
+    if path.exists():
+        return [(path, str(path))]
+    if _looks_like_path(name) or not isinstance(source, str):
+        raise UsageError(f"there is no file or folder {path}{_sibling(path)}")
+    if match := _HUB_SOURCE.fullmatch(name):
+        copy = _download(match["repo"], match["file"])
+        return [(copy, f"{match['repo']}:{copy.name}")]
+    raise UsageError(
+        f"unknown source of problems {name!r}; expected {BUNDLED!r}, the path of a .jsonl file or of a folder of them, "
+        f"{', '.join(_FORMS)}, or a data set such as nvidia/cvdp-benchmark-dataset "
+        f"({near_matches(name, (BUNDLED, *_FORMS))})"
+    )
+
+
+def _looks_like_path(name: str) -> bool:
+    # "owner/name:file.jsonl" is a data set's file, "folder/file.jsonl" a path.
+    return name.startswith(("/", ".", "~")) or (name.endswith(SUFFIXES) and ":" not in name)
+
+
+def _sibling(path: Path) -> str:
+    """A hint about similar files in the same folder."""
+    if not path.parent.is_dir():
+        return ""
+    names = sorted(entry.name for entry in path.parent.iterdir() if entry.name.endswith(SUFFIXES))
+    return f"; {near_matches(path.name, names)}" if names else ""
+
+
+def _in_folder(path: Path) -> list[tuple[Path, str]]:
+    found = sorted(entry for entry in path.iterdir() if entry.name.endswith(SUFFIXES) and entry.is_file())
+    if not found:
+        raise UsageError(f"the folder {path} contains no file that ends in {' or '.join(SUFFIXES)}")
+    return [(entry, str(entry)) for entry in found]
+
+
+def _download(repo: str, file: str | None) -> Path:
+    """The local copy of a data set's file, downloaded if it is not in the cache.
+
+    Raises:
+        UsageError: No file is named and none is known.
+        ProblemError: The client is not installed, or the file cannot be downloaded; the message says what to do.
+    """
+    names = (file,) if file else _DEFAULT_FILES.get(repo, ())
+    if not names:
+        raise UsageError(f"name the file of the data set {repo}: {repo}:FILE.jsonl")
+    faults: list[ProblemError] = []
+    cache_only = False
+    for name in names:
+        try:
+            return _fetch(repo, name, cache_only)
+        except ProblemError as error:
+            faults.append(error)
+            # After one connection failure only the cache is searched. (The client raises a FileNotFoundError for it.)
+            cache_only = isinstance(error.__cause__, FileNotFoundError)
+    raise faults[0]
+
+
+def _fetch(repo: str, name: str, cache_only: bool) -> Path:
+    source = f"{repo}:{name}"
+    try:
+        from huggingface_hub import errors, hf_hub_download
+    except ImportError as error:
+        raise ProblemError(
+            "the package huggingface_hub is not installed; install it (pip install 'rtl-agent-gym[hub]') "
+            "or give the path of a downloaded file",
+            source=source,
+        ) from error
+    try:
+        return Path(hf_hub_download(repo_id=repo, filename=name, repo_type="dataset", local_files_only=cache_only))
+    except (errors.HfHubHTTPError, errors.HFValidationError, errors.EntryNotFoundError, OSError) as error:
+        raise ProblemError(_fault(error, repo, name), source=source) from error
+
+
+def _fault(error: Exception, repo: str, name: str) -> str:
+    """Why a file was not downloaded, and what to do."""
+    from huggingface_hub import constants, errors
+
+    by_hand = (
+        f"`hf download --repo-type dataset {repo} {name}` on a machine with network access, then give the file's path"
+    )
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        why = "the client is in offline mode" if constants.HF_HUB_OFFLINE else "the Hugging Face Hub does not answer"
+        return f"{why} and the file is not in the local cache; {by_hand}"
+    if isinstance(error, errors.GatedRepoError):
+        return "the data set is gated; accept its terms on its page and log in with `hf auth login`"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"there is no data set {repo}, or it is private; check the name, or log in with `hf auth login`"
+    if isinstance(error, errors.EntryNotFoundError):
+        return f"the data set has no file {name}; see the files on its page and give {repo}:FILE.jsonl"
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return f"the download failed: {reason[0]}; try again, or {by_hand}"
+
 
 _T = TypeVar("_T", int | str, str)
 
@@ -25,7 +148,8 @@ Source = str | os.PathLike[str] | Sequence[Problem]
 """``"bundled"``, the path of a JSON Lines file (gzipped or not) or of a folder of them, ``owner/name[:file]`` on the
 Hugging Face Hub, ``family:NAME?count=200&seed=7&split=train`` (generated problems), ``verilog-eval:FOLDER``,
 ``rtllm:FOLDER`` or ``notsotiny:FILE`` (other benchmarks), or problems already loaded. Any of these texts followed by
-``+mutants?count=100&seed=7&hint=symptom`` (debugging problems made of those problems)."""
+``+mutants?count=100&seed=7&hint=symptom`` (debugging problems made of those problems). Other packages can add sources;
+see `rtl_agent_gym.problems.registry`."""
 
 
 def load_problems(
@@ -98,22 +222,10 @@ def scan_problems(source: Source) -> Iterator[Problem | ProblemError]:
     yield from _unique(_rows(source) if isinstance(source, str | os.PathLike) else _given(source))
 
 
-_Located = tuple[Problem | ProblemError, Place]
-
-
-def _rows(source: str | os.PathLike[str]) -> Iterator[_Located]:
-    if isinstance(source, str) and (mutated := parse_source(source)) is not None:
-        base, options = mutated
-        made = derive(source, load_problems(base), options)
-        yield from ((one.problem, Place(source, number)) for number, one in enumerate(made, 1))
+def _rows(source: str | os.PathLike[str]) -> Iterator[Located]:
+    if isinstance(source, str) and (read := find_reader(source)) is not None:
+        yield from read(source)
         return
-    if isinstance(source, str) and source.startswith(PREFIX):
-        yield from ((problem, Place(source, number)) for number, problem in enumerate(generate(source), 1))
-        return
-    for prefix, read_suite in SUITES.items():
-        if isinstance(source, str) and source.startswith(prefix):
-            yield from read_suite(source)
-            return
     source_files = find_files(source)
     empty = True
     for path, label in source_files:
@@ -136,7 +248,7 @@ def _read(row: dict[str, Any], place: Place, folder: Path) -> Problem | ProblemE
         return error
 
 
-def _given(problems: Sequence[Problem]) -> Iterator[_Located]:
+def _given(problems: Sequence[Problem]) -> Iterator[Located]:
     for number, problem in enumerate(problems):
         if not isinstance(problem, Problem):
             raise UsageError(
@@ -146,7 +258,7 @@ def _given(problems: Sequence[Problem]) -> Iterator[_Located]:
         yield problem, Place(f"entry {number}")
 
 
-def _unique(items: Iterator[_Located]) -> Iterator[Problem | ProblemError]:
+def _unique(items: Iterator[Located]) -> Iterator[Problem | ProblemError]:
     """Replace a problem with a repeated id by an error that names both places."""
     seen: dict[str, Place] = {}
     for item, place in items:
@@ -162,3 +274,58 @@ def _unique(items: Iterator[_Located]) -> Iterator[Problem | ProblemError]:
 def _several(value: _T | Iterable[_T]) -> list[_T]:
     """A filter's values as a list; a single value becomes a list of one."""
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+
+
+def split_problems(
+    problems: Iterable[Problem], held_out: float = 0.2, seed: int = 0
+) -> tuple[list[Problem], list[Problem]]:
+    """Split problems into those to train on and those held out.
+
+    The choice for each problem depends only on its id and the seed, so adding, removing or reordering other problems
+    does not change it. `held_out` is therefore an expected share: of few problems, none or several may be held out.
+
+    Args:
+        problems: Both parts keep their order.
+        held_out: Share to hold out, 0 to 1.
+        seed: Different seeds give different splits.
+
+    Returns:
+        The problems to train on, and those held out.
+
+    Raises:
+        UsageError: `held_out` is not between 0 and 1.
+    """
+    if not 0.0 <= held_out <= 1.0:
+        raise UsageError(f"held_out is {held_out}; expected a share between 0 and 1")
+    train: list[Problem] = []
+    test: list[Problem] = []
+    for problem in problems:
+        (test if _position(problem.id, seed) < held_out else train).append(problem)
+    return train, test
+
+
+def _position(problem_id: str, seed: int) -> float:
+    """A number in [0, 1), uniformly distributed over ids."""
+    digest = hashlib.sha256(f"{seed}:{problem_id}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def order_by_difficulty(problems: Iterable[Problem]) -> list[Problem]:
+    """Problems from easy to hard; problems of one difficulty keep their order."""
+    return sorted(problems, key=lambda problem: DIFFICULTIES.index(problem.difficulty))
+
+
+def select_problem(problems: Sequence[Problem], rng: int | np.random.Generator | None = None) -> Problem:
+    """A uniformly random problem.
+
+    Args:
+        problems: The problems to choose from.
+        rng: A seed (equal seeds choose equal problems) or a generator, which is advanced; None for a random seed.
+
+    Raises:
+        UsageError: `problems` is empty.
+    """
+    if not problems:
+        raise UsageError("there is no problem to choose from; the source is empty or its filters leave nothing")
+    generator = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
+    return problems[int(generator.integers(len(problems)))]

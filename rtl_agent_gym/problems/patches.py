@@ -1,6 +1,8 @@
-"""Apply the benchmark's patches, which are unified diffs of one file without headers, from the first ``@@`` line."""
+"""Apply and write the benchmark's patches: unified diffs of one file without headers, from the first ``@@`` line."""
 
 from __future__ import annotations
+
+import difflib
 
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import Hunk, PatchSet
@@ -52,6 +54,12 @@ def apply_patch(original: str, body: str) -> str:
     output += source[cursor:]
     # Only the last line may lack its newline.
     return "".join(line.removesuffix("\n") + "\n" for line in output[:-1]) + "".join(output[-1:])
+
+
+def diff_body(before: str, after: str) -> str:
+    """The hunks that turn `before` into `after`, from the first ``@@`` on, without the lines that name the files."""
+    lines = list(difflib.unified_diff(_lines(before), _lines(after)))[2:]
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def _lines(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Rows of the benchmark's files: their formats, and how they become a `Problem`.
+"""Rows of the benchmark's files: read from JSON Lines, made into a `Problem`, and written again.
 
 There are agentic rows (`AgenticRow`), agentic rows that start from a complete repository (`HeavyRow`), and non-agentic
 rows (`NonAgenticRow`), some of which ask for text instead of files.
@@ -7,22 +7,121 @@ rows (`NonAgenticRow`), some of which ask for text instead of files.
 from __future__ import annotations
 
 import functools
+import gzip
+import json
 import logging
 import re
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any, NamedTuple, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.bundles import heavy_context
-from rtl_agent_gym.problems.categories import category_name, parse_category, parse_difficulty
+from rtl_agent_gym.problems.checkouts import heavy_context
 from rtl_agent_gym.problems.compose import COMPOSE_FILE, check_templates, is_templated, parse_services
-from rtl_agent_gym.problems.model import COMPARED, JUDGED, Difficulty, Problem
-from rtl_agent_gym.problems.needs import without_harness
-from rtl_agent_gym.problems.patches import apply_patch
-from rtl_agent_gym.problems.paths import path_fault, tree_fault
-from rtl_agent_gym.problems.reading import Place, json_kind
+from rtl_agent_gym.problems.model import (
+    COMPARED,
+    JUDGED,
+    Difficulty,
+    Problem,
+    category_name,
+    parse_category,
+    parse_difficulty,
+    path_fault,
+    tree_fault,
+)
+from rtl_agent_gym.problems.patches import apply_patch, diff_body
+from rtl_agent_gym.problems.validation import without_harness
+
+SUFFIXES = (".jsonl", ".jsonl.gz")
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+
+
+class Place(NamedTuple):
+    """Where a problem is from, for messages."""
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+    def error(self, message: str, **named: str | None) -> ProblemError:
+        """An error at this place; `named` is its field and its problem's id."""
+        return ProblemError(message, source=self.source, line=self.line, **named)
+
+
+def read_rows(path: Path, label: str) -> Iterator[tuple[Place, dict[str, Any] | ProblemError]]:
+    """For each line that is not blank, its JSON object, or the error if there is none.
+
+    Args:
+        path: The file. Gzip is detected by content, not by name.
+        label: The file's name in messages.
+
+    Raises:
+        UsageError: The file cannot be opened or read.
+        ProblemError: The gzip data is damaged or truncated.
+    """
+    number, offset = 0, 0
+    try:
+        with _open_rows(path, label) as stream:
+            for number, line in enumerate(stream, 1):
+                data = line.removeprefix(_BOM) if number == 1 else line
+                if data.strip():
+                    place = Place(label, number)
+                    yield place, _parse_row(data, offset + len(line) - len(data), place)
+                offset += len(line)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        message = f"damaged gzip data after line {number}: {error}; fetch the file again"
+        raise Place(label, number or None).error(message) from error
+    except OSError as error:
+        raise UsageError(f"{label}: cannot be read: {error.strerror or error}") from error
+
+
+def _open_rows(path: Path, label: str) -> IO[bytes]:
+    stream = path.open("rb")
+    magic = stream.peek(2)[:2]
+    if magic != _GZIP_MAGIC and path.suffix != ".gz":
+        return stream
+    stream.close()
+    if magic != _GZIP_MAGIC:
+        raise Place(label).error("expected gzip data because of the file's name; rename the file or compress it again")
+    return cast(IO[bytes], gzip.open(path, "rb"))
+
+
+def _parse_row(data: bytes, offset: int, place: Place) -> dict[str, Any] | ProblemError:
+    try:
+        row = json.loads(data.decode(), object_pairs_hook=_unique_keys)
+    except UnicodeDecodeError as error:
+        at = f"byte {offset + error.start} of the file (byte {error.start} of the line)"
+        return place.error(f"not UTF-8: {error.reason} at {at}")
+    except json.JSONDecodeError as error:
+        return place.error(f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}")
+    except ProblemError as error:  # a repeated key
+        return place.error(error.message)
+    except (ValueError, RecursionError) as error:
+        return place.error(f"not JSON that can be read: {error}")
+    return row if isinstance(row, dict) else place.error(f"expected a JSON object, got {json_kind(row)}")
+
+
+def json_kind(value: object) -> str:
+    """The JSON type of a value, with an article."""
+    kinds = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ProblemError(f"the key {repeated!r} is repeated in one object")
+    return row
+
 
 ROW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 """Ids become names of files and folders, so they contain only characters that are safe in paths."""
@@ -300,3 +399,27 @@ def _golden(patches: dict[str, str], context: dict[str, str]) -> dict[str, str] 
         except ProblemError as error:
             raise ProblemError(error.message, field=f"patch.{path}") from error
     return golden or None
+
+
+def problem_row(problem: Problem) -> dict[str, Any]:
+    """The agentic row of a problem, as the official runner reads it.
+
+    Raises:
+        UsageError: The problem is not agentic, or its row names a repository instead of files.
+    """
+    if not problem.agentic or not problem.harness or problem.checkout:
+        raise UsageError(f"{problem.id} is not an agentic problem with files and hidden tests")
+    golden = problem.golden or {}
+    return {
+        "id": problem.id,
+        "categories": [category_name(problem.category), problem.difficulty],
+        "system_message": problem.system_message,
+        "prompt": problem.prompt,
+        "context": problem.context,
+        "patch": {path: _patch(problem.context.get(path, ""), golden.get(path)) for path in problem.targets},
+        "harness": problem.harness,
+    }
+
+
+def _patch(before: str, after: str | None) -> str:
+    return "" if after is None else diff_body(before, after)

@@ -27,7 +27,7 @@ from ..problems.compose import (
     parse_services,
 )
 from ..problems.model import Problem
-from ..problems.needs import commercial_need
+from ..problems.validation import commercial_need
 from .options import HarnessOptions
 
 RUN_DIR = "/code/rundir"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import ProblemError, UsageError
 from ..problems.model import Problem
-from ..problems.needs import missing_here
+from ..problems.validation import missing_here
 from .compose import read_services
 from .options import GradingOptions
 

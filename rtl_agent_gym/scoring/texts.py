@@ -9,9 +9,8 @@ from collections.abc import Mapping
 
 from ..errors import ProblemError, SandboxError
 from ..metrics import FAULTS
-from ..problems.model import COMPARED, Problem
-from ..problems.needs import missing_here
-from ..problems.paths import ANSWER_FILE
+from ..problems.model import ANSWER_FILE, COMPARED, Problem
+from ..problems.validation import missing_here
 from . import judging, similarity
 from .cache import ScoreCache
 from .grading import Grading, printable

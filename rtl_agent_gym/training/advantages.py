@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..problems import Problem
-from ..problems.cvdp_notes import note_of
+from ..problems.notes import note_of
 from .options import BaselineName, TrainOptions
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ..engines.config import has_key
 from ..errors import UsageError
 from ..problems import Problem, category_name, load_problems, split_problems
-from ..problems.cvdp_notes import Rows
+from ..problems.notes import Rows
 from ..scoring.options import GradingOptions
 from ..scoring.scorable import nothing_left, scorable
 from .advantages import has_weak_tests

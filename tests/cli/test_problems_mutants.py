@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.problems.writing import problem_row
+from rtl_agent_gym.problems.rows import problem_row
 from tests.cli.in_process import call
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]

@@ -15,7 +15,7 @@ from rtl_agent_gym.evaluation import EpisodeResult, EvaluationConfig, evaluate, 
 from rtl_agent_gym.evaluation.fairness import Unstated, bare_name, find_unstated
 from rtl_agent_gym.policies import ScriptedPolicy
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.problems.cvdp_notes import Note, Statement
+from rtl_agent_gym.problems.notes import Note, Statement
 from rtl_agent_gym.scoring.score import Score, TestOutcome
 
 ROWS = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"

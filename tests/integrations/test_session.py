@@ -24,8 +24,8 @@ from rtl_agent_gym.integrations.session import (
     read_source,
 )
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.problems.cvdp_notes import note_of
-from rtl_agent_gym.problems.writing import problem_row
+from rtl_agent_gym.problems.notes import note_of
+from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.renderers import ToolCall, get_renderer
 from rtl_agent_gym.renderers.protocol import ANSWERED
 from rtl_agent_gym.sandboxes.daemon import connect

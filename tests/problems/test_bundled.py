@@ -19,7 +19,7 @@ from data import bundled
 from data.bundled import BUNDLED_DIR, solution, wrong_designs
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems, validate_problem
-from rtl_agent_gym.problems.sources import BUNDLED_PROBLEMS
+from rtl_agent_gym.problems.loading import BUNDLED_PROBLEMS
 from rtl_agent_gym.sandboxes import DockerSandbox
 from scripts import build_bundled as builder
 

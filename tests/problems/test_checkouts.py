@@ -11,8 +11,7 @@ import pytest
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import checkouts, editable, load_problems, rows
-from rtl_agent_gym.problems.bundles import BUNDLES
-from rtl_agent_gym.problems.checkouts import read_checkout
+from rtl_agent_gym.problems.checkouts import BUNDLES, read_checkout
 from tests.problems.conftest import Row, WriteRows
 from tests.problems.repositories import Repository
 

@@ -10,7 +10,7 @@ import pytest
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import Problem, find_problem, load_problems, scan_problems, validate_problem
-from rtl_agent_gym.problems.needs import missing_here
+from rtl_agent_gym.problems.validation import missing_here
 
 Row = dict[str, Any]
 Write = Callable[..., Path]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import ProblemError
+from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.needs import missing_here
+from rtl_agent_gym.problems.rows import problem_row
+from rtl_agent_gym.problems.validation import missing_here
 
 Row = dict[str, Any]
 Write = Callable[..., Path]
@@ -320,3 +321,9 @@ def test_a_row_survives_json_unchanged(agentic_row: Row, write_rows: Write) -> N
     text = "β \u2028 \x85 line\r\nend"
     row = changed(agentic_row, "context", "docs/spec.md", value=text)
     assert load_one(write_rows(json.dumps(row, ensure_ascii=False))).context["docs/spec.md"] == text
+
+
+def test_only_agentic_problems_have_such_rows(nonagentic_row: Row, write_rows: Callable[..., Path]) -> None:
+    (problem,) = load_problems(write_rows(nonagentic_row))
+    with pytest.raises(UsageError, match="cvdp_copilot_tiny_0001 is not an agentic problem"):
+        problem_row(problem)

@@ -14,13 +14,13 @@ from research.tokenizer import make_tokenizer
 from rtl_agent_gym.demo.founding import FOUNDING
 from rtl_agent_gym.demo.shipped import RENDERER, call, write
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
-from rtl_agent_gym.problems.families import FAMILIES, Family, Parameters
-from rtl_agent_gym.problems.families.names import HELD_OUT_STEMS, STEMS, suffixes
 from rtl_agent_gym.prompts import build_prompt, with_reference
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.sources.families import FAMILIES, Family, Parameters
+from rtl_agent_gym.sources.families.family import HELD_OUT_STEMS, STEMS, suffixes
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from research.making import check, digests, families_digest, make
 from research.mixture import Mix
 from research.recipe import RECIPE, FamilyRecipe, Part, Phase, Shape
 from rtl_agent_gym.demo.shipped import FOLDER, RENDERER, shipped
-from rtl_agent_gym.problems.families import FAMILIES
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sources.families import FAMILIES
 
 TINIEST = FamilyRecipe(
     shape=Shape(hidden=32, layers=1, heads=2, inner=64),

@@ -9,7 +9,7 @@ import pytest
 from unidiff.patch import PatchSet
 
 from rtl_agent_gym.problems import Problem, apply_patch, load_problems
-from rtl_agent_gym.problems.cvdp_notes import all_notes, note_of
+from rtl_agent_gym.problems.notes import all_notes, note_of
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 
 pytestmark = pytest.mark.docker

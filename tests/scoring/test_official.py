@@ -22,14 +22,14 @@ import pytest
 from data.bundled import wrong_designs
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.compose import SIM_IMAGES
-from rtl_agent_gym.problems.families import FAMILIES
-from rtl_agent_gym.problems.writing import problem_row
+from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import RUN_DIR, read_services
+from rtl_agent_gym.sources.families import FAMILIES
 from tests.integrations.compose import compose_variables
-from tests.problems.family_designs import designs, members
+from tests.sources.family_designs import designs, members
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 

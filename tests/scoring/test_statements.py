@@ -13,7 +13,7 @@ import pytest
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.cvdp_notes import Note, all_notes
+from rtl_agent_gym.problems.notes import Note, all_notes
 from rtl_agent_gym.scoring import Scorer
 
 from .test_compatibility import DESIGNS, EXAMPLES, IMPOSSIBLE, ROWS, row_id

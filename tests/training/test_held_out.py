@@ -14,9 +14,9 @@ pytest.importorskip("tinker")
 from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.results import read_results
-from rtl_agent_gym.problems import load_problems, sources
-from rtl_agent_gym.problems.cvdp_notes import Rows
-from rtl_agent_gym.problems.sources import BUNDLED_PROBLEMS
+from rtl_agent_gym.problems import load_problems, loading
+from rtl_agent_gym.problems.loading import BUNDLED_PROBLEMS
+from rtl_agent_gym.problems.notes import Rows
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.transcripts import read_transcript
@@ -84,7 +84,7 @@ def test_every_kind_of_source_can_be_held_out(monkeypatch: pytest.MonkeyPatch) -
     assert all("registers_combinations" in name for name in held_out)
     train, held_out = ids(planned(cvdp_jsonl_path="family:registers?count=3", problem_ids="", held_out="bundled"))
     assert (len(train), held_out) == (3, IDS)
-    monkeypatch.setattr(sources, "_download", lambda repo, file: BUNDLED_PROBLEMS)
+    monkeypatch.setattr(loading, "_download", lambda repo, file: BUNDLED_PROBLEMS)
     assert (
         ids(planned(cvdp_jsonl_path="family:timers?count=1", problem_ids="", held_out="owner/name:rows.jsonl"))[1]
         == IDS

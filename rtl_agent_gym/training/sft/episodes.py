@@ -14,7 +14,7 @@ from ...errors import TranscriptError, UsageError
 from ...evaluation.export import ExportConfig, LeftOut, export_rows
 from ...evaluation.viewer import transcript_files
 from ...evaluation.viewer.model import read_episode
-from ...problems.sources import expand_home
+from ...problems.model import expand_home
 from ...renderers import ModelTurn, ToolCall, get_renderer
 from .options import SftOptions
 

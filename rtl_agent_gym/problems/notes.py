@@ -1,0 +1,250 @@
+"""What running the rows of CVDP has shown: which can be passed, and what their tests demand or do not see.
+
+`note_of` gives the note of a problem. A note belongs to the row as it was published: a row with another task, other
+files or other tests has none. ``benchmarks/compatibility.py`` writes ``cvdp_notes.json`` from runs of the real tests,
+and ``benchmarks/mutants.py`` adds what it measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems.model import Problem
+
+NOTES = Path(__file__).with_name("cvdp_notes.json")
+"""The notes of this package."""
+
+_SILENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+"""Strings and comments. Those that do not end are part of it too, so that the time is linear in any text."""
+
+Right = Literal["passes", "impossible", "unknown"]
+"""What is known of right designs: one passes; it is shown that none can; nothing was run."""
+
+
+RATINGS = {
+    "sound": "a right design passes; no unstated demand and no blind spot of the tests is known",
+    "partial": "a right design passes; the tests do not check a part of what the task asks for",
+    "weak": "a right design passes, and so does one that does not do what the task is mainly about",
+    "unfair": "a right design passes, but the tests demand what the task does not say",
+    "impossible": "no design passes",
+    "unknown": "nothing was run",
+}
+"""What is said of a row in one word, and what it means. The first three are fair."""
+
+
+class Statement(BaseModel):
+    """One thing that a row's tests demand although no task says it, or that they do not see."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """Unique within its row."""
+    kind: Literal["wants", "unseen"]
+    """``wants``: the tests demand what the task does not say, or what its documents contradict. ``unseen``: the tests
+    do not see a mistake."""
+    about: Literal["timescale", "name", "moment", "value", "data", "everything"]
+    """What is demanded or not seen."""
+    text: str
+    """In words."""
+    shown: Literal["run", "read"]
+    """``run``: by a design on the real tests, which follows the task and fails (``wants``), or is wrong and passes
+    (``unseen``). ``read``: only by reading the tests."""
+    lacks: str = ""
+    """Regular expression for what a submission must contain, outside comments and strings, to meet the demand; empty
+    if there is none."""
+    fails: tuple[str, ...] = ()
+    """The tests that fail for the design that follows the task, by `TestOutcome.name`; only for ``wants``."""
+    part: bool = False
+    """Whether other tests of the row pass for that design."""
+    core: bool = False
+    """Whether a design passes that does not do what the task is mainly about; only for ``unseen``. Otherwise a part of
+    what the task asks for is not seen."""
+
+    def explains(self, failed: set[str], files: Mapping[str, str] | None) -> bool:
+        """Whether this demand alone accounts for the failed tests of a submission, as far as is known.
+
+        The failed tests must be those that the design in `shown` fails: if one of these passes, the submission meets
+        the demand, and others fail for another reason. Only of several names may some be right, so that fewer fail.
+        Where something `lacks`, the submission must lack it; otherwise other tests must pass, as the same failures say
+        nothing of a row whose tests all fail.
+
+        Args:
+            failed: Names of the failed tests.
+            files: The submission's files; None if unknown.
+        """
+        if self.kind != "wants" or not failed or not failed <= set(self.fails):
+            return False
+        if len(failed) < len(set(self.fails)) and self.about != "name":
+            return False
+        if not self.lacks:
+            return self.part
+        return files is not None and self.is_lacking(files)
+
+    def is_lacking(self, files: Mapping[str, str]) -> bool:
+        """Whether files do not contain what `lacks` asks for; a comment or a string does not."""
+        return not any(re.search(self.lacks, _SILENT.sub(" ", text)) for text in files.values())
+
+
+class MutationScore(BaseModel):
+    """How many mutants of a right design the tests of a row reject, of those that were drawn and graded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    killed: int = Field(ge=0)
+    """Mutants that the tests reject."""
+    counted: int = Field(ge=1)
+    """Mutants that compile and are not proved equivalent to the right design."""
+
+    @property
+    def rate(self) -> float:
+        """The strength of the tests, 0..1."""
+        return self.killed / self.counted
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return f"{self.killed} of {self.counted} mutants"
+
+
+class Note(BaseModel):
+    """What is known of one row."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    """The row's id."""
+    digest: str
+    """`row_digest` of the row that was run."""
+    release: str
+    """Where the row was published, such as ``v1.0.2``."""
+    right: Right
+    how: str
+    """How that was shown."""
+    needs: tuple[str, ...] = ()
+    """What the image's layer for older versions of cocotb provides to this row's tests."""
+    statements: tuple[Statement, ...] = ()
+    strength: MutationScore | None = None
+    """How many small bugs the tests see; None if that was not measured. It does not change the `rating`."""
+
+    @property
+    def fair(self) -> bool:
+        """Whether a right design passes and nothing is demanded that the task does not say, as far as is known."""
+        return self.right == "passes" and not self.wants
+
+    @property
+    def blind(self) -> bool:
+        """Whether its tests do not see if a design does what the task is mainly about."""
+        return any(one.core for one in self.unseen)
+
+    @property
+    def partial(self) -> bool:
+        """Whether it is fair and its tests see at least what the task is mainly about, as far as is known."""
+        return self.fair and not self.blind
+
+    @property
+    def sound(self) -> bool:
+        """Whether it is fair and no mistake is known that its tests do not see."""
+        return self.fair and not self.unseen
+
+    @property
+    def wants(self) -> tuple[Statement, ...]:
+        """What its tests demand although no task says it."""
+        return tuple(one for one in self.statements if one.kind == "wants")
+
+    @property
+    def unseen(self) -> tuple[Statement, ...]:
+        """What its tests do not see."""
+        return tuple(one for one in self.statements if one.kind == "unseen")
+
+    @property
+    def rating(self) -> str:
+        """One word of `RATINGS`."""
+        if self.right != "passes":
+            return self.right
+        if not self.fair:
+            return "unfair"
+        return "sound" if self.sound else "partial" if self.partial else "weak"
+
+
+def row_digest(problem: Problem) -> str:
+    """SHA-256 of what decides about right and wrong: task, files and tests. The reference solution is not part of it,
+    which some releases of a row withhold.
+    """
+    fields = problem.model_dump(mode="json", include={"id", "prompt", "context", "targets", "harness"})
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+
+
+def note_of(problem: Problem) -> Note | None:
+    """The note of a problem; None if there is none, or if the row is not the one that was run."""
+    note = all_notes().get(problem.id)
+    return note if note is not None and note.digest == row_digest(problem) else None
+
+
+@cache
+def all_notes() -> Mapping[str, Note]:
+    """The notes of this package by the row's id."""
+    return {note.id: note for note in read_notes(NOTES)}
+
+
+def read_notes(path: Path) -> list[Note]:
+    """The notes of a file.
+
+    Raises:
+        ProblemError: It is missing, or no file of notes.
+    """
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        return [Note.model_validate(row) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+        reason = " ".join(str(error).split())
+        message = f"not a file of notes ({reason[:200]}); benchmarks/compatibility.py writes one"
+        raise ProblemError(message, source=str(path)) from error
+
+
+def write_notes(path: Path, notes: Iterable[Note]) -> None:
+    """Write notes to a file, sorted by the row's id, for `read_notes`."""
+    ordered = sorted(notes, key=lambda note: note.id)
+    rows = [note.model_dump(mode="json", exclude_defaults=True) for note in ordered]
+    path.write_text(json.dumps({"rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+Rows = Literal["all", "fair", "partial", "sound"]
+"""Which rows to keep: all; those that a right design passes and whose tests demand nothing unstated; of these, the ones
+whose tests see at least what the task is mainly about; of these, the ones whose tests have no known blind spot. A
+problem without a note is only among all."""
+ROWS: tuple[Rows, ...] = get_args(Rows)
+
+
+def keep_rows(problems: Sequence[Problem], rows: Rows) -> list[Problem]:
+    """The problems that are known to be fair, partial or better, or sound, in their order.
+
+    Raises:
+        UsageError: `rows` is unknown, or no problem is left.
+    """
+    if rows not in ROWS:
+        raise UsageError(f"rows is {rows!r}; choose one of {', '.join(ROWS)}")
+    if rows == "all":
+        return list(problems)
+    kept = [problem for problem in problems if (note := note_of(problem)) is not None and getattr(note, rows)]
+    if problems and not kept:
+        ratings = Counter(
+            note.rating if (note := note_of(problem)) is not None else "without a note" for problem in problems
+        )
+        told = ", ".join(f"{count} {rating}" for rating, count in ratings.items())
+        where = "the published rows of CVDP v1.0.2 (agentic, no-commercial) and the examples of v1.1"
+        hint = f"there are notes of {where}; " if ratings["without a note"] else ""
+        raise UsageError(
+            f"no selected problem is known to be {rows} ({told}); {hint}choose other problems, or all rows (rows=all, "
+            "or no --fair-only)"
+        )
+    return kept

@@ -1,0 +1,323 @@
+"""A family of problems: drawn parameters become a specification, hidden tests, a reference and habitual designs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from random import Random
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from rtl_agent_gym.problems.model import Problem
+
+_STEMS = """
+amber anchor apple arrow aspen badge basin birch blaze bloom brook cabin cedar chalk cider cliff cloud coral crane delta
+drift eagle ember fable fern flint frost gale glade grove harbor hazel heron iris jade kettle lagoon lantern lark lemon
+linen lotus maple marble meadow mint moss nectar olive onyx orchid otter pearl pebble pine plume quartz raven reed ridge
+river saddle
+"""
+_HELD_OUT_STEMS = """
+bramble copper dune sable shale sierra slate spruce stone summit swan teal thistle timber tulip umber velvet violet
+walnut wharf willow yarrow zephyr zinnia
+"""
+STEMS = tuple(_STEMS.split())
+HELD_OUT_STEMS = tuple(_HELD_OUT_STEMS.split())
+"""Used by the split ``names`` alone."""
+
+_SUFFIXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "module": (("unit", "block", "core"), ("cell", "stage")),
+    "clock": (("clk", "clock", "ck"), ("osc", "tick")),
+    "reset": (("rst", "reset", "clear"), ("init", "zero")),
+}
+_INPUT = (("in", "a", "line"), ("src", "port"))
+_OUTPUT = (("out", "y", "reg"), ("dst", "pin"))
+
+
+def suffixes(role: str, held_out: bool, is_output: bool) -> tuple[str, ...]:
+    """The suffixes of a role's names: those of training, or those that only the split ``names`` has."""
+    return _SUFFIXES.get(role, _OUTPUT if is_output else _INPUT)[held_out]
+
+
+def draw_names(rng: Random, roles: Iterable[str], outputs: Iterable[str], held_out: bool) -> dict[str, str]:
+    """A name for each role; no two share a stem.
+
+    Args:
+        rng: The source of chance.
+        roles: What is named, such as ``clock``.
+        outputs: The roles that are output ports.
+        held_out: Only stems and suffixes that training never has.
+    """
+    roles = list(roles)
+    names = {}
+    for role, stem in zip(roles, rng.sample(HELD_OUT_STEMS if held_out else STEMS, len(roles)), strict=True):
+        suffix = rng.choice(suffixes(role, held_out, role in outputs))
+        names[role] = f"{stem}_{suffix}" if rng.random() < 0.5 else stem
+    return names
+
+
+Split = Literal["train", "combinations", "wordings", "names"]
+"""``train``; the others have what ``train`` never has: a combination of values, wordings, or parts of names."""
+SPLITS: tuple[Split, ...] = get_args(Split)
+Layout = Literal["list", "prose", "table"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+
+SPECIFICATION = "docs/specification.md"
+TARGET = "rtl/design.sv"
+PROMPT = f"Read the specification in `{SPECIFICATION}`. Write the module that it describes to `{TARGET}`."
+"""The task of every member."""
+
+_HELD_OUT_SHARE = 4  # one combination of values in so many is not in training
+
+Fields = Mapping[str, str | int]
+"""A member's names and values by role and axis."""
+
+
+class Parameters(BaseModel):
+    """One member of a family. Equal parameters give equal problems, byte by byte."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    family: str
+    split: Split
+    names: dict[str, str]
+    """A name for each role."""
+    values: dict[str, str | int]
+    """A value for each axis."""
+    layout: Layout
+    lines: tuple[tuple[str, int], ...]
+    """The specification's lines in their order: each line's key, and the number of its wording."""
+
+    @property
+    def fields(self) -> dict[str, str | int]:
+        """Names and values together."""
+        return {**self.names, **self.values}
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits of a hash of all parameters."""
+        return _hash(self.model_dump(mode="json"))[:12]
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one line of a specification may say: format strings over a member's fields and phrases."""
+
+    train: tuple[str, ...]
+    held_out: tuple[str, ...]
+    """Wordings that only the split ``wordings`` has."""
+    rows: tuple[str, ...]
+    """The same as rows of a table."""
+    held_out_rows: tuple[str, ...]
+
+    def wordings(self, layout: Layout) -> tuple[str, ...]:
+        """All wordings, those of training first."""
+        return self.rows + self.held_out_rows if layout == "table" else self.train + self.held_out
+
+    def draw(self, rng: Random, layout: Layout, held_out: bool) -> int:
+        """The number of a wording."""
+        trained = len(self.rows if layout == "table" else self.train)
+        return rng.randrange(trained, len(self.wordings(layout))) if held_out else rng.randrange(trained)
+
+
+Change = str | int | Mapping[str | int, str | int]
+"""What a habit puts in place of a field: a value, or a value for each of some values."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of problems."""
+
+    name: str
+    heading: str
+    """The specification's first lines, the same for every member."""
+    inputs: tuple[str, ...]
+    """The roles of the input ports, beside clock and reset."""
+    outputs: tuple[str, ...]
+    """The roles of the output ports."""
+    axes: Mapping[str, tuple[str | int, ...]]
+    """The values of each axis."""
+    is_possible: Callable[[Fields], bool]
+    """Whether a combination of values makes sense: every part of it can be seen from outside."""
+    lines: Mapping[str, Line]
+    phrases: Callable[[Fields], dict[str, str | int]]
+    """The words for a member's values, which the lines use beside its fields."""
+    habits: Mapping[str, Mapping[str, Change]]
+    """For each textbook habit, what it writes whatever the specification says."""
+    write: Callable[[Fields], str]
+    """The design for some fields, in its one canonical form."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Everything that has a name."""
+        return ("module", "clock", "reset", *self.inputs, *self.outputs)
+
+    def draw(self, rng: Random, split: Split = "train") -> Parameters:
+        """A random member of a split."""
+        while True:
+            values = {axis: rng.choice(values) for axis, values in self.axes.items()}
+            if self.is_possible(values) and is_held_out(values) == (split == "combinations"):
+                break
+        layout = rng.choice(LAYOUTS)
+        order = rng.sample(list(self.lines), len(self.lines))
+        return Parameters(
+            family=self.name,
+            split=split,
+            names=draw_names(rng, self.roles, self.outputs, held_out=split == "names"),
+            values=values,
+            layout=layout,
+            lines=tuple((key, self.lines[key].draw(rng, layout, split == "wordings")) for key in order),
+        )
+
+    def specification(self, parameters: Parameters) -> str:
+        """The text of `SPECIFICATION`."""
+        fields = parameters.fields
+        words = {**fields, **level_words(fields), **self.phrases(fields)}
+        lines = [
+            self.lines[key].wordings(parameters.layout)[number].format_map(words) for key, number in parameters.lines
+        ]
+        if parameters.layout == "prose":
+            body = " ".join(lines)
+        elif parameters.layout == "list":
+            body = "\n".join(f"- {line}" for line in lines)
+        else:
+            body = "\n".join(["| item | value |", "|---|---|", *(f"| {line} |" for line in lines)])
+        return f"{self.heading}\n\n{body}\n"
+
+    def habits_of(self, parameters: Parameters) -> tuple[str, ...]:
+        """The habits that contradict the member's specification."""
+        fields = parameters.fields
+        return tuple(habit for habit in self.habits if _change(fields, self.habits[habit]) != fields)
+
+    def design(self, parameters: Parameters, habits: Collection[str] = ()) -> dict[str, str]:
+        """The reference solution, or the design that follows some habits instead of the specification.
+
+        Args:
+            parameters: The member.
+            habits: Names of habits; in everything else the design follows the specification.
+        """
+        fields = parameters.fields
+        for habit in habits:
+            fields = _change(fields, self.habits[habit])
+        return {TARGET: self.write(fields)}
+
+    def problem(self, parameters: Parameters) -> Problem:
+        """The member as a problem in CVDP's agentic format."""
+        case = {
+            "names": {role: parameters.names[role] for role in self.roles},
+            "values": {axis: parameters.values[axis] for axis in self.axes},
+        }
+        return Problem(
+            id=f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{parameters.digest}_0001",
+            category=3,
+            difficulty="easy",
+            prompt=PROMPT,
+            context={SPECIFICATION: self.specification(parameters)},
+            targets=(TARGET,),
+            harness={
+                "docker-compose.yml": _template("docker-compose.yml"),
+                "src/.env": _template("env").replace("TOP_NAME", parameters.names["module"]),
+                "src/case.json": json.dumps(case, indent=1) + "\n",
+                "src/bench.py": _template("bench.py"),
+                "src/test_design.py": _template(f"test_{self.name}.py"),
+                "src/test_runner.py": _template("test_runner.py"),
+            },
+            golden=self.design(parameters),
+        )
+
+
+def is_held_out(values: Mapping[str, str | int]) -> bool:
+    """Whether a combination of values belongs to the split ``combinations``, and to no other."""
+    return int(_hash(values)[:8], 16) % _HELD_OUT_SHARE == 0
+
+
+def level_words(fields: Fields) -> dict[str, str]:
+    """``low`` or ``high`` as ``{x_word}`` for every axis ``x_level``."""
+    levels = {axis.removesuffix("_level"): value for axis, value in fields.items() if axis.endswith("_level")}
+    return {f"{name}_word": "high" if value else "low" for name, value in levels.items()}
+
+
+def _change(fields: dict[str, str | int], changes: Mapping[str, Change]) -> dict[str, str | int]:
+    changed = dict(fields)
+    for field, change in changes.items():
+        changed[field] = change.get(fields[field], fields[field]) if isinstance(change, Mapping) else change
+    return changed
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _template(name: str) -> str:
+    return resources.files(__package__).joinpath("harness", name).read_text(encoding="utf-8")
+
+
+COMMON_AXES: dict[str, tuple[str | int, ...]] = {"reset_level": (0, 1), "reset_kind": ("sync", "async")}
+
+RESET_HABIT: dict[str, Change] = {"reset": "rst_n", "reset_level": 0, "reset_kind": "async"}
+"""The textbook's reset."""
+
+COMMON_LINES = {
+    "module": Line(
+        ("The module is called `{module}`.", "Name the module `{module}`.", "The module has the name `{module}`."),
+        ("Call it `{module}`.", "`{module}` is the module's name."),
+        ("module | `{module}`", "module name | `{module}`"),
+        ("name of the module | `{module}`",),
+    ),
+    "clock": Line(
+        ("The clock is `{clock}`.", "It is clocked by the rising edge of `{clock}`.", "`{clock}` is the clock."),
+        ("It has the clock `{clock}`.", "Its clock is the rising edge of `{clock}`."),
+        ("clock | `{clock}`", "clock input | `{clock}`, rising edge"),
+        ("rising edge of the clock | `{clock}`",),
+    ),
+    "reset": Line(
+        (
+            "The reset is `{reset}`, active {reset_word}, {kind}.",
+            "The {kind} reset `{reset}` is active {reset_word}.",
+            "When `{reset}` is {reset_level}, it is reset ({kind}).",
+        ),
+        (
+            "It has an active {reset_word} reset `{reset}`, which is {kind}.",
+            "Reset is {kind}: `{reset}` is {reset_level}.",
+        ),
+        ("reset | `{reset}`, active {reset_word}, {kind}", "{kind} reset | `{reset}`, active {reset_word}"),
+        ("active {reset_word} reset | `{reset}` ({kind})",),
+    ),
+}
+
+
+def reset_phrases(fields: Fields) -> dict[str, str | int]:
+    """The words for the kind of reset."""
+    return {"kind": "asynchronous" if fields["reset_kind"] == "async" else "synchronous"}
+
+
+def asserted(fields: Fields, role: str) -> str:
+    """The condition that the input of a role is at its active level."""
+    return f"{fields[role]}" if fields[f"{role}_level"] else f"!{fields[role]}"
+
+
+def idle(fields: Fields, role: str) -> str:
+    """The opposite of `asserted`."""
+    return f"!{fields[role]}" if fields[f"{role}_level"] else f"{fields[role]}"
+
+
+def always(fields: Fields) -> str:
+    """The first line of the block that holds the state."""
+    edge = f" or {'posedge' if fields['reset_level'] else 'negedge'} {fields['reset']}"
+    return f"always @(posedge {fields['clock']}{edge if fields['reset_kind'] == 'async' else ''})"
+
+
+def bit_range(width: str | int) -> str:
+    """A range of some width, with the space after it."""
+    return f"[{int(width) - 1}:0] "
+
+
+def write_module(fields: Fields, ports: list[str], body: str) -> str:
+    """A module with clock, reset and some more ports."""
+    header = [f"input wire {fields['clock']}", f"input wire {fields['reset']}", *ports]
+    return f"module {fields['module']} (\n    " + ",\n    ".join(header) + f"\n);\n{body}endmodule\n"

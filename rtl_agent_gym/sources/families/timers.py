@@ -1,0 +1,163 @@
+"""Timers that count some cycles after a start: period, direction, a second start, pause, levels and reset."""
+
+from __future__ import annotations
+
+from rtl_agent_gym.sources.families.family import (
+    COMMON_AXES,
+    COMMON_LINES,
+    RESET_HABIT,
+    Family,
+    Fields,
+    Line,
+    always,
+    asserted,
+    bit_range,
+    idle,
+    reset_phrases,
+    write_module,
+)
+
+_AGAIN = {
+    "ignore": ("is ignored", "ignored"),
+    "restart": ("starts it again", "starts again"),
+    "stop": ("stops it", "stops"),
+}
+"""What a start does while the timer runs, in a sentence and in a table."""
+
+_LINES = {
+    **COMMON_LINES,
+    "start": Line(
+        (
+            "The start is `{start}`, active {start_word}.",
+            "The start `{start}` is active {start_word}.",
+            "When `{start}` is {start_level}, it starts.",
+        ),
+        ("It has an active {start_word} start `{start}`.", "It starts when `{start}` is {start_level}."),
+        ("start | `{start}`, active {start_word}", "start input | `{start}`, active {start_word}"),
+        ("active {start_word} start | `{start}`",),
+    ),
+    "pause": Line(
+        (
+            "The pause is `{pause}`, active {pause_word}.",
+            "The pause `{pause}` is active {pause_word}.",
+            "When `{pause}` is {pause_level}, it pauses.",
+        ),
+        ("It has an active {pause_word} pause `{pause}`.", "It pauses when `{pause}` is {pause_level}."),
+        ("pause | `{pause}`, active {pause_word}", "pause input | `{pause}`, active {pause_word}"),
+        ("active {pause_word} pause | `{pause}`",),
+    ),
+    "busy": Line(
+        (
+            "The busy output is `{busy}`, active {busy_word}.",
+            "The output `{busy}` is active {busy_word} and shows that it runs.",
+            "When it runs, `{busy}` is {busy_level}.",
+        ),
+        ("It has an active {busy_word} busy output `{busy}`.", "`{busy}` is {busy_level} when it runs."),
+        ("busy | `{busy}`, active {busy_word}", "busy output | `{busy}`, active {busy_word}"),
+        ("active {busy_word} busy output | `{busy}`",),
+    ),
+    "count": Line(
+        ("The count is `{count}`.", "The count goes out on `{count}`.", "`{count}` is the count."),
+        ("It has the count `{count}`.", "As output of the count it has `{count}`."),
+        ("count | `{count}`", "count output | `{count}`"),
+        ("output of the count | `{count}`",),
+    ),
+    "width": Line(
+        ("The count has {width} bits.", "The width is {width}.", "The count is {width} bits wide."),
+        ("{width} bits is the width.", "The width of the count is {width} bits."),
+        ("width | {width}", "count width | {width} bits"),
+        ("bits | {width}",),
+    ),
+    "period": Line(
+        ("It runs for {period} cycles.", "The period is {period} cycles.", "Its period is {period}."),
+        ("{period} cycles is the period.", "It runs for a period of {period}."),
+        ("period | {period}", "runs for | {period} cycles"),
+        ("period of cycles | {period}",),
+    ),
+    "direction": Line(
+        ("It counts {path}.", "The count goes {path}.", "The direction is {direction}."),
+        ("The count's direction is {direction}.", "When it runs, it counts {path}."),
+        ("direction | {direction}", "counts | {path}"),
+        ("direction of the count | {direction}",),
+    ),
+    "again": Line(
+        (
+            "A start while it runs {again_verb}.",
+            "When it runs, a start {again_verb}.",
+            "Another start while it runs {again_verb}.",
+        ),
+        ("While it runs, another start {again_verb}.", "A start {again_verb} when it runs."),
+        ("start while it runs | {again_noun}", "another start | {again_noun}"),
+        ("another start while it runs | {again_noun}",),
+    ),
+}
+
+
+def _phrases(fields: Fields) -> dict[str, str | int]:
+    verb, noun = _AGAIN[str(fields["again"])]
+    path = "down from {period} to 1" if fields["direction"] == "down" else "up from 1 to {period}"
+    return {
+        **reset_phrases(fields),
+        "again_verb": verb,
+        "again_noun": noun,
+        "path": path.format_map(fields),
+    }
+
+
+def _write(fields: Fields) -> str:
+    count, period, start = fields["count"], fields["period"], asserted(fields, "start")
+    down = fields["direction"] == "down"
+    first = period if down else 1
+    started = {
+        "ignore": f"if ({start} && {count} == 0) {count} <= {first};",
+        "restart": f"if ({start}) {count} <= {first};",
+        "stop": f"if ({start}) {count} <= {count} == 0 ? {first} : 0;",
+    }[str(fields["again"])]
+    following = f"{count} - 1" if down else f"{count} == {period} ? 0 : {count} + 1"
+    return write_module(
+        fields,
+        [
+            f"input wire {fields['start']}",
+            f"input wire {fields['pause']}",
+            f"output wire {fields['busy']}",
+            f"output reg {bit_range(fields['width'])}{count}",
+        ],
+        f"    assign {fields['busy']} = {count} {'!=' if fields['busy_level'] else '=='} 0;\n"
+        f"    {always(fields)}\n"
+        f"        if ({asserted(fields, 'reset')}) {count} <= 0;\n"
+        f"        else {started}\n"
+        f"        else if ({idle(fields, 'pause')} && {count} != 0) {count} <= {following};\n",
+    )
+
+
+TIMERS = Family(
+    name="timers",
+    heading=(
+        "# Timer\n\nIt runs after a start. Up, the count goes from 1 to the period; down, from the period to 1; then "
+        "to 0. Reset wins over start, start over pause. In a pause the count stays."
+    ),
+    inputs=("start", "pause"),
+    outputs=("busy", "count"),
+    axes={
+        **COMMON_AXES,
+        "start_level": (0, 1),
+        "pause_level": (0, 1),
+        "busy_level": (0, 1),
+        "width": tuple(range(5, 17)),
+        "period": tuple(range(3, 31)),
+        "direction": ("up", "down"),
+        "again": tuple(_AGAIN),
+    },
+    is_possible=lambda fields: True,
+    lines=_LINES,
+    phrases=_phrases,
+    habits={
+        "reset": RESET_HABIT,
+        "start": {"start_level": 1},
+        "width": {"width": 8},
+        "busy": {"busy": "done", "busy_level": 1},
+        "direction": {"direction": "down"},
+        "again": {"again": "restart"},
+    },
+    write=_write,
+)

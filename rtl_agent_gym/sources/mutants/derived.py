@@ -1,0 +1,302 @@
+"""Debugging problems made of mutants: the source ``…+mutants?count=100&seed=7&hint=symptom``.
+
+Only mutants whose verdict is known to be ``killed`` become problems. What is not known must be graded first, which
+``rtl-agent-gym problems mutate`` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+from unidiff.errors import UnidiffParseError
+from unidiff.patch import PatchSet
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems.loading import load_problems
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.patches import apply_patch
+from rtl_agent_gym.problems.registry import Located, read_query
+from rtl_agent_gym.problems.rows import Place
+from rtl_agent_gym.sources.mutants.mutant import (
+    Mutant,
+    Verdict,
+    VerdictStore,
+    design_key,
+    draw_mutants,
+    problem_mutants,
+)
+
+Hint = Literal["none", "check", "symptom"]
+"""What the task says of the bug: nothing, the names of the hidden checks that fail, or also how the first one fails."""
+HINTS: tuple[Hint, ...] = get_args(Hint)
+
+TASK = "docs/task.md"
+_NUMBER = re.compile(r"_(\d+)$")
+_DERIVED = re.compile(r"_mutant_[0-9a-f]{16}(?:_\d+)?$")
+_LONGEST = 400
+"""Characters of a symptom."""
+
+
+def derived_problem(problem: Problem, mutant: Mutant, verdict: Verdict, hint: Hint) -> Problem:
+    """The problem of finding and repairing a mutant's bug.
+
+    The agent starts with the source's files and the design, one file of it mutated; the hidden tests are the source's.
+    The source's task is in `TASK`, since the design must still do what it asks for.
+
+    Args:
+        problem: The source, with its reference solution.
+        mutant: A mutant of that solution.
+        verdict: How the hidden tests rejected it.
+        hint: What the task says of the bug.
+    """
+    task = _free_path(problem)
+    stem, number = _NUMBER.sub("", problem.id), (_NUMBER.search(problem.id) or ["", "0001"])[1]
+    return Problem(
+        id=f"{stem[:150]}_mutant_{mutant.digest}_{number}",
+        category=16,
+        difficulty=problem.difficulty,
+        prompt=_prompt(task, verdict, hint),
+        system_message=problem.system_message,
+        context={**problem.context, **mutant.files(problem.golden or {}), task: _task(problem)},
+        targets=(mutant.path,),
+        harness=problem.harness,
+        golden={mutant.path: mutant.before},
+    )
+
+
+def is_derived(problem: Problem) -> bool:
+    """Whether a problem is one that `derived_problem` made."""
+    return _DERIVED.search(problem.id) is not None
+
+
+def _task(problem: Problem) -> str:
+    """The text of `TASK`."""
+    heading = "The design in `rtl/` was written for this task, and is to do what it asks for."
+    if set(problem.targets) & set(problem.context):  # it was to be changed or repaired
+        heading += (
+            " What the task or a file beside the design says of the state of `rtl/` is from before that: faults that "
+            "it reports have been repaired."
+        )
+    return f"{heading}\n\n{problem.prompt}"
+
+
+def _prompt(task: str, verdict: Verdict, hint: Hint) -> str:
+    lines = [f"The design in `rtl/` was written for the task in `{task}`, but it has a bug."]
+    names = ", ".join(f"`{name}`" for name in verdict.failed)
+    if hint != "none" and names:
+        lines.append(f"Of the hidden checks, these fail: {names}.")
+    if hint == "symptom" and verdict.symptom:
+        lines.append(f"What was seen: {verdict.symptom[:_LONGEST]}")
+    lines.append(
+        "Find the bug and repair it in place. It is in one place of one file; everything else is right. Keep the names "
+        "of modules, parameters and ports."
+    )
+    return "\n\n".join(lines) + "\n"
+
+
+def _free_path(problem: Problem) -> str:
+    """The path of the source's task, which no other file has."""
+    taken, path, number = {*problem.context, *(problem.golden or {})}, TASK, 1
+    while path in taken:
+        number += 1
+        path = TASK.replace(".md", f"_{number}.md")
+    return path
+
+
+_PREFIX = "cvdp_agentic_"
+
+
+def with_design(problem: Problem, designs: Path) -> Problem:
+    """The problem with the design of a folder as its reference solution; as it is if the folder has none.
+
+    Args:
+        problem: The problem.
+        designs: Holds a folder for each problem, named after its id or its id without ``cvdp_agentic_``, with the files
+            of the design at their paths. ``x.sv.patch`` is ``x.sv`` as a unified diff of the file of another design,
+            which its first line names.
+
+    Raises:
+        UsageError: There is no such folder, or a file cannot be read or a patch not applied.
+    """
+    if not designs.is_dir():
+        raise UsageError(f"{designs}: there is no such folder of designs")
+    for name in (problem.id, problem.id.removeprefix(_PREFIX)):
+        if (designs / name).is_dir():
+            return problem.model_copy(update={"golden": _read(designs, name)})
+    return problem
+
+
+def _read(designs: Path, name: str) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for path in sorted((designs / name).rglob("*")):
+        if path.is_file():
+            inside = path.relative_to(designs / name).as_posix()
+            try:
+                text = path.read_text(encoding="utf-8")
+                files[inside.removesuffix(".patch")] = _patched(designs, text) if inside.endswith(".patch") else text
+            except (OSError, UnicodeDecodeError, UnidiffParseError, ProblemError, ValueError) as error:
+                raise UsageError(f"{path}: no file of a design: {error}") from error
+    return files
+
+
+def _patched(designs: Path, text: str) -> str:
+    if len(patches := PatchSet(text)) != 1:
+        raise ValueError("expected a unified diff of one file")
+    [patch] = patches
+    base = (designs / patch.source_file).read_text(encoding="utf-8")
+    return apply_patch(base, "".join(str(hunk) for hunk in patch))
+
+
+SUFFIX = "+mutants"
+_SOURCE = re.compile(r"(?P<base>.+)\+mutants(?:\?(?P<query>[^?]*))?", re.DOTALL)
+
+
+class MutantOptions(BaseModel):
+    """What may follow the question mark."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: int = Field(default=100, ge=1, le=1_000_000)
+    """How many problems, no two of them equal."""
+    seed: int = Field(default=0, ge=0)
+    """The first problems of a seed are the same for every count."""
+    hint: Hint = "symptom"
+
+
+class Candidate(NamedTuple):
+    """A mutant that may become a problem."""
+
+    problem: Problem
+    """Its source."""
+    design: str
+    """The source's `design_key`."""
+    mutant: Mutant
+
+
+class Derived(NamedTuple):
+    """A problem made of a mutant, and what shows that it is one."""
+
+    problem: Problem
+    source: Problem
+    verdict: Verdict
+
+
+def parse_source(source: str) -> tuple[str, MutantOptions] | None:
+    """The source that is mutated, and the options; None if a source does not end in `SUFFIX` and options.
+
+    Raises:
+        UsageError: An option is not valid, or the source to be mutated is one of mutants itself.
+    """
+    match = _SOURCE.fullmatch(source)
+    if match and _SOURCE.fullmatch(match["base"]):
+        raise UsageError(f"{source}: mutants are not mutated again; leave out one {SUFFIX}")
+    return (match["base"], _parse_options(source, match["query"] or "")) if match else None
+
+
+def read_source(source: str) -> Iterator[Located]:
+    """The problems of a source that ends in ``+mutants``, for the registry. Raises like `parse_source` and `derive`."""
+    base, options = parse_source(source) or (source, MutantOptions())
+    made = derive(source, load_problems(base), options)
+    yield from ((derived.problem, Place(source, number)) for number, derived in enumerate(made, 1))
+
+
+def candidates(problems: Iterable[Problem], seed: int) -> Iterator[Candidate]:
+    """The mutants of problems in the order in which they are tried: of each problem in turn, of each operator in turn.
+
+    Problems without a reference solution have none. Neither have those that begin with a whole repository, as what is
+    derived from them would be graded in another way, and those that are mutants: their tasks tell of another bug.
+    """
+    with_golden = [
+        one for one in problems if one.golden and one.unscorable is None and not one.checkout and not is_derived(one)
+    ]
+    rows = (_drawn(problem, seed) for problem in with_golden)
+    seen = set()  # two problems may have the same design
+    for found in chain.from_iterable(zip_longest(*rows)):
+        if found is not None and (found.design, found.mutant.digest) not in seen:
+            seen.add((found.design, found.mutant.digest))
+            yield found
+
+
+def derive(
+    source: str, problems: Sequence[Problem], options: MutantOptions, store: VerdictStore | None = None
+) -> Iterator[Derived]:
+    """The debugging problems of a source.
+
+    Args:
+        source: Its name for messages.
+        problems: What is mutated.
+        options: How many and which.
+        store: Verdicts; None for those of the package and the user's cache.
+
+    Raises:
+        UsageError: There are fewer mutants, or a verdict is not known. The message says what to do.
+    """
+    store, left = store or VerdictStore(), options.count
+    known: dict[str, dict[str, Verdict]] = {}
+    for candidate in enough_candidates(source, problems, options):
+        if candidate.design not in known:
+            known[candidate.design] = store.of(candidate.design)
+        verdict = known[candidate.design].get(candidate.mutant.digest)
+        if verdict is None:
+            base = source.rpartition(SUFFIX)[0]
+            raise UsageError(
+                f"{source}: the mutants of {candidate.problem.id} are not graded yet, so it is not known which have a "
+                f"bug that the tests see; grade them once with: rtl-agent-gym problems mutate '{base}' "
+                f"--count {options.count} --seed {options.seed} --out FILE.jsonl"
+            )
+        if verdict.outcome == "killed":
+            made = derived_problem(candidate.problem, candidate.mutant, verdict, options.hint)
+            yield Derived(made, candidate.problem, verdict)
+            left -= 1
+            if left == 0:
+                return
+    raise UsageError(too_few(source, options.count, options.count - left))
+
+
+def enough_candidates(source: str, problems: Sequence[Problem], options: MutantOptions) -> list[Candidate]:
+    """All `candidates`, in their order.
+
+    Raises:
+        UsageError: There are fewer than wanted, whatever the tests say of them.
+    """
+    found = list(candidates(problems, options.seed))
+    if found and len(found) < options.count:
+        raise UsageError(
+            f"{source}: its reference solutions have {len(found)} mutants in all, of which tests reject only a part; "
+            f"{options.count} problems cannot be made of them: choose a smaller count"
+        )
+    if not found and problems and all(map(is_derived, problems)):
+        raise UsageError(f"{source}: its problems are mutants, which are not mutated again")
+    if not any(problem.golden for problem in problems):
+        raise UsageError(
+            f"{source}: no problem of it has a reference solution; give right designs of your own: "
+            "rtl-agent-gym problems mutate SOURCE --designs DIR --out FILE.jsonl"
+        )
+    return found
+
+
+def too_few(source: str, wanted: int, found: int) -> str:
+    """The message for a source with fewer mutants that its tests reject than wanted."""
+    if found == 0:
+        return f"{source}: no problem of it has a reference solution with mutants that its tests reject"
+    return f"{source}: there are only {found} mutants that the tests reject, not {wanted}; choose count={found} or less"
+
+
+def _drawn(problem: Problem, seed: int) -> Iterator[Candidate]:
+    design = design_key(problem)
+    for mutant in draw_mutants(problem_mutants(problem), seed):
+        yield Candidate(problem, design, mutant)
+
+
+def _parse_options(source: str, query: str) -> MutantOptions:
+    expected = {
+        "count": "a number from 1 to 1000000",
+        "seed": "a number from 0 up",
+        "hint": f"one of {', '.join(HINTS)}",
+    }
+    return read_query(MutantOptions, source, query, expected)

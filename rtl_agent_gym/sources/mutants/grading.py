@@ -1,0 +1,317 @@
+"""Mutants graded: their verdicts, and how much a problem's hidden tests see."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from rtl_agent_gym.errors import UsageError, most_telling
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import TIME_LIMIT, ScoreCache, Scorer
+from rtl_agent_gym.scoring.score import Score
+from rtl_agent_gym.sources.mutants.derived import Candidate
+from rtl_agent_gym.sources.mutants.equivalence import STEPS, Finding, compare
+from rtl_agent_gym.sources.mutants.mutant import (
+    Equivalence,
+    Mutant,
+    Outcome,
+    Verdict,
+    VerdictStore,
+    design_key,
+    draw_mutants,
+    problem_mutants,
+)
+from rtl_agent_gym.sources.mutants.operators import OPERATORS
+
+SLOWEST, QUICKEST = 5.0, 30.0
+"""A mutant may run `SLOWEST` times as long as the reference, and at least `QUICKEST` seconds; then its tests fail."""
+
+NO_REFERENCE = "the reference solution does not pass, so nothing is known of its mutants"
+"""The symptom of such a verdict, which is not final."""
+
+_CERTAINTY: tuple[Equivalence, ...] = ("", "unknown", "bounded", "proved", "differs")
+"""What Yosys found, the weakest first."""
+
+_FIRST = re.compile(r", first [^;]*")
+"""The name of the first failing check in a reason, which a verdict has apart."""
+
+
+class GradedMutant(NamedTuple):
+    """A mutant with its verdict, and for a survivor what Yosys found."""
+
+    mutant: Mutant
+    verdict: Verdict
+    finding: Finding | None = None
+
+
+class MutantGrader:
+    """Grades mutants and remembers their verdicts. Made by `mutant_grader`.
+
+    Args:
+        provider: Creates sandboxes.
+        scorer: Grades with this provider.
+        timer: The same without a cache, which measures how long a reference takes.
+        store: Verdicts that are known, and where new ones go.
+        workers: How many mutants are graded at the same time.
+    """
+
+    def __init__(
+        self, provider: DockerSandboxes, scorer: Scorer, timer: Scorer, store: VerdictStore, workers: int
+    ) -> None:
+        self.store = store
+        self.rejected: dict[str, str] = {}
+        """Why nothing is known of a problem's mutants, by its id, if its own tests reject the reference solution."""
+        self._provider, self._scorer, self._timer = provider, scorer, timer
+        self._turn = asyncio.Semaphore(workers)
+        self._references: dict[str, asyncio.Task[Score]] = {}
+        self._seconds: dict[str, asyncio.Task[float]] = {}
+        self._known: dict[str, dict[str, Verdict]] = {}
+        self._image = ""
+
+    async def require_reference(self, problem: Problem) -> Score:
+        """The score of the reference solution, graded once.
+
+        Raises:
+            UsageError: There is none, or its own tests reject it: nothing can be said of mutants then.
+            SandboxError: The machine failed.
+        """
+        if not problem.golden:
+            raise UsageError(f"{problem.id}: no reference solution, so there is nothing to mutate; give --designs DIR")
+        key = design_key(problem)
+        if key not in self._references:
+            self._references[key] = asyncio.create_task(self._score(self._scorer, problem, problem.golden))
+        score = await self._references[key]
+        if not score.passed:
+            raise UsageError(f"{problem.id}: its own tests reject the reference solution: {score.reason}")
+        return score
+
+    async def reference_seconds(self, problem: Problem) -> float:
+        """How long a grading of the reference takes: one that ran, not its look-up in the cache. Measured once.
+
+        Raises:
+            UsageError: As `require_reference`.
+            SandboxError: The machine failed.
+        """
+        key = design_key(problem)
+        if key not in self._seconds:
+            self._seconds[key] = asyncio.create_task(self._time_reference(problem))
+        return await self._seconds[key]
+
+    async def grade(self, candidate: Candidate, *, prove: bool = False) -> GradedMutant:
+        """The verdict on a mutant: the known one, or from a grading.
+
+        Args:
+            candidate: The mutant and its problem.
+            prove: Whether a survivor is compared with the reference by Yosys.
+
+        Raises:
+            SandboxError: The machine failed.
+        """
+        problem, key, mutant = candidate
+        if key not in self._known:
+            self._known[key] = self.store.of(key)
+        verdict = self._known[key].get(mutant.digest)
+        if verdict is not None and verdict.image not in ("", await self._image_digest()):
+            verdict = None  # other tools may say otherwise
+        if verdict is None or verdict.symptom == NO_REFERENCE:  # which may pass by now
+            try:
+                await self.require_reference(problem)
+            except UsageError as error:
+                self.rejected[problem.id] = str(error)
+                found = await self._verdict(candidate, "invalid", symptom=NO_REFERENCE)
+            else:
+                found = await self._grade(candidate)
+            if found != verdict:
+                self._remember(found)
+            verdict = found
+        finding = None
+        if prove and verdict.outcome == "survived":
+            async with self._turn:
+                right = {**problem.context, **(problem.golden or {})}
+                finding = await compare(problem, right, mutant.files(right), self._provider)
+            if finding.equivalence == "proved" and _is_delayed(mutant):
+                finding = Finding("unknown", why="Yosys does not tell when a non-blocking assignment takes effect")
+            if _certainty(finding) < _certainty(verdict):
+                finding = None  # this time the proof ran out of time, as on a busy machine: what was found before holds
+            elif _certainty(finding) > _certainty(verdict):
+                verdict = verdict.model_copy(update={"equivalence": finding.equivalence, "steps": finding.steps})
+                self._remember(verdict)
+        return GradedMutant(mutant, verdict, finding)
+
+    async def grade_all(self, candidates: Sequence[Candidate], *, prove: bool = False) -> list[GradedMutant]:
+        """The verdicts on several mutants, in their order. Raises like `grade`."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self.grade(candidate, prove=prove)) for candidate in candidates]
+        except BaseExceptionGroup as error:
+            if (known := most_telling(error)) is None:
+                raise
+            raise known from error
+        return [task.result() for task in tasks]
+
+    async def _image_digest(self) -> str:
+        if not self._image:
+            self._image = await self._provider.image_digest()
+        return self._image
+
+    def _remember(self, verdict: Verdict) -> None:
+        self.store.add(verdict)
+        self._known[verdict.design][verdict.mutant] = verdict
+
+    async def _grade(self, candidate: Candidate) -> Verdict:
+        problem, _, mutant = candidate
+        limit = max(QUICKEST, SLOWEST * await self.reference_seconds(problem))
+        score = await self._score(self._scorer, problem, mutant.files(problem.golden or {}), limit)
+        outcome: Outcome = "survived" if score.passed else "killed" if score.compile == 1.0 else "invalid"
+        failed = dict.fromkeys(_short(test.name) for test in score.tests if test.outcome in ("failed", "error"))
+        symptom = "" if score.passed else _FIRST.sub("", score.reason)
+        return await self._verdict(candidate, outcome, failed=tuple(failed), symptom=symptom)
+
+    async def _verdict(self, candidate: Candidate, outcome: Outcome, **fields: Any) -> Verdict:
+        _, key, mutant = candidate
+        place: dict[str, Any] = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
+        image = await self._image_digest()
+        return Verdict(design=key, mutant=mutant.digest, outcome=outcome, image=image, **place, **fields)
+
+    async def _time_reference(self, problem: Problem) -> float:
+        score = await self.require_reference(problem)
+        if score.cached:
+            score = await self._score(self._timer, problem, problem.golden or {})
+        return score.seconds
+
+    async def _score(
+        self, scorer: Scorer, problem: Problem, golden: dict[str, str], limit: float = TIME_LIMIT
+    ) -> Score:
+        async with self._turn:
+            return await scorer.score(problem, {**problem.context, **golden}, limit)
+
+
+def _certainty(found: Finding | Verdict) -> tuple[int, int]:
+    """What sorts findings, the weakest first."""
+    return _CERTAINTY.index(found.equivalence), found.steps
+
+
+def _is_delayed(mutant: Mutant) -> bool:
+    """Whether an assignment became non-blocking, so that what follows it in its process sees the old value."""
+    changed = [line for line in mutant.diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    counts = {sign: sum(line.count("<=") for line in changed if line[0] == sign) for sign in "+-"}
+    return mutant.operator == "assignment" and counts["+"] > counts["-"]
+
+
+def _short(name: str) -> str:
+    """The name of a check without the test that runs it and its parameters."""
+    return name.rsplit("/", 1)[-1].rsplit("::", 1)[-1]
+
+
+@asynccontextmanager
+async def mutant_grader(
+    *, workers: int = 2, store: VerdictStore | None = None, cache: bool = True, waiting: bool = True
+) -> AsyncIterator[MutantGrader]:
+    """A grader with sandboxes and a scorer, which are closed at the end.
+
+    Args:
+        workers: How many mutants are graded at the same time.
+        store: Verdicts; None for those of the package and the user's cache.
+        cache: Whether gradings are taken from the cache on disk.
+        waiting: Whether sandboxes are started ahead.
+    """
+    async with (
+        DockerSandboxes() as provider,
+        Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers if waiting else 0) as scorer,
+        Scorer(provider, cache=None, waiting=0) as timer,
+    ):
+        yield MutantGrader(provider, scorer, timer, store or VerdictStore(), workers)
+
+
+LIMIT = 24
+"""Mutants of a problem that are graded if nothing else is asked for."""
+
+
+class Count(BaseModel):
+    """Mutants of one operator, or of all."""
+
+    model_config = ConfigDict(frozen=True)
+
+    killed: int = 0
+    """Rejected by the hidden tests."""
+    survived: int = 0
+    """Accepted, and not proved equivalent."""
+    proved: int = 0
+    """Accepted, and proved to be the same hardware as the reference, so that this is no fault of the tests."""
+    invalid: int = 0
+    """Did not compile."""
+
+    @property
+    def rate(self) -> float | None:
+        """Killed mutants over those that compile and are not proved equivalent; None if there are none."""
+        counted = self.killed + self.survived
+        return self.killed / counted if counted else None
+
+
+class Strength(BaseModel):
+    """The strength of a problem's hidden tests."""
+
+    model_config = ConfigDict(frozen=True)
+
+    problem_id: str
+    mutants: int
+    """How many the reference solution has in all."""
+    total: Count
+    operators: dict[str, Count]
+    survivors: list[dict[str, Any]]
+    """Of each: operator, path, line, diff, equivalence, steps, why."""
+
+
+async def measure_strength(
+    problem: Problem, grader: MutantGrader, *, limit: int | None = LIMIT, seed: int = 0
+) -> Strength:
+    """Grade mutants of a problem's reference solution, and compare the survivors with it.
+
+    Args:
+        problem: With a reference solution.
+        grader: Grades them.
+        limit: How many are graded; None for all. They are drawn so that every operator comes equally often.
+        seed: Of the draw.
+
+    Raises:
+        UsageError: There is no reference solution, or its tests reject it.
+        SandboxError: The machine failed.
+    """
+    await grader.require_reference(problem)
+    every, key = problem_mutants(problem), design_key(problem)
+    drawn = draw_mutants(every, seed)[:limit]
+    graded = await grader.grade_all([Candidate(problem, key, mutant) for mutant in drawn], prove=True)
+    by_operator = {name: [one for one in graded if one.mutant.operator == name] for name in OPERATORS}
+    return Strength(
+        problem_id=problem.id,
+        mutants=len(every),
+        total=_count(graded),
+        operators={name: _count(group) for name, group in by_operator.items() if group},
+        survivors=[_survivor(one) for one in graded if one.verdict.outcome == "survived"],
+    )
+
+
+def _count(graded: list[GradedMutant]) -> Count:
+    kinds = Counter("proved" if one.verdict.equivalence == "proved" else one.verdict.outcome for one in graded)
+    return Count(**kinds)
+
+
+def _survivor(graded: GradedMutant) -> dict[str, Any]:
+    mutant, verdict = graded.mutant, graded.verdict
+    found = graded.finding or Finding(verdict.equivalence, verdict.steps)
+    if found.equivalence == "bounded":  # in an old verdict, whose steps were not kept
+        found = found._replace(steps=max(found.steps, STEPS[0]))
+    return {
+        "operator": mutant.operator,
+        "path": mutant.path,
+        "line": mutant.line,
+        "diff": mutant.diff,
+        **found._asdict(),
+    }

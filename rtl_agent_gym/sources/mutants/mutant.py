@@ -1,0 +1,214 @@
+"""Mutants of a design: all of them, a drawn part, and what gradings and proofs have shown of them.
+
+The package has verdicts on mutants of the bundled problems (``verdicts.jsonl``, written by ``benchmarks/mutants.py``).
+Those of other problems are kept in the user's cache by ``problems strength`` and ``problems mutate``, so that a source
+of mutants needs no grading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rtl_agent_gym.errors import cannot_write
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.patches import diff_body
+from rtl_agent_gym.sources.mutants.operators import OPERATORS, Design
+
+_HDL = (".v", ".sv", ".vh", ".svh")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A right design with one small change."""
+
+    operator: str
+    """The name of the operator that made it."""
+    path: str
+    """The changed file."""
+    line: int
+    """The 1-based line where the change begins."""
+    before: str
+    """The right file."""
+    after: str
+    """The changed file. Everything but the change is as it was, comments and spaces included."""
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits of a hash of the changed file. Spaces do not count."""
+        text = f"{self.path}\0{' '.join(self.after.split())}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def diff(self) -> str:
+        """The change as the body of a unified diff."""
+        return diff_body(self.before, self.after)
+
+    def files(self, golden: Mapping[str, str]) -> dict[str, str]:
+        """The design's files with the change."""
+        return {**golden, self.path: self.after}
+
+
+def design_mutants(files: Mapping[str, str], readable: Mapping[str, str] | None = None) -> list[Mutant]:
+    """Every mutant of some files, no two of them equal, in the order of the files' texts.
+
+    Args:
+        files: The right design: text by path. Files that are not Verilog, that have a syntax error, or
+            an expression of more than some 400 operands, have none.
+        readable: Other files that the design may include.
+    """
+    known = {**(readable or {}), **files}
+    found: dict[str, Mutant] = {}
+    for path in sorted(files):
+        if path.endswith(_HDL):
+            try:
+                mutants = list(_of_file(Design(known, path), path))
+            except RecursionError:  # the tree of an expression with some 500 operands in a row
+                continue
+            for mutant in mutants:
+                found.setdefault(mutant.digest, mutant)
+    return list(found.values())
+
+
+def problem_mutants(problem: Problem) -> list[Mutant]:
+    """Every mutant of a problem's reference solution; none if it is withheld."""
+    right = {path: text for path, text in (problem.golden or {}).items() if path.startswith("rtl/")}
+    return design_mutants(right, problem.context)
+
+
+def draw_mutants(mutants: Sequence[Mutant], seed: int) -> list[Mutant]:
+    """The mutants in a random order in which every operator comes equally often, as long as it has mutants left.
+
+    The first members of a seed are the same for every length.
+    """
+    rng = Random(f"mutants/{seed}")
+    by_operator = {name: [mutant for mutant in mutants if mutant.operator == name] for name in OPERATORS}
+    for group in by_operator.values():
+        rng.shuffle(group)
+    rounds: list[Mutant] = []
+    while any(by_operator.values()):
+        present = [group for group in by_operator.values() if group]
+        rng.shuffle(present)
+        rounds += [group.pop() for group in present]
+    return rounds
+
+
+def _of_file(design: Design, path: str) -> Iterator[Mutant]:
+    if design.broken:
+        return
+    before = design.data.decode()
+    for node, scope in design.nodes():
+        for name, operate in OPERATORS.items():
+            for edits in operate(design, node, scope):
+                line = design.line(min(edits).start)
+                after = design.apply(edits)
+                if after != before:
+                    yield Mutant(name, path, line, before, after)
+
+
+SHIPPED = Path(__file__).with_name("verdicts.jsonl")
+"""The verdicts that are part of the package."""
+
+Equivalence = Literal["", "proved", "bounded", "differs", "unknown"]
+"""What Yosys found of a survivor: see `rtl_agent_gym.sources.mutants.equivalence`. Empty: it was not asked."""
+
+Outcome = Literal["killed", "survived", "invalid"]
+
+
+_VERSION = 2
+"""Of what decides verdicts and proofs, other than the problem: the seed of the tests, and what counts as a proof."""
+
+
+class Verdict(BaseModel):
+    """What is known of one mutant."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    design: str
+    """The `design_key` of its problem."""
+    mutant: str
+    """Its `Mutant.digest`."""
+    operator: str
+    path: str
+    line: int
+    outcome: Outcome
+    """``killed``: the hidden tests reject it, and accept the reference. ``survived``: they accept both. ``invalid``: it
+    does not compile, or the reference fails too, so it does not count."""
+    failed: tuple[str, ...] = ()
+    """The hidden checks that fail."""
+    symptom: str = ""
+    """The reason of its score."""
+    equivalence: Equivalence = ""
+    steps: int = 0
+    """For ``bounded``: the steps within which there is no difference; 0 if that was not kept."""
+    image: str = ""
+    """The digest of the simulation image in which it was graded."""
+
+
+def design_key(problem: Problem) -> str:
+    """Sixteen hexadecimal digits of a hash of what decides verdicts: hidden tests, given RTL, reference solution."""
+    context = {path: text for path, text in problem.context.items() if path.startswith("rtl/")}
+    parts = json.dumps([_VERSION, problem.harness, context, problem.golden], sort_keys=True)
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def default_folder() -> Path:
+    """The folder of verdicts: ``$XDG_CACHE_HOME/rtl-agent-gym/mutants``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "mutants"
+
+
+class VerdictStore:
+    """Verdicts in a folder, a file for each design, over those of the package.
+
+    Args:
+        folder: Created if missing; None for `default_folder`.
+        shipped: Whether the package's verdicts count.
+    """
+
+    def __init__(self, folder: Path | None = None, *, shipped: bool = True) -> None:
+        self.folder = folder if folder is not None else default_folder()
+        self._shipped = shipped
+
+    def of(self, design: str) -> dict[str, Verdict]:
+        """The verdicts of a design's mutants by their digest."""
+        known = dict(_by_design(SHIPPED).get(design, {})) if self._shipped else {}
+        return known | {verdict.mutant: verdict for verdict in _read(self.folder / f"{design}.jsonl")}
+
+    def add(self, verdict: Verdict) -> None:
+        """Store a verdict; a later one replaces it. Raises `UsageError` or `SandboxError` if it cannot be written."""
+        path = self.folder / f"{verdict.design}.jsonl"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with path.open("a+b") as stream:
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - 1))
+                cut_off = stream.read() not in (b"", b"\n")
+                stream.write(b"\n" * cut_off + verdict.model_dump_json().encode() + b"\n")
+        except OSError as error:
+            raise cannot_write("the verdicts of mutants (XDG_CACHE_HOME names their folder)", path, error) from error
+
+
+@cache
+def _by_design(path: Path) -> dict[str, dict[str, Verdict]]:
+    found: dict[str, dict[str, Verdict]] = {}
+    for verdict in _read(path):
+        found.setdefault(verdict.design, {})[verdict.mutant] = verdict
+    return found
+
+
+def _read(path: Path) -> Iterator[Verdict]:
+    """The verdicts of a file; lines that a crash cut off do not count."""
+    lines: Iterable[str] = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ()
+    for line in lines:
+        try:
+            yield Verdict.model_validate_json(line)
+        except ValidationError:
+            continue

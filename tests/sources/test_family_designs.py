@@ -1,0 +1,107 @@
+"""Generated problems under their hidden tests: every reference passes, every habitual or misread design fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
+
+from .family_designs import designs, members, misreadings
+
+pytestmark = pytest.mark.docker
+
+GRADE_MANY = (Path(__file__).parent / "grade_many.py").read_text(encoding="utf-8")
+
+
+async def grade_many(
+    provider: DockerSandboxes, chosen: list[Parameters], tried: Callable[[Parameters], dict[str, dict[str, str]]]
+) -> list[str]:
+    """What is wrong with the verdicts on the designs of these members."""
+    trees = {
+        (member.digest, name): {**FAMILIES[member.family].problem(member).harness, **files}
+        for member in chosen
+        for name, files in tried(member).items()
+    }
+    sandbox = await provider.create()
+    stdin = json.dumps(list(trees.values())).encode()
+    done = await sandbox.exec(["python3", "-c", GRADE_MANY], cwd="/tmp", stdin=stdin, timeout=3000.0)
+    assert done.exit_code == 0, done.output
+    verdicts = json.loads(done.output.splitlines()[-1])
+    return [
+        f"{digest}: {name} {'passes' if passed else 'fails'}"
+        for (digest, name), passed in zip(trees, verdicts, strict=True)
+        if passed != (name == "reference")
+    ]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_references_pass_and_habits_fail(family: str, provider: DockerSandboxes) -> None:
+    assert await grade_many(provider, members(family, 5), designs) == []
+
+
+def unsaid(member: Parameters) -> dict[str, dict[str, str]]:
+    """The reference, changed where the specification says nothing."""
+    fields, text = member.fields, FAMILIES[member.family].design(member)[TARGET]
+    if member.family == "arbiters":
+        other = text.replace(f"{fields['override']} ? 1 :", f"{fields['override']} && {fields['request']} != 0 ? 1 :")
+    else:  # the count stays when the timer is stopped
+        count, level = fields["count"], fields["busy_level"]
+        first = fields["period"] if fields["direction"] == "down" else 1
+        stop = f"{count} <= {count} == 0 ? {first} : 0;"
+        other = text.replace(
+            stop, f"begin runs <= !(runs && {count} != 0); if (!runs || {count} == 0) {count} <= {first}; end"
+        )
+        other = re.sub(
+            r"assign .*;", f"reg runs; assign {fields['busy']} = (runs && {count} != 0) ^ {1 - int(level)};", other
+        )
+        other = other.replace(f"&& {count} != 0)", f"&& runs && {count} != 0)")
+    assert other != text
+    return {"reference": {TARGET: other}}
+
+
+@pytest.mark.parametrize(("family", "axis", "value"), [("arbiters", "mode", "flag"), ("timers", "again", "stop")])
+async def test_what_a_specification_does_not_say_is_not_tested(
+    family: str, axis: str, value: str, provider: DockerSandboxes
+) -> None:
+    drawn = draw_members(f"family:{family}?seed=5&count=40")
+    chosen = [member for member in drawn if member.values[axis] == value]
+    assert await grade_many(provider, chosen[:2], unsaid) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_references_pass_and_habits_fail_for_many(family: str, provider: DockerSandboxes) -> None:
+    assert await grade_many(provider, members(family, 200), designs) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("count", [1, 50])
+async def test_every_value_of_a_specification_counts(family: str, count: int, provider: DockerSandboxes) -> None:
+    assert await grade_many(provider, members(family, count), misreadings) == []
+
+
+@pytest.mark.parametrize(
+    "family",  # slow: all but one, as their designs are graded above, and the scorer knows no families
+    [pytest.param(family, marks=[pytest.mark.slow] if place else []) for place, family in enumerate(FAMILIES)],
+)
+async def test_the_scorer_agrees(family: str, provider: DockerSandboxes) -> None:
+    (member,) = members(family, 1)
+    problem = FAMILIES[family].problem(member)
+    tried = {name: tree for name, tree in designs(member).items() if name in ("reference", "all")}
+    async with Scorer(provider, cache=None) as scorer:
+        scores = await asyncio.gather(*(scorer.score(problem, {**problem.context, **tree}) for tree in tried.values()))
+    for name, score in zip(tried, scores, strict=True):
+        assert score.passed == (name == "reference"), (name, score.reason)
+        assert not score.violations, name
+    assert scores[0].reward == pytest.approx(1.4)

@@ -1,0 +1,208 @@
+"""Sources of mutants: debugging problems made of other problems, each with a known verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems import load_problems, validate_problem
+from rtl_agent_gym.problems.rows import problem_row
+from rtl_agent_gym.scoring.harness import default_seed
+from rtl_agent_gym.sources.mutants.derived import candidates
+from rtl_agent_gym.sources.mutants.mutant import SHIPPED, Verdict, VerdictStore, design_key
+
+FAMILY = "family:registers?count=2&seed=3"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VerdictStore:
+    """The user's store, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return VerdictStore()
+
+
+def grade(store: VerdictStore, source: str, outcomes: str, seed: int = 0) -> None:
+    """Store a verdict for the first mutants of a source: a letter each (k, s or i)."""
+    names = {"k": "killed", "s": "survived", "i": "invalid"}
+    for letter, one in zip(outcomes, candidates(load_problems(source), seed), strict=False):
+        place = {"design": one.design, "mutant": one.mutant.digest, "operator": one.mutant.operator}
+        place |= {"path": one.mutant.path, "line": one.mutant.line, "outcome": names[letter]}
+        found = {"failed": ["test_it.loads"], "symptom": "2 of 3 tests failed"} if letter == "k" else {}
+        store.add(Verdict.model_validate(place | found))
+
+
+def test_the_packages_own_need_no_grading(store: VerdictStore) -> None:
+    problems = load_problems("bundled+mutants?count=100&seed=0")
+    assert len(problems) == len({problem.id for problem in problems}) == 100
+    files = {json.dumps([problem.context, problem.harness], sort_keys=True) for problem in problems}
+    assert len(files) == 100
+    for problem in problems:
+        assert (problem.category, len(problem.targets), validate_problem(problem)) == (16, 1, [])
+        [target] = problem.targets
+        assert problem.golden is not None
+        assert problem.context[target] != problem.golden[target]
+
+
+def test_the_packages_verdicts_are_of_the_bundled_problems() -> None:
+    """If this fails, a bundled problem was changed: run benchmarks/mutants.py, then again with --ship."""
+    keys = {design_key(problem) for problem in load_problems("bundled")}
+    lines = [Verdict.model_validate_json(line) for line in SHIPPED.read_text().splitlines()]
+    assert {verdict.design for verdict in lines} == keys
+
+
+def test_only_what_the_tests_reject_becomes_a_problem(store: VerdictStore) -> None:
+    grade(store, FAMILY, "ksikk")
+    tried = list(candidates(load_problems(FAMILY), 0))
+    made = load_problems(f"{FAMILY}+mutants?count=3&hint=none")
+    assert [problem.context["rtl/design.sv"] for problem in made] == [tried[n].mutant.after for n in (0, 3, 4)]
+    assert [problem.golden for problem in made] == [{"rtl/design.sv": tried[n].mutant.before} for n in (0, 3, 4)]
+    assert made[0].harness == tried[0].problem.harness
+    assert tried[0].problem.prompt in made[0].context["docs/task.md"]
+    assert load_problems(f"{FAMILY}+mutants?count=2&hint=none") == made[:2]
+
+
+def test_a_file_of_problems_is_mutated_like_its_source(store: VerdictStore, tmp_path: Path) -> None:
+    grade(store, FAMILY, "kk")
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(problem_row(problem)) + "\n" for problem in load_problems(FAMILY)))
+    assert load_problems(f"{path}+mutants?count=2") == load_problems(f"{FAMILY}+mutants?count=2")
+
+
+def test_a_written_row_reads_back(store: VerdictStore, tmp_path: Path) -> None:
+    grade(store, FAMILY, "k")
+    [problem] = load_problems(f"{FAMILY}+mutants?count=1")
+    (tmp_path / "rows.jsonl").write_text(json.dumps(problem_row(problem) | {"proof": {"line": 1}}) + "\n")
+    assert load_problems(tmp_path / "rows.jsonl") == [problem]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "// \f and \u2028 end no line"], ids=repr)
+def test_any_text_reads_back_from_its_patch(store: VerdictStore, tmp_path: Path, end: str) -> None:
+    grade(store, FAMILY, "k")
+    [problem] = load_problems(f"{FAMILY}+mutants?count=1")
+    [target] = problem.targets
+    texts = {"context": {**problem.context, target: f"module m;\f\u2028 endmodule{end}"}}
+    changed = problem.model_copy(update={**texts, "golden": {target: f"module m; endmodule{end}"}})
+    (tmp_path / "rows.jsonl").write_text(json.dumps(problem_row(changed)) + "\n")
+    assert load_problems(tmp_path / "rows.jsonl") == [changed]
+
+
+def test_repositories_have_no_mutants() -> None:
+    problems = load_problems("family:registers?count=1")
+    assert next(candidates(problems, 0), None) is not None
+    heavy = [problem.model_copy(update={"checkout": "owner/name@0123456"}) for problem in problems]
+    assert list(candidates(heavy, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("hint", "says"),
+    [("none", (False, False)), ("check", (True, False)), ("symptom", (True, True))],
+)
+def test_what_the_task_says_of_the_bug(store: VerdictStore, hint: str, says: tuple[bool, bool]) -> None:
+    grade(store, FAMILY, "k")
+    [problem] = load_problems(f"{FAMILY}+mutants?count=1&hint={hint}")
+    assert ("test_it.loads" in problem.prompt, "2 of 3 tests failed" in problem.prompt) == says
+    assert "docs/task.md" in problem.prompt
+
+
+def test_the_task_overwrites_no_file(store: VerdictStore, tmp_path: Path) -> None:
+    [problem, *_] = load_problems(FAMILY)
+    context = {**problem.context, "docs/task.md": "taken\n"}
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(problem_row(problem.model_copy(update={"context": context}))) + "\n")
+    grade(store, str(path), "k")
+    [made] = load_problems(f"{path}+mutants?count=1")
+    assert made.context["docs/task.md"] == "taken\n"
+    assert "`docs/task_2.md`" in made.prompt
+
+
+def test_what_is_not_graded_is_refused_with_the_command(store: VerdictStore) -> None:
+    grade(store, FAMILY, "ks")
+    with pytest.raises(
+        UsageError, match=r"not graded yet.*problems mutate 'family:registers\?count=2&seed=3' --count 2"
+    ):
+        load_problems(f"{FAMILY}+mutants?count=2")
+
+
+def test_another_harness_makes_verdicts_void(store: VerdictStore, tmp_path: Path) -> None:
+    grade(store, FAMILY, "k")
+    [problem, *_] = load_problems(FAMILY)
+    harness = {**problem.harness, "src/test_design.py": "# no tests\n"}
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(problem_row(problem.model_copy(update={"harness": harness}))) + "\n")
+    with pytest.raises(UsageError, match="not graded yet"):
+        load_problems(f"{path}+mutants?count=1")
+
+
+def test_the_task_of_a_changed_design_says_what_it_describes(store: VerdictStore) -> None:
+    """A task that reports faults of the files it begins with would otherwise contradict the mutant's."""
+    told = {}
+    for one in load_problems("bundled+mutants?count=40"):
+        source = one.id.partition("_mutant_")[0]
+        told[source] = "faults that it reports have been repaired" in one.context["docs/task.md"]
+    assert told["cvdp_agentic_rtlgym_spi_master_debug"]
+    assert not told["cvdp_agentic_rtlgym_sync_fifo"]
+
+
+def test_more_than_there_are(store: VerdictStore) -> None:
+    grade(store, "family:registers?count=1", "k" + 500 * "s")
+    with pytest.raises(UsageError, match="only 1 mutants that the tests reject, not 2"):
+        load_problems("family:registers?count=1+mutants?count=2")
+
+
+def test_problems_without_a_reference_solution(store: VerdictStore, tmp_path: Path) -> None:
+    [problem, *_] = load_problems(FAMILY)
+    path = tmp_path / "withheld.jsonl"
+    path.write_text(json.dumps(problem_row(problem.model_copy(update={"golden": None}))) + "\n")
+    with pytest.raises(UsageError, match="no problem of it has a reference solution"):
+        load_problems(f"{path}+mutants")
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("counts=3", "unknown option 'counts'"),
+        ("count=0", "expected a number from 1"),
+        ("seed=x", "expected a number from 0"),
+        ("hint=all", "expected one of none, check, symptom"),
+        ("seed=1&seed=2", "repeated"),
+    ],
+)
+def test_options_that_are_wrong(query: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_problems(f"bundled+mutants?{query}")
+
+
+def test_a_verdict_that_a_crash_cut_off_does_not_count(store: VerdictStore) -> None:
+    grade(store, FAMILY, "k")
+    [one, *_] = candidates(load_problems(FAMILY), 0)
+    path = store.folder / f"{one.design}.jsonl"
+    path.write_text(path.read_text()[:-20])
+    assert store.of(one.design) == {}
+    path.write_bytes(path.read_bytes() + "é".encode()[:1])  # within a character
+    assert store.of(one.design) == {}
+    grade(store, FAMILY, "k")  # the next one has a line of its own
+    assert set(store.of(one.design)) == {one.mutant.digest}
+
+
+def test_equal_designs_under_two_ids_are_mutated_once(tmp_path: Path) -> None:
+    [problem, _] = load_problems(FAMILY)
+    twice = [problem, problem.model_copy(update={"id": f"{problem.id}_again"})]
+    assert len(list(candidates(twice, 0))) == len(list(candidates([problem], 0))) > 0
+
+
+def test_a_derived_problem_has_the_seed_of_its_source(store: VerdictStore) -> None:
+    """Its mutant was rejected with the source's stimuli, and must be with its own."""
+    grade(store, FAMILY, "kkk")
+    sources = {default_seed(problem) for problem in load_problems(FAMILY)}
+    derived = load_problems(f"{FAMILY}+mutants?count=3")
+    assert len(sources) == 2
+    assert {default_seed(problem) for problem in derived} <= sources
+
+
+def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="the verdicts of mutants"):
+        grade(VerdictStore(tmp_path / "file" / "below"), FAMILY, "k")
