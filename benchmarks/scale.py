@@ -42,7 +42,7 @@ from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.sandboxes.budget import usage
+from rtl_agent_gym.sandboxes.admission import usage
 
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 PAGE = resource.getpagesize()

@@ -39,7 +39,7 @@ from rtl_agent_gym.episodes.runtime import acquire, background_loop, run_sync
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import channel
-from rtl_agent_gym.sandboxes.budget import set_limits
+from rtl_agent_gym.sandboxes.admission import set_limits
 from rtl_agent_gym.sandboxes.channel import Channel
 from rtl_agent_gym.sandboxes.daemon import attach
 

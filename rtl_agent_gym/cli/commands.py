@@ -96,6 +96,6 @@ def _options(
     ] = False,
 ) -> None:
     if allow_weak_limits:
-        from ..sandboxes.limits import WEAK_VARIABLE  # imports Docker's client, which not every command needs
+        from ..sandboxes.admission import WEAK_VARIABLE  # imports Docker's client, which not every command needs
 
         os.environ[WEAK_VARIABLE] = "1"

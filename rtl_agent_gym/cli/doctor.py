@@ -30,10 +30,10 @@ from ..engines.config import key_source
 from ..errors import SandboxError
 from ..renderers import vocabularies
 from ..sandboxes import image, image_build
+from ..sandboxes.admission import WEAK_VARIABLE
+from ..sandboxes.cgroups import why_none
 from ..sandboxes.client import OWNER_LABEL, owner_lives
 from ..sandboxes.daemon import connect, find_daemon, is_local
-from ..sandboxes.groups import why_none
-from ..sandboxes.limits import WEAK_VARIABLE
 from .options import JsonOption
 
 NARROW = 64
@@ -165,7 +165,7 @@ def _docker() -> Iterator[Check]:
     )
     accepted = bool(os.environ.get(WEAK_VARIABLE))
     yield _check("cgroup", not daemon.missing_limits, found, todo, required=not accepted)
-    why = why_none(daemon.host, daemon.cgroup_driver, podman=daemon.podman)
+    why = why_none(daemon.cgroup_driver, local=is_local(daemon.host, {"MemTotal": daemon.memory}), podman=daemon.podman)
     found = f"not limited together: {why}" if why else "limited together, by control groups"
     yield _check("memory of all sandboxes", not why, found, _TOGETHER)
     found = "containers run under a system call filter" if daemon.seccomp else "no system call filter"

@@ -16,7 +16,7 @@ from ..cluster import CANARY_SECONDS, runtime_at
 from ..episodes.runtime import using
 from ..evaluation import EvaluationConfig, evaluate
 from ..metrics import serving
-from ..sandboxes.sharing import warning_of_others
+from ..sandboxes.provider import warning_of_others
 from ..scoring import RewardWeights
 from .ending import FAILED, MACHINE_FAILED
 from .episode_options import CacheOption, with_options

@@ -17,7 +17,7 @@ from ..logs import episode_key, log_to_stderr, logging_as
 from ..metrics import FAULTS, serving
 from ..problems import Problem
 from ..sandboxes import DockerSandboxes, Sandbox, SandboxProvider, SandboxSpec, WaitingSandboxes
-from ..sandboxes.budget import given_limits, queue_group, queueing_as, set_limits, usage
+from ..sandboxes.admission import given_limits, queue_group, queueing_as, set_limits, usage
 from ..sandboxes.daemon import daemon_host
 from ..scoring import RewardWeights, Scorer, rules_digest
 from ..scoring.cache import HeldCache
@@ -95,7 +95,7 @@ class Machine:
     A sandbox has its caller's name before it is made, so that it can be closed even if the answer never arrives.
 
     Args:
-        limits: What sandboxes may use of the node; see `sandboxes.limits.read_limits`.
+        limits: What sandboxes may use of the node; see `sandboxes.admission.read_limits`.
         waiting: Scoring sandboxes that are kept ready.
         metrics_port: Serves metrics for Prometheus on all of the node's networks; 0 for none. None for the port in the
             node's environment (`METRICS_VARIABLE`). If it is taken, as by another driver's machine, a later one serves.

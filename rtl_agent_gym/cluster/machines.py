@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DaemonError, RTLGymError, SandboxError, SandboxLost
-from ..sandboxes.budget import Tokens
+from ..sandboxes.admission import Permits
 from .canaries import Confirmations, canary
 from .machine import Facts, Machine
 from .node_client import NodeClient, ObjectCache, difference
@@ -51,7 +51,7 @@ class Cluster:
     """The machines of a Ray cluster.
 
     Args:
-        limits: What sandboxes may use of each node; see `sandboxes.limits.read_limits`.
+        limits: What sandboxes may use of each node; see `sandboxes.admission.read_limits`.
         canary_seconds: Time for which a verdict waits at most until its machine grades canaries; see `canaries`.
         on_event: Called with a line when a machine is admitted, lost or quarantined, or waits for slots.
         slots: Slots that it reserves of each node at most; 0 for all that are free.
@@ -77,7 +77,7 @@ class Cluster:
         self._refused: dict[str, Refusal] = {}
         self._digest: str | None = None
         """What the image of the first admitted machine holds: no other machine is admitted."""
-        self._slots = Tokens(0)
+        self._slots = Permits(0)
         self._refreshing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None

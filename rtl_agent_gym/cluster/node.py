@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SandboxError, UsageError
-from ..sandboxes.budget import RESERVED, Budget, given_limits
-from ..sandboxes.daemon import connect, daemon_host, ensure_daemon
+from ..sandboxes.admission import RESERVED, Budget, Limits, given_limits, read_limits
+from ..sandboxes.daemon import connect, daemon_host, ensure_daemon, is_local
 from ..sandboxes.image import find_image
-from ..sandboxes.limits import Limits, read_limits
 from .machine import METRICS_VARIABLE
 from .ray_cluster import SLOTS, use_token
 
@@ -40,13 +39,14 @@ def slots_here(limits: str = "") -> int:
         found = limits_here(client, limits)
     finally:
         client.close()
-    return max(1, int(Budget(found).tokens["agent"].capacity // RESERVED["agent"]))
+    return max(1, int(Budget(found).permits["agent"].capacity // RESERVED["agent"]))
 
 
 def limits_here(client: Any, limits: str = "") -> Limits:
     """What sandboxes may use of the machine of a daemon. Raises `UsageError`: the limits cannot be read."""
     given = given_limits() | read_limits(limits, "limits")
-    return Limits.of(client.api.info(), local=daemon_host().startswith("unix://"), given=given)
+    info = client.api.info()
+    return Limits.of(info, local=is_local(daemon_host(), info), given=given)
 
 
 def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379, metrics_port: int = 0) -> str:

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 from ..policies.judge import NamedJudges
 from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
-from ..sandboxes.budget import given_limits
+from ..sandboxes.admission import given_limits
 from ..scoring import RewardWeights, Scorer
 from ..scoring.options import GradingOptions
 from .rules import Grader

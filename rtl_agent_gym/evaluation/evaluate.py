@@ -42,7 +42,7 @@ from ..problems.notes import Note
 from ..renderers import Renderer, get_renderer
 from ..retries import EPISODE
 from ..sandboxes import SandboxProvider
-from ..sandboxes.budget import queueing_as, set_limits
+from ..sandboxes.admission import queueing_as, set_limits
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
 from .fairness import Unstated, find_unstated, notes_for
 from .official import write_official

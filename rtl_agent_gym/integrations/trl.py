@@ -35,7 +35,7 @@ from ..errors import SandboxError, UsageError
 from ..problems import Problem, find_problem
 from ..renderers import ToolCall
 from ..renderers.protocol import MAX_CALLS_READ, TOOL_NAME
-from ..sandboxes.budget import RESERVED, usage
+from ..sandboxes.admission import RESERVED, usage
 from ..sandboxes.provider import DockerSandboxes
 from ..scoring.scorable import require_scorable
 from .session import OVER, Result, ToolSession, read_source, require_shell

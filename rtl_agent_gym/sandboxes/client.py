@@ -24,12 +24,10 @@ import docker
 import docker.errors
 
 from ..errors import SandboxError
-from .budget import Budget, budget_of
-from .daemon import connect, daemon_host, docker_errors, is_local, is_podman, missing_limits
-from .groups import forget, groups_of
+from .admission import Budget, budget_of
+from .daemon import connect, daemon_host, docker_errors, is_podman, missing_limits
 from .process import WORK_DIR
 from .protocol import SandboxSpec
-from .room import Room
 from .warden.relay import NAMES
 
 THREADS = 16
@@ -79,7 +77,6 @@ class DockerClient:
         self._starters = _threads(THREADS)
         self._enders = _threads(ENDS)
         self._budget: Budget | None = None
-        self._room: Room | None = None
         self._uids: set[int] = set()
         self._left: set[str] = set()
         """Containers whose removal has failed."""
@@ -91,12 +88,9 @@ class DockerClient:
                 host = daemon_host()
                 client = connect(host, timeout=120)
                 info = client.api.info()
-                budget = budget_of(host, info)
                 self.podman = is_podman(client.api)
                 self.missing_limits = missing_limits(client.api, info)
-                groups = None if self.podman else groups_of(host, info, budget.limits)
-                disk = str(info.get("DockerRootDir") or "")
-                self._room = Room(budget, groups, local=is_local(host, info), disk=disk)
+                budget = budget_of(host, info, podman=self.podman)
                 self._uid_range = uid_range(info)
                 sweep(client.api, podman=self.podman)
                 self._starters = _threads(THREADS + budget.limits.starts)  # which are made when they are needed
@@ -107,19 +101,13 @@ class DockerClient:
         """The budget of the daemon's machine. Raises like `call`, and `UsageError` for a wrong variable."""
         if self._budget is None:
             await self.call(self.docker)
-        assert self._budget is not None
-        return self._budget
+        return self.known_budget
 
     @property
-    def room(self) -> Room:
-        """The memory of the daemon's machine. The client has connected."""
-        assert self._room is not None
-        return self._room
-
-    def without_groups(self, why: str) -> None:
-        """Use no control groups any more, since they do not hold what they should."""
-        forget(daemon_host(), why)
-        self.room.groups = None
+    def known_budget(self) -> Budget:
+        """The same, once the client has connected."""
+        assert self._budget is not None
+        return self._budget
 
     async def call(self, work: Callable[[], T], *, ending: bool = False) -> T:
         """Run blocking Docker work in a thread. Creating never waits for ending. Raises `SandboxError`."""

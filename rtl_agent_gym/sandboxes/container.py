@@ -54,7 +54,7 @@ class DockerSandbox(Sandbox):
         image: str | None,
         on_close: Callable[[DockerSandbox], None],
     ) -> None:
-        self._client, self._spec, self._image, self._on_close = client, spec, image, on_close
+        self._client, self.spec, self._image, self._on_close = client, spec, image, on_close
         self._name = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}"
         self._container = ""
         self._socket: socket.socket | None = None
@@ -85,15 +85,15 @@ class DockerSandbox(Sandbox):
             if self._closing is not None:
                 raise SandboxLost(f"sandbox {self._name} was closed while it started")
             await self._channel.wait(self._channel.greeting, START_PATIENCE)
-            if self._spec.files:
-                files = {path.removeprefix("/"): content for path, content in self._spec.files.items()}
-                await self.write_files(files, root="/", keeper=self._spec.role == "scoring")
-            if self._spec.standby:
-                self._standby = await self.spawn(self._spec.standby, cwd="/")
+            if self.spec.files:
+                files = {path.removeprefix("/"): content for path, content in self.spec.files.items()}
+                await self.write_files(files, root="/", keeper=self.spec.role == "scoring")
+            if self.spec.standby:
+                self._standby = await self.spawn(self.spec.standby, cwd="/")
 
     def _start(self) -> socket.socket:
         """Create and start the container; return the stream to its process 1."""
-        client, spec = self._client.docker(), self._spec
+        client, spec = self._client.docker(), self.spec
         api: Any = client.api
         image = self._image or find_image(client)
         self.image_id = api.inspect_image(image)["Id"]
@@ -101,7 +101,7 @@ class DockerSandbox(Sandbox):
         # gives them up before its first message.
         agent, self.uid = spec.role == "agent", self._client.take_uid()
         label, volumes, limiting = {OWNER_LABEL: owner_label()}, None, []
-        groups = self._client.room.groups
+        groups = self._client.known_budget.groups
         if self._client.podman:
             # Without root, Podman ignores the limits in the request.
             limits = [f"--{name}={limit}:{limit}" for name, limit in process_limits(spec).items()]
@@ -124,7 +124,7 @@ class DockerSandbox(Sandbox):
         self._socket = attach(client, self._container)
         api.start(self._container)
         if groups is not None and not groups.holds(spec.role, self._container):
-            self._client.without_groups("the daemon sees other control groups than this process")
+            self._client.known_budget.drop_groups("the daemon sees other control groups than this process")
         return self._socket
 
     def abandon(self) -> None:
@@ -164,7 +164,7 @@ class DockerSandbox(Sandbox):
         assert self._channel is not None
         if self._verdict is not None:
             raise await asyncio.shield(self._verdict)
-        by_commands = self._used and self._spec.role == "agent" and self._closing is None
+        by_commands = self._used and self.spec.role == "agent" and self._closing is None
         late = None
         if by_commands and patience is not None:
             self._usage = None
@@ -202,7 +202,7 @@ class DockerSandbox(Sandbox):
         before = await self._usage if self._usage is not None else None
         try:
             why = await self._client.call(
-                lambda: own_doing(self._client.docker().api, self._container, self._spec, broken, full, before)
+                lambda: own_doing(self._client.docker().api, self._container, self.spec, broken, full, before)
             )
         except SandboxError:  # the daemon does not answer
             why = ""
@@ -235,7 +235,7 @@ class DockerSandbox(Sandbox):
 
     @property
     def _has_worker(self) -> bool:
-        return self._spec.role == "scoring"
+        return self.spec.role == "scoring"
 
     async def run(
         self,

@@ -9,18 +9,21 @@ import asyncio
 import contextlib
 import hashlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
 from ..metrics import STARTS
-from .budget import Budget, Tokens
-from .client import DockerClient, sweep
+from ..visible import plural
+from .admission import Budget, Permits, given_limits, read_limits, require_enforced
+from .client import OWNER_LABEL, DockerClient, owner_label, owner_lives, sweep
 from .container import DockerSandbox
+from .daemon import connect, docker_errors
 from .image import checked_content, content_of, find_image
 from .image_build import build_from
-from .limits import require_enforced
 from .protocol import Sandbox, SandboxProvider, SandboxSpec
 
 BUILDS = 3
@@ -28,27 +31,26 @@ BUILDS = 3
 BUILD_PAUSE = 600.0
 TIDY = 600.0
 """Seconds between two searches for containers without an owner."""
+MOST_NAMED = 5
+"""Other processes that a warning names, at most."""
 CLOSED = "this provider is closed; make another DockerSandboxes"
 
 
 @dataclass
-class _Share:
-    """The memory that a sandbox holds of the budget."""
+class _Reservation:
+    """The memory of the budget that a sandbox holds."""
 
-    budget: Budget
-    spec: SandboxSpec
-    tokens: Tokens
+    permits: Permits
+    memory: int
 
-    @property
-    def memory(self) -> int:
-        return self.budget.memory(self.spec)
+    def release(self) -> None:
+        self.permits.give_back(self.memory)
 
-    def move(self) -> None:
-        """Hold it as a sandbox in use, if there is room among these."""
-        tokens = self.budget.tokens[self.spec.role]
-        if self.tokens is not tokens and tokens.try_take(self.memory):
-            self.tokens.give_back(self.memory)
-            self.tokens = tokens
+    def move_to(self, permits: Permits) -> None:
+        """Hold it there instead, if it is free there."""
+        if self.permits is not permits and permits.try_take(self.memory):
+            self.release()
+            self.permits = permits
 
 
 class DockerSandboxes(SandboxProvider):
@@ -66,7 +68,7 @@ class DockerSandboxes(SandboxProvider):
     def __init__(self, image: str | None = None) -> None:
         self._image = image
         self._client = DockerClient()
-        self._sandboxes: dict[DockerSandbox, _Share] = {}
+        self._sandboxes: dict[DockerSandbox, _Reservation] = {}
         self._building = asyncio.Lock()
         self._unbuildable: dict[str, tuple[int, float, str]] = {}
         """By content: how often a build failed, when, and why."""
@@ -77,29 +79,29 @@ class DockerSandboxes(SandboxProvider):
         spec = spec or SandboxSpec()
         budget = await self._ready_for(spec)
         await self._tidy()
-        tokens, memory = budget.tokens[spec.role], budget.memory(spec)
-        await tokens.take(memory)
+        reservation = _Reservation(budget.permits[spec.role], budget.memory(spec))
+        await reservation.permits.take(reservation.memory)
         async with contextlib.AsyncExitStack() as stack:
             if spec.role == "agent":
                 try:
-                    await stack.enter_async_context(self._client.room.promised(memory))
+                    await stack.enter_async_context(budget.promised(reservation.memory))
                 except BaseException:
-                    tokens.give_back(memory)
+                    reservation.release()
                     raise
-            return await self._open(spec, budget, tokens)
+            return await self._open(spec, budget, reservation)
 
     async def create_ahead(self, spec: SandboxSpec) -> DockerSandbox:
         budget = await self._ready_for(spec)
-        fits = spec.role == "scoring" or not self._client.room.short_of(budget.memory(spec))
-        if not fits or not budget.tokens["waiting"].try_take(budget.memory(spec)):
+        reservation = _Reservation(budget.permits["waiting"], budget.memory(spec))
+        fits = spec.role == "scoring" or not budget.shortage(reservation.memory)
+        if not fits or not reservation.permits.try_take(reservation.memory):
             raise SandboxError("there is no room for another sandbox that is started in advance")
-        return await self._open(spec, budget, budget.tokens["waiting"])
+        return await self._open(spec, budget, reservation)
 
     def handed_out(self, sandbox: Sandbox) -> None:
         # Not one for gradings: pools keep some of these open after their use, in the place of those that are needed.
-        share = self._sandboxes.get(sandbox) if isinstance(sandbox, DockerSandbox) else None
-        if share is not None and share.spec.role == "agent":
-            share.move()
+        if isinstance(sandbox, DockerSandbox) and sandbox.spec.role == "agent" and sandbox in self._sandboxes:
+            self._sandboxes[sandbox].move_to(self._client.known_budget.permits["agent"])
 
     async def _tidy(self) -> None:
         """Remove containers without an owner, now and then."""
@@ -120,34 +122,33 @@ class DockerSandboxes(SandboxProvider):
             require_enforced(self._client.missing_limits)
         return budget
 
-    async def _open(self, spec: SandboxSpec, budget: Budget, tokens: Tokens) -> DockerSandbox:
-        """Start a sandbox whose memory has been taken from `tokens`; it is returned when the sandbox has ended."""
+    async def _open(self, spec: SandboxSpec, budget: Budget, reservation: _Reservation) -> DockerSandbox:
+        """Start a sandbox; what has been reserved for it is released when it has ended."""
         sandbox = DockerSandbox(self._client, spec, spec.image or self._image, self._ended)
-        self._sandboxes[sandbox] = _Share(budget, spec, tokens)
+        self._sandboxes[sandbox] = reservation
         try:
-            async with budget.tokens["start"].held(1):
+            async with budget.starting():
                 if self._closed:
                     raise SandboxLost(CLOSED)
-                await budget.breaker.ready()
                 await sandbox.open()
                 STARTS.labels(spec.role).inc()
             await self._client.remove_left()
         except BaseException as error:
             # Also one whose container starts and is silent, which keeps others from starting for a minute.
             if isinstance(error, DaemonError | SandboxLost) and not self._closed:
-                budget.breaker.failed(error)
+                budget.start_failed(error)
             await asyncio.shield(sandbox.close())
             raise
-        budget.breaker.worked()
+        budget.start_worked()
         return sandbox
 
     def _ended(self, sandbox: DockerSandbox) -> None:
-        if (share := self._sandboxes.pop(sandbox, None)) is not None:
-            share.tokens.give_back(share.memory)
+        if (reservation := self._sandboxes.pop(sandbox, None)) is not None:
+            reservation.release()
 
     @contextlib.asynccontextmanager
     async def grading(self) -> AsyncIterator[None]:
-        async with (await self._client.budget()).tokens["grading"].held(1):
+        async with (await self._client.budget()).permits["grading"].held(1):
             yield
 
     async def image(self) -> str:
@@ -193,3 +194,43 @@ class DockerSandboxes(SandboxProvider):
     def client(self) -> Any:
         """docker-py's low-level client, connected at first use."""
         return self._client.docker().api
+
+
+def other_owners() -> dict[str, int]:
+    """The number of running containers of each other process at the daemon; ``host:pid`` names a process.
+
+    Raises:
+        SandboxError: The daemon does not answer.
+    """
+    with docker_errors(), closing(connect()) as client:
+        api: Any = client.api
+        owners = [found["Labels"][OWNER_LABEL] for found in api.containers(filters={"label": OWNER_LABEL})]
+    return dict(Counter(owner for owner in owners if owner != owner_label() and owner_lives(owner)))
+
+
+def warning_of_others(option: str, limits: str = "") -> str:
+    """A warning if other processes have containers there, and the user has not limited this one; empty otherwise.
+
+    It is also empty if the daemon does not answer: a run that needs it says so itself.
+
+    Args:
+        option: The name of the run's option for limits.
+        limits: Its value.
+
+    Raises:
+        UsageError: The user's limits cannot be read.
+    """
+    if {"memory", "cpus"} & (given_limits() | read_limits(limits, option)).keys():
+        return ""
+    try:
+        owners = other_owners()
+    except SandboxError:
+        return ""
+    if not owners:
+        return ""
+    named = ", ".join(sorted(owners)[:MOST_NAMED]) + (", …" if len(owners) > MOST_NAMED else "")
+    others = "another process" if len(owners) == 1 else f"{len(owners)} other processes"
+    return (
+        f"{plural(sum(owners.values()), 'container')} of {others} on this Docker host ({named}), and each process "
+        f"plans with the whole machine; give each its part, with {option}, such as memory=8G,cpus=2"
+    )

@@ -152,7 +152,7 @@ def _machines(options: TrainOptions, clusters: Clusters | None) -> contextlib.Ab
 
 async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     from ..episodes.runtime import acquire
-    from ..sandboxes.budget import set_limits
+    from ..sandboxes.admission import set_limits
 
     task = asyncio.current_task()
     assert task is not None
@@ -202,7 +202,7 @@ def _warn(progress: Progress, warnings: Sequence[str]) -> None:
 
 async def _shared(plan: Plan) -> list[str]:
     """A warning if other processes use the Docker host of the episodes, and this run has no limits there."""
-    from ..sandboxes.sharing import warning_of_others
+    from ..sandboxes.provider import warning_of_others
 
     if plan.supervised is not None or plan.options.ray_address:
         return []

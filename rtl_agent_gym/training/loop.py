@@ -22,7 +22,7 @@ from typing import Any
 from ..engines.protocol import Sampler
 from ..envs.tinker_data import CVDPDataset
 from ..renderers import Renderer
-from ..sandboxes.budget import QueueMetrics
+from ..sandboxes.admission import QueueMetrics
 from .advantages import RunningMeans, weights_of_rewards
 from .checkpointer import Checkpointer
 from .datums import Example, annotate, example_metrics, make_examples, warnings_of

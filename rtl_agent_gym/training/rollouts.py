@@ -35,7 +35,7 @@ from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown, Usa
 from ..logs import logging_as
 from ..problems import Problem
 from ..retries import STEP_EPISODES
-from ..sandboxes.budget import queueing_as
+from ..sandboxes.admission import queueing_as
 from .options import TrainOptions
 from .progress import Progress
 from .rollout_store import RolloutStore, rollout_name

@@ -23,8 +23,8 @@ from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.logs import logging_as
-from rtl_agent_gym.sandboxes import Reading, SandboxSpec, budget
-from rtl_agent_gym.sandboxes.budget import Tokens, queueing_as, usage
+from rtl_agent_gym.sandboxes import Reading, SandboxSpec, admission
+from rtl_agent_gym.sandboxes.admission import Permits, queueing_as, usage
 from tests.cluster.actors import FACTS, Actor, Grades, Stub, cluster_of, exceptions
 
 
@@ -194,11 +194,11 @@ async def test_a_machines_work_waits_in_the_queue_of_its_group_and_logs_its_epis
 ) -> None:
     found: list[Origin] = []
 
-    async def noted(self: Tokens, amount: float) -> None:
+    async def noted(self: Permits, amount: float) -> None:
         found.append(Origin.here())
         raise SandboxLost("enough")
 
-    monkeypatch.setattr(Tokens, "take", noted)
+    monkeypatch.setattr(Permits, "take", noted)
     problem, right, _ = known()
     with queueing_as("mine"), logging_as("0/1/2"):
         mine = Origin.here()
@@ -365,7 +365,7 @@ async def test_a_machine_that_works_may_take_its_time(monkeypatch: pytest.Monkey
 
 @pytest.mark.docker
 async def test_a_machine_keeps_sandboxes_ready_where_the_limits_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_given", {})
+    monkeypatch.setattr(admission, "_given", {})
     before = usage().get("waiting/granted", 0.0)
     machine = Machine("ready=1", waiting=0)
     try:

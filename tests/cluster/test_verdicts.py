@@ -13,7 +13,7 @@ from rtl_agent_gym.cluster.machine import Machine, Origin
 from rtl_agent_gym.cluster.remote import ClusterRuntime, RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import SandboxSpec
-from rtl_agent_gym.sandboxes.budget import queueing_as
+from rtl_agent_gym.sandboxes.admission import queueing_as
 from rtl_agent_gym.scoring import retrying
 from tests.cluster.actors import Actor, Grades, Stub, cluster_of
 

@@ -19,7 +19,7 @@ from rtl_agent_gym.episodes import runtime
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.errors import SandboxLost
 from rtl_agent_gym.sandboxes import SandboxSpec
-from rtl_agent_gym.sandboxes.budget import set_limits
+from rtl_agent_gym.sandboxes.admission import set_limits
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
 from rtl_agent_gym.scoring import RewardWeights
 

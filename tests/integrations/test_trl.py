@@ -27,7 +27,7 @@ from rtl_agent_gym.integrations.session import OVER, ToolSession
 from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, hidden_tests, make_dataset
 from rtl_agent_gym.renderers import ToolCall
 from rtl_agent_gym.renderers.protocol import TOOL
-from rtl_agent_gym.sandboxes import DockerSandboxes, budget
+from rtl_agent_gym.sandboxes import DockerSandboxes, admission
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import connect
 from tests.integrations import drive
@@ -176,7 +176,7 @@ class TestEpisodes:
         assert await grade([environment], [DONE]) == [None]
 
     async def test_a_batch_without_memory_for_its_sandboxes_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(adapter, "usage", lambda: {"agent/capacity": 1.0 * budget.RESERVED["agent"]})
+        monkeypatch.setattr(adapter, "usage", lambda: {"agent/capacity": 1.0 * admission.RESERVED["agent"]})
         first, second = RTLEnvironment([gray()]), RTLEnvironment([gray()])
         await asyncio.to_thread(first.reset, problem_id=gray().id)
         with pytest.raises(UsageError, match="there is memory for 1: lower"):
@@ -186,9 +186,9 @@ class TestEpisodes:
 
     async def test_the_memory_is_known_before_the_first_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def unconnected() -> dict[str, float]:
-            return budget.usage() if connected else {}
+            return admission.usage() if connected else {}
 
-        async def known(provider: DockerSandboxes) -> budget.Budget:
+        async def known(provider: DockerSandboxes) -> admission.Budget:
             connected.append(provider)
             return await ask(provider)
 

@@ -18,7 +18,7 @@ import pytest
 
 from rtl_agent_gym.errors import HarnessError, ProblemError, SandboxError
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec, groups
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec, admission
 from rtl_agent_gym.sandboxes import container as container_module
 from rtl_agent_gym.scoring import Scorer, blame, retrying
 from rtl_agent_gym.scoring import scorer as scorer_module
@@ -194,7 +194,9 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         return plain(self, **options | {"cgroup_parent": f"/{name}"})
 
     monkeypatch.setattr(docker.APIClient, "create_host_config", below)
-    monkeypatch.setattr(groups, "_made", {})  # this process sees that its own groups are not used, and gives them up
+    monkeypatch.setattr(
+        admission, "_budgets", {}
+    )  # this process sees that its own groups are not used, and gives them up
     yield controller / name
     for folder in Path("/sys/fs/cgroup").glob(f"*/{name}"):
         folder.rmdir()

@@ -15,8 +15,8 @@ import pytest
 from rtl_agent_gym.errors import DaemonError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.admission import WEAK_VARIABLE
 from rtl_agent_gym.sandboxes.daemon import find_daemon
-from rtl_agent_gym.sandboxes.limits import WEAK_VARIABLE
 from rtl_agent_gym.scoring import Scorer, retrying
 from tests.podman_service import podman_service
 

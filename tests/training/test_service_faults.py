@@ -13,7 +13,7 @@ from tinker.types import RequestErrorCategory
 from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.engines import requests
 from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
-from rtl_agent_gym.sandboxes.breaker import Breaker
+from rtl_agent_gym.sandboxes.admission import Budget, Limits
 from rtl_agent_gym.training import checkpointer, launch
 from rtl_agent_gym.training.launch import cause_of, clean_up
 from rtl_agent_gym.training.options import TrainOptions
@@ -228,7 +228,7 @@ def test_a_runs_own_error_is_told_before_those_of_its_end_and_why_it_waits(
         return plan
 
     async def steps(*_: Any) -> None:
-        Breaker().failed("the daemon does not answer")
+        Budget(Limits(1 << 30, 1, 1)).start_failed("the daemon does not answer")
         raise ExceptionGroup("tasks", [ServiceError("one"), ExceptionGroup("more", [UsageError("the reason")])])
 
     reports: list[Any] = []

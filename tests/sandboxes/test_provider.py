@@ -1,4 +1,4 @@
-"""What keeps a machine usable for a month: pauses, tidying, images that do not build, room on the disk."""
+"""What keeps a machine usable for a month: pauses, tidying, images that do not build, disk; and who else uses it."""
 
 from __future__ import annotations
 
@@ -8,66 +8,35 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import requests
+from docker.errors import APIError
 
 from rtl_agent_gym.episodes import disk
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxLost
 from rtl_agent_gym.logs import FORMAT, EpisodeFilter, logging_as
-from rtl_agent_gym.sandboxes import DockerSandboxes, breaker, client, provider
-from rtl_agent_gym.sandboxes import budget as budget_module
-from rtl_agent_gym.sandboxes.breaker import Breaker
-from rtl_agent_gym.sandboxes.client import OWNER_LABEL
-from rtl_agent_gym.sandboxes.daemon import daemon_host
+from rtl_agent_gym.sandboxes import DockerSandboxes, admission, client, provider
+from rtl_agent_gym.sandboxes.admission import VARIABLE
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
+from rtl_agent_gym.sandboxes.daemon import connect, daemon_host
 from rtl_agent_gym.sandboxes.image import image_tag
-
-
-async def test_a_daemon_that_keeps_failing_gets_longer_and_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "FAILURES", 2)
-    now, slept = 100.0, list[float]()
-    monkeypatch.setattr(breaker.time, "monotonic", lambda: now)
-
-    async def sleep(seconds: float) -> None:
-        nonlocal now
-        slept.append(seconds)
-        now += seconds
-
-    monkeypatch.setattr(breaker.asyncio, "sleep", sleep)
-    tried = Breaker()
-    for _ in range(8):
-        await tried.ready()
-        tried.failed("it does not answer")
-    await tried.ready()
-    assert slept == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
-    tried.worked()
-    tried.failed("it does not answer")
-    await tried.ready()
-    assert len(slept) == 7
-
-
-def test_a_daemon_may_stay_away_for_long_without_many_words(caplog: pytest.LogCaptureFixture) -> None:
-    tried = Breaker()
-    for _ in range(3000):
-        tried.failed("it does not answer")
-    assert [record.getMessage() for record in caplog.records][:3] == [
-        "a sandbox could not be started (failure 1 in a row): it does not answer",
-        "a sandbox could not be started (failure 2 in a row): it does not answer",
-        "a sandbox could not be started (failure 4 in a row): it does not answer",
-    ]
-    tried.worked()
-    tried.worked()
-    assert [record.getMessage() for record in caplog.records][-1:] == ["sandboxes can be started again"]
-    assert len(caplog.records) == 13
+from rtl_agent_gym.sandboxes.image_build import ensure_image
+from rtl_agent_gym.sandboxes.provider import other_owners, warning_of_others
+from rtl_agent_gym.training.launch import _shared
+from tests.cli.in_process import call
 
 
 @pytest.mark.docker
 async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with DockerSandboxes() as made:
         budget = await made.budget()
-        failures = budget.breaker.failures
+        failures = budget.failed_starts
 
         def fails(self: Any) -> None:
             raise DaemonError("it does not answer")
@@ -77,10 +46,10 @@ async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monk
             for _ in range(2):
                 with pytest.raises(DaemonError):
                     await made.create()
-        assert budget.breaker.failures == failures + 2
+        assert budget.failed_starts == failures + 2
         await (await made.create()).close()
-        assert budget.breaker.failures == 0
-    assert budget_module.budget_of(daemon_host(), {}) is budget
+        assert budget.failed_starts == 0
+    assert admission.budget_of(daemon_host(), {}) is budget
 
 
 @pytest.mark.docker
@@ -89,14 +58,14 @@ async def test_starts_that_never_end_count_against_the_daemon_too(monkeypatch: p
     monkeypatch.setattr("rtl_agent_gym.sandboxes.container.program", lambda: "import time; time.sleep(60)")
     async with DockerSandboxes() as made:
         budget = await made.budget()
-        failures = budget.breaker.failures
+        failures = budget.failed_starts
         with pytest.raises(SandboxLost, match=r"has not answered for 0\.5 s"):
             await made.create()
-        assert budget.breaker.failures == failures + 1
+        assert budget.failed_starts == failures + 1
     with pytest.raises(SandboxLost, match="closed"):
         await made.create()
-    assert budget.breaker.failures == failures + 1  # that was not the daemon's fault
-    budget.breaker.worked()
+    assert budget.failed_starts == failures + 1  # that was not the daemon's fault
+    budget.start_worked()
 
 
 @pytest.mark.docker
@@ -144,7 +113,7 @@ async def test_a_container_whose_removal_failed_is_removed_when_the_daemon_works
             patch.setattr(api, "remove_container", away)
             with pytest.raises(DaemonError):
                 await made.create()
-        budget.breaker.worked()
+        budget.start_worked()
         assert there()
         if then == "create":
             await (await made.create()).close()
@@ -231,3 +200,74 @@ logging.getLogger("another").warning("of another package")
     first, other = done.stderr.splitlines()
     assert first.endswith(" INFO rtl_agent_gym.sandboxes episode=step 1 group 2: it starts")
     assert other == "of another package"
+
+
+LIVES, GONE = f"{socket.gethostname()}:1", f"{socket.gethostname()}:4194999"
+
+
+@pytest.fixture
+def nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user has set no limits."""
+    monkeypatch.setattr(admission, "_given", {})
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(provider, "MOST_NAMED", 1000)  # other tests run beside this one
+
+
+@pytest.fixture
+def others(nothing_given: None) -> Iterator[None]:
+    """Running containers of another process, of one that has ended, and of this one.
+
+    The one whose owner has ended is an orphan: any other test's client may remove it at any moment.
+    """
+    with closing(connect()) as client:
+        api: Any = client.api
+        made = []
+        try:
+            for owner in (LIVES, LIVES, GONE, owner_label()):
+                made.append(api.create_container(ensure_image(), ["sleep", "600"], labels={OWNER_LABEL: owner}))
+                with suppress(APIError) if owner == GONE else nullcontext():  # 404, or 409 while it is removed
+                    api.start(made[-1]["Id"])
+            yield
+        finally:
+            for container in made:
+                with suppress(APIError):
+                    api.remove_container(container["Id"], force=True)
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("others")
+def test_running_containers_of_other_live_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = other_owners()
+    assert owners[LIVES] == 2
+    assert not owners.keys() & {GONE, owner_label()}
+    warning = warning_of_others("--this-option")
+    assert LIVES in warning
+    assert "give each its part, with --this-option" in warning
+    assert LIVES in warning_of_others("--this-option", "ready=2")  # which says nothing of memory and processors
+    monkeypatch.setenv(VARIABLE, "memory=8G")
+    assert warning_of_others("--this-option") == ""
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("others")
+def test_evaluations_and_trainings_say_so_unless_they_have_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "_budgets", {})  # as in a new process
+    asked = ["eval", "--policy", "nobody", "--out", str(tmp_path / "run")]
+    assert LIVES in call(*asked).stdout
+    assert LIVES not in call(*asked, "--sandbox-limits", "memory=8G").stdout
+    admission._given.clear()  # those of the last command
+    options = {"ray_address": "", "sandbox_limits": ""}
+    plan: Any = SimpleNamespace(supervised=None, options=SimpleNamespace(**options))
+    [warning] = asyncio.run(_shared(plan))
+    assert LIVES in warning
+    for set_one in ({"ray_address": "auto"}, {"sandbox_limits": "cpus=1"}):
+        plan.options = SimpleNamespace(**options | set_one)
+        assert asyncio.run(_shared(plan)) == []
+
+
+@pytest.mark.usefixtures("nothing_given")
+def test_without_a_daemon_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert warning_of_others("--this-option") == ""

@@ -17,12 +17,10 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-from .limits import Limits
+from typing import Literal
 
 logger = logging.getLogger(__name__)
 
@@ -40,15 +38,6 @@ _NAME = re.compile(rf"{PREFIX}(\d+)-[0-9a-f]+-(agent|scoring)")
 Role = Literal["agent", "scoring"]
 
 
-def shares(limits: Limits) -> dict[Role, int]:
-    """The memory of all agents, and of all gradings with the sandboxes that wait, in bytes.
-
-    A grading gets what its sandbox may use, unless that is more than half of the machine's limit.
-    """
-    scoring = int(min(limits.memory / 2, limits.memory / 8 + limits.cpus * GRADING_MEMORY))
-    return {"agent": limits.memory - scoring, "scoring": scoring}
-
-
 @dataclass
 class Groups:
     """The two groups of one process and daemon. Owns them; `remove` deletes those that are empty."""
@@ -60,19 +49,28 @@ class Groups:
 
     def parent(self, role: Role) -> str:
         """The group above a container, for Docker's option ``cgroup_parent``. Raises `OSError` if it cannot be made."""
-        if not self._memory(role).is_dir():  # deleted by a client that does not see this process
+        if not self.folder(role).is_dir():  # deleted by a client that does not see this process
             self.make()
         return f"/{self.name}-{role}"
 
     def holds(self, role: Role, container: str) -> bool:
         """Whether a running container is below its group: a daemon may have another view of the groups."""
-        return (self._memory(role) / container).is_dir()
+        return (self.folder(role) / container).is_dir()
 
     def free(self, role: Role) -> int:
         """Bytes below the limit, without the file cache, which the kernel would give back."""
-        return self.limits[role] - _used(self._memory(role))
+        folder = self.folder(role)
+        for name in ("memory.usage_in_bytes", "memory.current"):
+            with contextlib.suppress(OSError, ValueError):
+                lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                # With children: their `total_…` comes later.
+                stat = {words[0].removeprefix("total_"): int(words[1]) for words in lines}
+                cache = stat.get("active_file", 0) + stat.get("inactive_file", 0)
+                return self.limits[role] - max(0, int((folder / name).read_text()) - cache)
+        return self.limits[role]
 
-    def _memory(self, role: Role) -> Path:
+    def folder(self, role: Role) -> Path:
+        """The group's folder of the memory controller."""
         return next(_controllers(self.root, "memory")) / f"{self.name}-{role}"
 
     def make(self) -> None:
@@ -86,16 +84,27 @@ class Groups:
                         (top / "cgroup.subtree_control").write_text(f"+{controller}")
                     folder = top / f"{self.name}-{role}"
                     folder.mkdir(exist_ok=True)
-                    for name, text in files.items():
-                        if (folder / name).exists():
-                            (folder / name).write_text(text)
-                    if controller == "memory" and not any((folder / name).exists() for name in files):
+                    known = [name for name in files if (folder / name).exists()]
+                    for name in known:
+                        (folder / name).write_text(files[name])
+                    if controller == "memory" and not known:
                         raise FileNotFoundError(f"{folder} has no limit of memory")
 
     def remove(self) -> None:
         """Delete the groups without a container; the next client deletes the others."""
-        for role in self.limits:
-            _remove(self.root, f"{self.name}-{role}")
+        for top in _controllers(self.root):
+            for role in self.limits:
+                with contextlib.suppress(OSError):  # it was never made there, or a container is still ending
+                    (top / f"{self.name}-{role}").rmdir()
+
+    def remove_at_exit(self, owner: int) -> None:
+        """Delete them when the last containers have ended, or after a second; not in a child of their owner."""
+        if os.getpid() == owner:
+            deadline = time.monotonic() + 1.0
+            while self.folder("agent").exists() and time.monotonic() < deadline:
+                self.remove()
+                time.sleep(0.02)
+            self.remove()
 
 
 def _settings(memory: int, weight: int) -> dict[str, dict[str, str]]:
@@ -118,54 +127,24 @@ def _controllers(root: Path, name: str = "*") -> Iterator[Path]:
         )
 
 
-def _remove(root: Path, name: str) -> None:
-    for top in _controllers(root):
-        with contextlib.suppress(OSError):  # it was never made there, or a container is still ending
-            (top / name).rmdir()
+def shares(memory: int, cpus: float) -> dict[Role, int]:
+    """The memory of all agents, and of all gradings with the sandboxes that wait, in bytes.
 
-
-def _used(folder: Path) -> int:
-    for name in ("memory.usage_in_bytes", "memory.current"):
-        with contextlib.suppress(OSError, ValueError):
-            lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            stat = {words[0].removeprefix("total_"): int(words[1]) for words in lines}  # with children: it comes later
-            cache = stat.get("active_file", 0) + stat.get("inactive_file", 0)
-            return max(0, int((folder / name).read_text()) - cache)
-    return 0
-
-
-def free_memory() -> int | None:
-    """Bytes that this machine still has; None if unknown. The limit does not count here: other programs than sandboxes
-    may use the rest of the machine.
+    A grading gets what its sandbox may use, unless that is more than half of the machine's limit.
     """
-    try:
-        words = dict(re.findall(r"(\w+):\s+(\d+) kB", MEMINFO.read_text()))
-        return int(words["MemAvailable"]) * 1024
-    except (OSError, KeyError):
-        return None
+    scoring = int(min(memory / 2, memory / 8 + cpus * GRADING_MEMORY))
+    return {"agent": memory - scoring, "scoring": scoring}
 
 
-_made: dict[str, Groups | None] = {}
-"""By daemon."""
-
-
-def _forget_after_fork() -> None:
-    """A forked child's containers have groups of its own."""
-    _made.clear()
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)
-
-
-def why_none(host: str, driver: str, *, podman: bool = False) -> str:
-    """Why this process can have no groups at a daemon; empty if nothing speaks against them. Makes none.
+def why_none(driver: str, *, local: bool, podman: bool = False) -> str:
+    """Why this process can have no groups at a daemon; empty if it can. Makes none.
 
     Args:
-        host: The daemon's address.
-        driver: Its cgroup driver.
+        driver: The daemon's cgroup driver.
+        local: Whether the daemon is on this machine.
         podman: Whether it is Podman.
     """
-    if not host.startswith("unix://"):
+    if not local:
         return "the daemon is on another machine"
     if podman:
         return "Podman places its containers itself"
@@ -179,50 +158,30 @@ def why_none(host: str, driver: str, *, podman: bool = False) -> str:
     return ""
 
 
-def groups_of(host: str, info: Mapping[str, Any], limits: Limits) -> Groups | None:
-    """The groups of this process's containers at a daemon, made by the first call; None where there can be none.
+def make_groups(driver: str, memory: int, cpus: float, *, local: bool, podman: bool = False) -> Groups | None:
+    """Groups for this process's containers, which are removed at its exit; None where there can be none.
 
     Args:
-        host: The daemon's address.
-        info: Its description of itself.
-        limits: What sandboxes may use of its machine.
+        driver: The daemon's cgroup driver.
+        memory: Bytes for all sandboxes.
+        cpus: Simultaneous gradings.
+        local: Whether the daemon is on this machine.
+        podman: Whether it is Podman.
     """
-    if host not in _made:
-        _made[host] = _make(host, info, limits)
-    return _made[host]
-
-
-def forget(host: str, why: str) -> None:
-    """Use no groups for a daemon any more; the log says why."""
-    groups, _made[host] = _made.get(host), None
-    if groups is not None:
-        logger.warning("the memory of sandboxes is not limited together: %s", why)
-        groups.remove()
-
-
-def _make(host: str, info: Mapping[str, Any], limits: Limits) -> Groups | None:
-    if why := why_none(host, str(info.get("CgroupDriver"))):
-        logger.info("the memory of sandboxes is not limited together: %s", why)
-        return None
-    sweep_groups()
-    groups = Groups(ROOT, f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}", shares(limits))
-    try:
-        groups.make()
-    except OSError as error:
-        logger.info("the memory of sandboxes is not limited together: %s", error)
-        groups.remove()
-        return None
-    atexit.register(_remove_at_exit, groups, os.getpid())
-    return groups
-
-
-def _remove_at_exit(groups: Groups, owner: int) -> None:
-    if os.getpid() == owner:
-        deadline = time.monotonic() + 1.0
-        while groups._memory("agent").exists() and time.monotonic() < deadline:  # the last containers are ending
+    why = why_none(driver, local=local, podman=podman)
+    if not why:
+        sweep_groups()
+        groups = Groups(ROOT, f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}", shares(memory, cpus))
+        try:
+            groups.make()
+        except OSError as error:
             groups.remove()
-            time.sleep(0.02)
-        groups.remove()
+            why = str(error)
+        else:
+            atexit.register(groups.remove_at_exit, os.getpid())
+            return groups
+    logger.info("the memory of sandboxes is not limited together: %s", why)
+    return None
 
 
 def sweep_groups(root: Path = ROOT) -> None:
@@ -233,3 +192,14 @@ def sweep_groups(root: Path = ROOT) -> None:
             if match and not Path("/proc", match[1]).exists():
                 with contextlib.suppress(OSError):  # a container is still ending
                     folder.rmdir()
+
+
+def free_memory() -> int | None:
+    """Bytes that this machine still has; None if unknown. The limit does not count here: other programs than sandboxes
+    may use the rest of the machine.
+    """
+    try:
+        words = dict(re.findall(r"(\w+):\s+(\d+) kB", MEMINFO.read_text()))
+        return int(words["MemAvailable"]) * 1024
+    except (OSError, KeyError):
+        return None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,14 +15,29 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec, WaitingSandboxes, budget
+from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec, WaitingSandboxes, admission, cgroups
 from rtl_agent_gym.sandboxes import client as client_module
-from rtl_agent_gym.sandboxes.budget import RESERVED, Budget, QueueMetrics, Tokens, budget_of, queueing_as, set_limits
+from rtl_agent_gym.sandboxes.admission import (
+    MEMORY_SHARE,
+    RESERVED,
+    VARIABLE,
+    Budget,
+    Limits,
+    Permits,
+    QueueMetrics,
+    budget_of,
+    group_cpus,
+    group_memory,
+    queueing_as,
+    read_limits,
+    set_limits,
+)
+from rtl_agent_gym.sandboxes.cgroups import Groups
 from rtl_agent_gym.sandboxes.container import DockerSandbox
-from rtl_agent_gym.sandboxes.limits import MEMORY_SHARE, VARIABLE, Limits, group_cpus, group_memory, read_limits
 from rtl_agent_gym.scoring import Scorer
 
 INFO = {"MemTotal": 100 << 30, "NCPU": 16}
+LIMITS = Limits(memory=20 << 30, cpus=2, starts=4)
 
 
 async def settle() -> None:
@@ -29,15 +46,15 @@ async def settle() -> None:
 
 
 class Queue:
-    """Requests for one token each, and the order in which they got it."""
+    """Requests for one permit each, and the order in which they got it."""
 
-    def __init__(self, tokens: Tokens) -> None:
-        self.tokens, self.served = tokens, list[str]()
+    def __init__(self, permits: Permits) -> None:
+        self.permits, self.served = permits, list[str]()
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
     def ask(self, name: str, group: str = "", amount: float = 1) -> None:
         async def wait() -> None:
-            await self.tokens.take(amount)
+            await self.permits.take(amount)
             self.served.append(name)
 
         with queueing_as(group):
@@ -45,74 +62,74 @@ class Queue:
 
 
 async def test_groups_are_served_in_turn_and_each_in_its_order() -> None:
-    queue = Queue(Tokens(1))
-    await queue.tokens.take(1)
+    queue = Queue(Permits(1))
+    await queue.permits.take(1)
     for name, group in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c"), ("b2", "b")]:
         queue.ask(name, group)
     await settle()
     assert queue.served == []
     for _ in range(6):
-        queue.tokens.give_back(1)
+        queue.permits.give_back(1)
         await settle()
     assert queue.served == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
 async def test_a_large_request_is_not_overtaken_by_small_ones_that_came_later() -> None:
-    queue = Queue(Tokens(4))
-    await queue.tokens.take(3)
+    queue = Queue(Permits(4))
+    await queue.permits.take(3)
     queue.ask("large", amount=3)
     await settle()
     queue.ask("small")
     await settle()
     assert queue.served == []
-    assert not queue.tokens.try_take(1)
-    queue.tokens.give_back(3)
+    assert not queue.permits.try_take(1)
+    queue.permits.give_back(3)
     await settle()
     assert queue.served == ["large", "small"]
 
 
 async def test_a_request_for_more_than_there_is_gets_its_turn_alone() -> None:
-    queue = Queue(Tokens(2))
-    await queue.tokens.take(1)
+    queue = Queue(Permits(2))
+    await queue.permits.take(1)
     queue.ask("huge", amount=5)
     await settle()
     assert queue.served == []
-    queue.tokens.give_back(1)
+    queue.permits.give_back(1)
     await settle()
     assert queue.served == ["huge"]
-    assert not queue.tokens.try_take(1)
+    assert not queue.permits.try_take(1)
 
 
 async def test_a_cancelled_request_leaves_the_queue_and_keeps_nothing() -> None:
-    queue = Queue(Tokens(1))
-    await queue.tokens.take(1)
+    queue = Queue(Permits(1))
+    await queue.permits.take(1)
     queue.ask("first")
     queue.ask("second")
     await settle()
     queue.tasks["first"].cancel()
     await settle()
-    queue.tokens.give_back(1)
+    queue.permits.give_back(1)
     await settle()
     assert queue.served == ["second"]
     # Cancelled between the grant and the moment it would have noticed.
     queue.ask("third")
     queue.ask("fourth")
     await settle()
-    queue.tokens.give_back(1)
+    queue.permits.give_back(1)
     queue.tasks["third"].cancel()
     await settle()
     assert queue.served == ["second", "fourth"]
-    queue.tokens.give_back(1)
-    assert queue.tokens.usage().used == 0
+    queue.permits.give_back(1)
+    assert queue.permits.usage().used == 0
 
 
-def test_loops_of_several_threads_share_the_tokens() -> None:
-    tokens, lock = Tokens(3), threading.Lock()
+def test_loops_of_several_threads_share_the_permits() -> None:
+    permits, lock = Permits(3), threading.Lock()
     held = most = 0
 
     async def work() -> None:
         nonlocal held, most
-        async with tokens.held(1):
+        async with permits.held(1):
             with lock:
                 held += 1
                 most = max(most, held)
@@ -128,38 +145,38 @@ def test_loops_of_several_threads_share_the_tokens() -> None:
         thread.start()
     for thread in threads:
         thread.join(120)
-    usage = tokens.usage()
+    usage = permits.usage()
     assert (held, most, usage.used, usage.waiting, usage.granted) == (0, 3, 0, 0, 200)
     assert usage.waits > 0
     assert usage.seconds > 0
 
 
 async def test_a_loop_that_was_closed_while_it_waited_keeps_nothing() -> None:
-    tokens = Tokens(1)
-    await tokens.take(1)
+    permits = Permits(1)
+    await permits.take(1)
     loop = asyncio.new_event_loop()
-    waiting = loop.create_task(tokens.take(1))
+    waiting = loop.create_task(permits.take(1))
     thread = threading.Thread(target=loop.run_until_complete, args=(asyncio.sleep(0.05),))
     thread.start()
     await asyncio.to_thread(thread.join)
-    assert tokens.usage().waiting == 1
+    assert permits.usage().waiting == 1
     loop.close()
-    tokens.give_back(1)
-    assert (tokens.usage().used, tokens.usage().waiting) == (0, 0)
+    permits.give_back(1)
+    assert (permits.usage().used, permits.usage().waiting) == (0, 0)
     waiting._log_destroy_pending = False  # type: ignore[attr-defined]
     del waiting, loop
     gc.collect()  # ends the coroutine, which must not give back what it never had
-    assert tokens.usage().used == 0
+    assert permits.usage().used == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.booleans()), max_size=30))
 def test_nothing_is_lost_whatever_is_asked_and_cancelled(requests: list[tuple[str, int, bool]]) -> None:
     async def play() -> None:
-        tokens, tasks = Tokens(4), []
+        permits, tasks = Permits(4), []
 
         async def use(amount: int) -> None:
-            async with tokens.held(amount):
-                assert tokens.usage().used <= 4
+            async with permits.held(amount):
+                assert permits.usage().used <= 4
                 await asyncio.sleep(0)
 
         for group, amount, cancelled in requests:
@@ -169,7 +186,7 @@ def test_nothing_is_lost_whatever_is_asked_and_cancelled(requests: list[tuple[st
             if cancelled:
                 tasks[-1].cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
-        assert (tokens.usage().used, tokens.usage().waiting) == (0, 0)
+        assert (permits.usage().used, permits.usage().waiting) == (0, 0)
 
     asyncio.run(play())
 
@@ -183,7 +200,7 @@ def test_limits_come_from_the_daemon_and_are_replaced_by_variables() -> None:
 
 
 def test_options_replace_the_variable_and_both_replace_what_the_daemon_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_budgets", {})
+    monkeypatch.setattr(admission, "_budgets", {})
     monkeypatch.setenv(VARIABLE, "memory=2G,cpus=3")
     set_limits("cpus=5")
     try:
@@ -195,8 +212,8 @@ def test_options_replace_the_variable_and_both_replace_what_the_daemon_says(monk
 
 
 def test_limits_of_a_daemon_in_use_are_not_replaced_silently(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_budgets", {})
-    monkeypatch.setattr(budget, "_given", {})
+    monkeypatch.setattr(admission, "_budgets", {})
+    monkeypatch.setattr(admission, "_given", {})
     monkeypatch.delenv(VARIABLE, raising=False)
     made = budget_of("tcp://there:1", INFO)
     with pytest.raises(UsageError, match=r"'cpus=2,ready=1' .* tcp://there:1 with memory=87040M,cpus=16,starts=32; .*"):
@@ -206,7 +223,7 @@ def test_limits_of_a_daemon_in_use_are_not_replaced_silently(monkeypatch: pytest
     assert budget_of("tcp://there:1", INFO) is made
     with pytest.raises(UsageError, match="memory="):
         set_limits("memory=1G")
-    assert budget.given_limits() == {}
+    assert admission.given_limits() == {}
 
 
 @pytest.mark.parametrize("text", ["memory=much", "cpus=0", "starts=-1", "cpu=2", "cpus=2G", "4"])
@@ -252,21 +269,168 @@ def test_control_groups_of_both_versions_are_read(
 
 async def test_metrics_say_what_happened_since_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Budget(Limits(memory=1 << 30, cpus=1, starts=1))
-    monkeypatch.setattr(budget, "_budgets", {"x": made})
-    tokens = made.tokens["grading"]
-    await tokens.take(1)
+    monkeypatch.setattr(admission, "_budgets", {"x": made})
+    permits = made.permits["grading"]
+    await permits.take(1)
     metrics = QueueMetrics()
-    second = asyncio.ensure_future(tokens.take(1))
-    third = asyncio.ensure_future(tokens.take(1))
+    second = asyncio.ensure_future(permits.take(1))
+    third = asyncio.ensure_future(permits.take(1))
     await asyncio.sleep(0.05)
-    tokens.give_back(1)
+    permits.give_back(1)
     await second
     found = metrics.since()
     assert (found["queue/grading/waits"], found["queue/grading/waiting"], found["queue/agent/waits"]) == (2, 1, 0)
     assert 0.1 <= found["queue/grading/seconds"] < 5  # of two that waited, for the one that was granted
-    tokens.give_back(1)
+    permits.give_back(1)
     await third
     assert metrics.since()["queue/grading/waits"] == 0
+
+
+async def test_a_daemon_that_keeps_failing_gets_longer_and_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "FAILURES", 2)
+    now, slept = 100.0, list[float]()
+    monkeypatch.setattr(admission.time, "monotonic", lambda: now)
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    monkeypatch.setattr(admission.asyncio, "sleep", sleep)
+    tried = Budget(LIMITS)
+    for _ in range(8):
+        async with tried.starting():
+            pass
+        tried.start_failed("it does not answer")
+    async with tried.starting():
+        pass
+    assert slept == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    tried.start_worked()
+    tried.start_failed("it does not answer")
+    async with tried.starting():
+        pass
+    assert len(slept) == 7
+
+
+def test_a_daemon_may_stay_away_for_long_without_many_words(caplog: pytest.LogCaptureFixture) -> None:
+    tried = Budget(LIMITS)
+    for _ in range(3000):
+        tried.start_failed("it does not answer")
+    assert [record.getMessage() for record in caplog.records][:3] == [
+        "a sandbox could not be started (failure 1 in a row): it does not answer",
+        "a sandbox could not be started (failure 2 in a row): it does not answer",
+        "a sandbox could not be started (failure 4 in a row): it does not answer",
+    ]
+    tried.start_worked()
+    tried.start_worked()
+    assert [record.getMessage() for record in caplog.records][-1:] == ["sandboxes can be started again"]
+    assert len(caplog.records) == 13
+
+
+def test_without_groups_the_memory_of_the_machine_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
+    here = Budget(LIMITS, local=True)
+    assert not here.shortage(4 << 30)  # a twentieth of the limit stays free
+    assert here.shortage((4 << 30) + 1) == "memory"
+    less = Limits(memory=2 << 30, cpus=2, starts=4)
+    assert not Budget(less, local=True).shortage(1 << 30)  # although other programs use far more than the limit leaves
+    assert not Budget(LIMITS, local=False).shortage(1 << 40)
+
+
+def test_what_other_processes_take_counts_beside_the_own_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs on one machine have groups of their own, whose limits together are more than the machine has."""
+    monkeypatch.setattr(cgroups, "MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "cgroup.controllers").write_text("cpu memory")
+    own = Groups(tmp_path, "rtl-gym-1-0", {"agent": 10 << 30, "scoring": 10 << 30})
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {22 << 20} kB\n")
+    assert not Budget(LIMITS, own, local=True).shortage(9 << 30)
+    assert Budget(LIMITS, own, local=True).shortage(10 << 30) == "memory"  # with a twentieth of its limit
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {2 << 20} kB\n")
+    assert not Budget(LIMITS, own, local=True).shortage(1 << 30)
+    assert Budget(LIMITS, own, local=True).shortage((1 << 30) + 1) == "memory"
+
+
+async def test_memory_that_sandboxes_will_use_once_they_have_started_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise all that wait for the same free memory would be let in together."""
+    monkeypatch.setattr(cgroups, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(admission, "PATIENCE", 0.0)
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
+    here = Budget(LIMITS, local=True)
+    async with here.promised(3 << 30), here.promised(1 << 30):
+        with pytest.raises(SandboxError, match="no memory for another sandbox"):
+            async with here.promised(1):
+                pass
+    async with here.promised(4 << 30):
+        pass
+
+
+async def test_memory_that_another_event_loop_has_promised_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(admission, "PATIENCE", 0.0)
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
+    budget = Budget(LIMITS, local=True)
+
+    async def elsewhere() -> None:
+        async with budget.promised(2 << 30):
+            pass
+
+    async with budget.promised(3 << 30):
+        with pytest.raises(SandboxError, match="no memory for another sandbox"):
+            await asyncio.to_thread(asyncio.run, elsewhere())
+    await asyncio.to_thread(asyncio.run, elsewhere())
+    assert budget.shortage(5 << 29) == ""
+
+
+async def test_a_sandbox_waits_while_the_disk_of_the_daemon_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = 100 << 20
+    monkeypatch.setattr(admission, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
+    here = Budget(LIMITS, local=True, disk=str(tmp_path))
+
+    async def start(machine: Budget) -> None:
+        async with machine.promised(1):
+            pass
+
+    waiting = asyncio.ensure_future(start(here))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    assert [record.getMessage() for record in caplog.records] == ["no disk for another sandbox now; new ones wait"]
+    monkeypatch.setattr(admission, "PATIENCE", 0.0)
+    with pytest.raises(SandboxError, match=f"{tmp_path}, the Docker daemon's folder, has less than 512 MiB free"):
+        await start(Budget(LIMITS, local=True, disk=str(tmp_path)))
+    assert Budget(LIMITS, local=False, disk=str(tmp_path)).shortage(1) == ""  # another machine's
+    free = 1 << 40
+    monkeypatch.setattr(admission, "PATIENCE", 60.0)
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_who_waits_for_memory_is_not_overtaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(admission, "POLL_SECONDS", 0.01)
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {3 << 20} kB\n")
+    here, order = Budget(LIMITS, local=True), list[str]()
+
+    async def take(name: str, memory: int) -> None:
+        async with here.promised(memory):
+            order.append(name)
+
+    large = asyncio.ensure_future(take("large", 4 << 30))
+    await asyncio.sleep(0.03)
+    small = asyncio.ensure_future(take("small", 1 << 30))  # for which there would be room
+    await asyncio.sleep(0.05)
+    assert order == []
+    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {9 << 20} kB\n")
+    await asyncio.wait_for(asyncio.gather(large, small), 5)
+    assert order == ["large", "small"]
 
 
 @pytest.fixture
@@ -274,9 +438,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Budget:
     """A budget with room for two agents and one grading, which the next client gets."""
     made = Budget(Limits(memory=4 * 128 << 20, cpus=1, starts=4))
     for kind, amount in (("agent", 2 * RESERVED["agent"]), ("scoring", RESERVED["scoring"]), ("waiting", 0)):
-        made.tokens[kind] = Tokens(amount)  # type: ignore[index]
-    monkeypatch.setattr(client_module, "budget_of", lambda host, info: made)
-    monkeypatch.setattr(client_module, "groups_of", lambda *_: None)  # or this process would keep groups of that size
+        made.permits[kind] = Permits(amount)  # type: ignore[index]
+    monkeypatch.setattr(client_module, "budget_of", lambda *_, **__: made)
     return made
 
 
@@ -289,8 +452,7 @@ async def test_as_many_containers_start_at_once_as_the_limits_say(monkeypatch: p
         barrier.wait(30)
         raise SandboxError("they all were here")
 
-    monkeypatch.setattr(client_module, "budget_of", lambda host, info: made)
-    monkeypatch.setattr(client_module, "groups_of", lambda *_: None)
+    monkeypatch.setattr(client_module, "budget_of", lambda *_, **__: made)
     monkeypatch.setattr(DockerSandbox, "_start", start)
     async with DockerSandboxes() as provider:
         ended = await asyncio.gather(*(provider.create() for _ in range(many)), return_exceptions=True)
@@ -318,7 +480,7 @@ async def test_a_sandbox_waits_for_room_and_returns_it_however_it_ends(small: Bu
         assert small.usage()["scoring/used"] == 0
         await first.close()
     usage = small.usage()
-    assert [usage[f"{kind}/used"] for kind in small.tokens] == [0] * 5
+    assert [usage[f"{kind}/used"] for kind in small.permits] == [0] * 5
     assert usage["agent/seconds"] > 0.4
 
 
@@ -338,7 +500,7 @@ async def test_sandboxes_in_advance_are_only_started_where_there_is_room(small: 
 @pytest.mark.docker
 async def test_one_started_in_advance_counts_as_in_use_once_it_is_handed_out(small: Budget) -> None:
     """Otherwise episodes would take the place of those that could be started for the next ones."""
-    small.tokens["waiting"] = Tokens(RESERVED["agent"])
+    small.permits["waiting"] = Permits(RESERVED["agent"])
     spec = SandboxSpec()
     async with DockerSandboxes() as provider, WaitingSandboxes(provider, size=1) as pool:
         await pool.prepare(spec)
@@ -348,7 +510,7 @@ async def test_one_started_in_advance_counts_as_in_use_once_it_is_handed_out(sma
         assert (small.usage()["agent/used"], small.usage()["waiting/used"]) == (RESERVED["agent"], RESERVED["agent"])
         await sandbox.close()
         await pool.close()
-        assert [small.usage()[f"{kind}/used"] for kind in small.tokens] == [0] * 5
+        assert [small.usage()[f"{kind}/used"] for kind in small.permits] == [0] * 5
 
 
 @pytest.mark.docker
@@ -363,4 +525,4 @@ async def test_gradings_wait_for_a_processor(small: Budget) -> None:
     usage = small.usage()
     assert [score.passed for score in scores] == [True] * 3
     assert (usage["grading/granted"], usage["grading/waits"]) == (3, 2)
-    assert [usage[f"{kind}/used"] for kind in small.tokens] == [0] * 5
+    assert [usage[f"{kind}/used"] for kind in small.permits] == [0] * 5

@@ -1,0 +1,173 @@
+"""The memory of all sandboxes together: never more than the machine's limit, whatever they do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, admission, cgroups
+from rtl_agent_gym.sandboxes.cgroups import Groups, make_groups, shares, sweep_groups
+from rtl_agent_gym.scoring import Scorer
+
+MIB = 1 << 20
+FILL = "head -c {0}M /dev/zero > /tmp/a; head -c {0}M /dev/zero > /rundir/b; ls /tmp"
+
+
+def test_without_a_controller_of_memory_there_are_no_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    assert make_groups("cgroupfs", 20 << 30, 2, local=True) is None
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Groups]:
+    """The groups that the next client gets: agents may have 300 MiB together."""
+    if os.geteuid() != 0 or not list(cgroups._controllers(cgroups.ROOT, "memory")):
+        pytest.skip("to make a control group takes root")
+    name = f"{cgroups.PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    made = Groups(cgroups.ROOT, name, {"agent": 300 * MIB, "scoring": 2 << 30})
+    try:
+        made.make()
+    except OSError as error:
+        pytest.skip(f"no control groups here: {error}")
+    monkeypatch.setattr(admission, "make_groups", lambda *_, **__: made)
+    monkeypatch.setattr(admission, "_budgets", {})
+    yield made
+    made.remove()
+    assert not list(cgroups.ROOT.glob(f"*/{name}*"))
+
+
+def highest(made: Groups) -> int:
+    folder = made.folder("agent")
+    return int(next(path for path in folder.glob("memory.*") if path.name in PEAKS).read_text())
+
+
+PEAKS = ("memory.max_usage_in_bytes", "memory.peak")
+
+
+@pytest.mark.docker
+async def test_agents_that_fill_their_memory_take_none_from_the_host_or_from_gradings(small: Groups) -> None:
+    async def fill(sandbox: Sandbox) -> bool:
+        try:
+            await sandbox.run(FILL.format(200), timeout=60)
+        except SandboxError:
+            return True
+        return False
+
+    [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
+    async with DockerSandboxes() as provider, Scorer(provider) as scorer:
+        sandboxes = await asyncio.gather(*(provider.create() for _ in range(4)))
+        assert provider._client.known_budget.groups is small, "the daemon has other control groups"
+        grading = asyncio.ensure_future(scorer.score(problem, dict(problem.golden or {})))
+        ended = await asyncio.gather(*map(fill, sandboxes))
+        score = await grading
+    assert any(ended), "800 MiB fitted into 300"
+    assert 250 * MIB < highest(small) <= 300 * MIB
+    assert (score.passed, score.retries) == (True, 0)
+
+
+@pytest.mark.docker
+async def test_a_new_sandbox_waits_while_the_others_use_the_memory(
+    small: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with DockerSandboxes() as provider:
+        first = await provider.create()
+        await first.run(FILL.format(115), timeout=60)
+        second = asyncio.ensure_future(provider.create())
+        await asyncio.sleep(1.5)
+        assert not second.done()
+        await first.close()
+        sandbox = await asyncio.wait_for(second, 60)
+        await sandbox.run(FILL.format(115), timeout=60)
+        monkeypatch.setattr(admission, "PATIENCE", 0.2)
+        with pytest.raises(SandboxError, match="no memory for another sandbox"):
+            await provider.create()
+        assert (await provider.budget()).permits["agent"].usage().used == (await provider.budget()).memory(sandbox.spec)
+
+
+@pytest.mark.docker
+async def test_a_group_that_somebody_deleted_is_made_again(small: Groups) -> None:
+    async with DockerSandboxes() as provider:
+        await provider.budget()
+        small.remove()
+        await provider.create()
+        assert provider._client.known_budget.groups is small
+        assert 0 < small.free("agent") < 300 * MIB
+
+
+@pytest.mark.docker
+async def test_groups_that_do_not_hold_the_containers_are_given_up(
+    small: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Groups, "holds", lambda *_: False)
+    async with DockerSandboxes() as provider:
+        await (await provider.create()).ping()
+        assert provider._client.known_budget.groups is None
+        await (await provider.create()).ping()
+
+
+def test_a_grading_can_have_all_that_it_may_use_and_both_together_have_the_limit() -> None:
+    found = shares(20 << 30, 2)
+    assert found["scoring"] >= 2 * (2 << 30)
+    assert sum(found.values()) == 20 << 30
+    assert shares(2 << 30, 8) == {"agent": 1 << 30, "scoring": 1 << 30}
+
+
+def test_the_files_of_cgroup_2(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu memory")
+    (tmp_path / "cgroup.subtree_control").write_text("")
+    made = Groups(tmp_path, "rtl-gym-1-0", {"agent": 100 * MIB, "scoring": 200 * MIB})
+    with pytest.raises(FileNotFoundError, match="no limit of memory"):
+        made.make()
+    for role in ("agent", "scoring"):
+        folder = tmp_path / f"rtl-gym-1-0-{role}"
+        folder.mkdir(exist_ok=True)
+        for name in ("memory.max", "memory.swap.max", "cpu.weight"):
+            (folder / name).write_text("")
+    made.make()
+    agents = tmp_path / "rtl-gym-1-0-agent"
+    assert (agents / "memory.max").read_text() == str(100 * MIB)
+    assert (agents / "memory.swap.max").read_text() == "0"
+    assert (agents / "cpu.weight").read_text() == "39"  # of 1024 shares, as systemd and runc have it
+    assert (tmp_path / "rtl-gym-1-0-scoring" / "cpu.weight").read_text() == "79"
+    (agents / "memory.current").write_text(str(90 * MIB))
+    (agents / "memory.stat").write_text(f"anon 5\nactive_file {30 * MIB}\ninactive_file {10 * MIB}\n")
+    assert made.free("agent") == 50 * MIB
+
+
+def test_groups_of_processes_that_are_gone_are_deleted(tmp_path: Path) -> None:
+    gone, here = "rtl-gym-4194999-0a-agent", f"rtl-gym-{os.getpid()}-0a-agent"
+    for name in (gone, here, "rtl-gym-hog"):
+        (tmp_path / "memory" / name).mkdir(parents=True)
+    sweep_groups(tmp_path)
+    assert sorted(os.listdir(tmp_path / "memory")) == sorted([here, "rtl-gym-hog"])
+
+
+@pytest.mark.parametrize(
+    ("local", "driver", "why"),
+    [
+        (False, "cgroupfs", "the daemon is on another machine"),
+        (True, "systemd", "the daemon's cgroup driver is systemd, not cgroupfs"),
+    ],
+)
+def test_other_daemons_have_none_and_the_log_says_why(
+    local: bool, driver: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert make_groups(driver, 20 << 30, 2, local=local) is None
+    assert f"the memory of sandboxes is not limited together: {why}" in caplog.text
+
+
+def test_who_may_not_make_groups_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    (tmp_path / "memory").mkdir()
+    assert cgroups.why_none("cgroupfs", local=True) == ""
+    assert "Podman" in cgroups.why_none("cgroupfs", local=True, podman=True)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root
+    assert cgroups.why_none("cgroupfs", local=True) == "this process may not make control groups"
