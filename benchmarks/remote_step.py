@@ -27,7 +27,7 @@ import ray
 from rtl_agent_gym.cluster import Cluster, RemoteSandboxes
 from rtl_agent_gym.cluster.canaries import known
 from rtl_agent_gym.cluster.ray_cluster import SLOTS
-from rtl_agent_gym.sandboxes import DockerSandboxes, Reading, Sandbox, SandboxProvider
+from rtl_agent_gym.sandboxes import DockerSandboxes, ReadRequest, Sandbox, SandboxProvider
 
 WARM_UP = 20
 
@@ -46,7 +46,7 @@ class Measured:
     async def step(self, sandbox: Sandbox) -> float:
         """Milliseconds of one step."""
         begun = time.perf_counter()
-        await sandbox.run("true", then_read=Reading(["rtl", "verif", "docs"]))
+        await sandbox.run("true", then_read=ReadRequest(["rtl", "verif", "docs"]))
         return 1e3 * (time.perf_counter() - begun)
 
     async def round(self) -> None:

@@ -147,11 +147,9 @@ class Machine:
         return sandbox.id, str(getattr(sandbox, "image_id", ""))
 
     async def on_sandbox(self, name: str, method: str, options: Mapping[str, Any], *arguments: Any) -> Any:
-        """Call a method of a sandbox; returns also what it put into the option ``then_read``, if that is given."""
+        """Call a method of a sandbox."""
         with self._counting("command") if method == "run" else contextlib.nullcontext():
-            result = await getattr(await self._sandbox(name), method)(*arguments, **options)
-        reading = options.get("then_read")
-        return result, reading.found if reading else None
+            return await getattr(await self._sandbox(name), method)(*arguments, **options)
 
     async def close_sandbox(self, name: str) -> None:
         """End a sandbox, also one that is still starting or waits for its turn. Idempotent."""

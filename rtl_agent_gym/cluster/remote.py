@@ -21,7 +21,7 @@ from ..sandboxes import (
     FoundFiles,
     OutputSink,
     Process,
-    Reading,
+    ReadRequest,
     Sandbox,
     SandboxProvider,
     SandboxSpec,
@@ -51,7 +51,6 @@ class RemoteSandbox(Sandbox):
         self._id, self.image_id = await self._machine.call("create", self._name, spec, Origin.here())
 
     async def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """The result of a method of the sandbox, and the files that were read with it."""
         return await self._machine.call("on_sandbox", self._name, method, options, *arguments)
 
     @property
@@ -65,12 +64,10 @@ class RemoteSandbox(Sandbox):
         timeout: float = 30.0,
         max_output: int = 16_000,
         on_output: OutputSink | None = None,
-        then_read: Reading | None = None,
+        then_read: ReadRequest | None = None,
     ) -> CommandResult:
         result: CommandResult
-        result, found = await self._call("run", command, timeout=timeout, max_output=max_output, then_read=then_read)
-        if then_read is not None:
-            then_read.found = found
+        result = await self._call("run", command, timeout=timeout, max_output=max_output, then_read=then_read)
         if on_output is not None:
             on_output(result.output.encode())
         return result
@@ -106,11 +103,11 @@ class RemoteSandbox(Sandbox):
         max_total: int = 64 << 20,
     ) -> FoundFiles:
         options = {"first": list(first), "max_file": max_file, "max_total": max_total}
-        found, _ = await self._call("read_files", list(paths), **options)
+        found = await self._call("read_files", list(paths), **options)
         return found if isinstance(found, FoundFiles) else FoundFiles(found)
 
     async def oom_kills(self) -> int | None:
-        kills: int | None = (await self._call("oom_kills"))[0]
+        kills: int | None = await self._call("oom_kills")
         return kills
 
     async def ping(self) -> None:

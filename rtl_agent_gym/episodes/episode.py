@@ -178,11 +178,10 @@ class Episode:
         completion = Completion(completion) if isinstance(completion, str) else completion
         begun = time.monotonic()
         try:
-            reading = self._recording.reading()
-            turn = await self._workspace.act(completion, len(self.turns) + 1, reading)
+            turn, found = await self._workspace.act(completion, len(self.turns) + 1, self._recording.wanted_files())
             stop = self._stop_reason(turn, completion)
             seconds = time.monotonic() - begun
-            await self._recording.turn(completion, turn, seconds, self._workspace.sandbox, reading)
+            await self._recording.turn(completion, turn, seconds, self._workspace.sandbox, found)
             score = await self._grade() if stop is not None else None
         except BaseException as error:
             self._end("error", error)

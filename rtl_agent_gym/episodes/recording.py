@@ -14,7 +14,7 @@ from ..errors import SandboxBroken
 from ..policies.protocol import Completion
 from ..problems import Problem
 from ..problems.model import graded_folders
-from ..sandboxes import CommandResult, FoundFiles, Reading, Sandbox
+from ..sandboxes import CommandResult, FoundFiles, ReadRequest, Sandbox
 from ..scoring import RewardWeights, rules_digest
 from ..scoring.score import Score
 from ..transcripts import CommandRecord, End, Header, ScoreRecord, SubmissionRecord, TranscriptWriter, TurnRecord
@@ -76,19 +76,19 @@ class Recording:
             )
         )
 
-    def reading(self) -> Reading | None:
+    def wanted_files(self) -> ReadRequest | None:
         """The files to read after each turn; None if their changes are not recorded."""
         if self._writer is None or not self.config.record_files:
             return None
-        return Reading(graded_folders(self.problem), self.problem.targets, MAX_RECORDED_FILE, MAX_RECORDED_TOTAL)
+        return ReadRequest(graded_folders(self.problem), self.problem.targets, MAX_RECORDED_FILE, MAX_RECORDED_TOTAL)
 
     async def turn(
-        self, completion: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None, reading: Reading | None
+        self, completion: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None, found: FoundFiles | None
     ) -> None:
-        """Write a turn and the changes that it made to the files, which are read here if `reading` found none."""
+        """Write a turn and the changes that it made to the files, which are read here if they are not given."""
         if self._writer is None:
             return
-        files, left_out = await self._changes(turn, sandbox, reading)
+        files, left_out = await self._changes(turn, sandbox, found)
         self._write(
             TurnRecord(
                 turn=turn.number,
@@ -109,16 +109,16 @@ class Recording:
         )
 
     async def _changes(
-        self, turn: Turn, sandbox: Sandbox | None, reading: Reading | None
+        self, turn: Turn, sandbox: Sandbox | None, found: FoundFiles | None
     ) -> tuple[dict[str, str | None], list[str]]:
         """The text files of the graded folders that the turn changed (None: removed), and the files left out."""
-        if reading is None or not turn.results or sandbox is None:
+        wanted = self.wanted_files()
+        if wanted is None or not turn.results or sandbox is None:
             return {}, []
         try:
-            found = reading.found
             if found is None:
-                limits = {"max_file": reading.max_file, "max_total": reading.max_total}
-                found = await sandbox.read_files(reading.paths, first=reading.first, **limits)
+                limits = {"max_file": wanted.max_file, "max_total": wanted.max_total}
+                found = await sandbox.read_files(wanted.paths, first=wanted.first, **limits)
         except SandboxBroken:  # the turn's result says so
             return {}, []
         texts: dict[str, str] = {}

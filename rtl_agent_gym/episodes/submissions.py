@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from ..problems import Problem
 from ..sandboxes import CommandResult
-from ..sandboxes.observation import cut
+from ..sandboxes.results import cut
 from ..scoring import RewardWeights
 from ..scoring.score import Score
 from .rules import EpisodeConfig, Grader

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
-from ..sandboxes.protocol import FoundFiles
+from ..sandboxes.results import FoundFiles
 from ..scoring.submission import MAX_COUNT, MAX_DEPTH, MAX_FILE, MAX_TOTAL
 from .rules import FOLDERS
 

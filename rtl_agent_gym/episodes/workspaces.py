@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tenacity import stop_after_attempt
 
@@ -15,7 +15,7 @@ from ..problems.model import ANSWER_FILE, graded_folders
 from ..renderers import Action, Renderer, with_notes
 from ..renderers.actions import native_action
 from ..retries import START
-from ..sandboxes import CommandResult, FoundFiles, OutputSink, Reading, Sandbox, SandboxProvider
+from ..sandboxes import CommandResult, FoundFiles, OutputSink, ReadRequest, Sandbox, SandboxProvider
 from .answers import Answer, read_answer, read_text
 from .rules import FOLDERS, EpisodeConfig
 from .submissions import MISPLACED, Submissions
@@ -76,30 +76,36 @@ class ShellWorkspace:
         if seeded.exit_code != 0:
             raise SandboxLost(f"sandbox {sandbox.id} has no working shell: {seeded.output.strip()[-400:]}")
 
-    async def act(self, completion: Completion, number: int, then_read: Reading | None = None) -> Turn:
+    async def act(
+        self, completion: Completion, number: int, then_read: ReadRequest | None = None
+    ) -> tuple[Turn, FoundFiles | None]:
         """Run the commands of a completion, in order, as turn `number`, and read files after the last one.
 
-        `Turn.stop_reason` is set if the completion itself ends the episode.
+        Returns:
+            The turn, with `Turn.stop_reason` if the completion itself ends the episode; and the files, None if they
+            could not be read together with the last command.
         """
         action = read_completion(completion, self.renderer)
         if action.kind == "malformed":
-            return Turn(number, action, observation=self.renderer.correction_text(action.correction or ""))
+            return Turn(number, action, observation=self.renderer.correction_text(action.correction or "")), None
         if action.kind == "final":
             self._text = read_text(action.text)
-            return Turn(number, action, stop_reason="completed")
+            return Turn(number, action, stop_reason="completed"), None
         results: list[CommandResult] = []
         outputs: list[str] = []
+        files = None
         for index, command in enumerate(action.commands, 1):
             result = await self._run(command, then_read if index == len(action.commands) else None)
             notes = [MISPLACED] if self.submissions.misplaced(command, result) else []
-            results.append(result)
+            files = result.files
+            results.append(replace(result, files=None) if files is not None else result)  # a turn is kept for long
             outputs += with_notes([describe(result, self.config.command_timeout)], notes)
         shown = with_notes(outputs, action.notes)
         observation = self.renderer.observation_text(shown)
         stop: StopReason | None = "sandbox_broken" if self._broken else None
-        return Turn(number, action, tuple(results), tuple(shown), observation, stop)
+        return Turn(number, action, tuple(results), tuple(shown), observation, stop), files
 
-    async def _run(self, command: str, then_read: Reading | None) -> CommandResult:
+    async def _run(self, command: str, then_read: ReadRequest | None) -> CommandResult:
         if self._broken or self.sandbox is None:
             return BROKEN
         try:
@@ -169,7 +175,7 @@ class AnswerWorkspace:
     async def open(self) -> None:
         """There is nothing to prepare."""
 
-    async def act(self, completion: Completion, number: int, then_read: Reading | None = None) -> Turn:
+    async def act(self, completion: Completion, number: int, then_read: ReadRequest | None = None) -> tuple[Turn, None]:
         """Find the files in the answer. Any answer ends the episode."""
         text = read_completion(completion, self._renderer).text
         if self._problem.asks_text:
@@ -178,7 +184,7 @@ class AnswerWorkspace:
             self._answer = read_answer(text, self._problem)
         action = Action("final" if self._answer.found else "malformed", text=completion.text)
         stop: StopReason = "max_tokens" if completion.cut_off else "completed" if self._answer.found else "parse_error"
-        return Turn(number, action, stop_reason=stop, answer=self._answer)
+        return Turn(number, action, stop_reason=stop, answer=self._answer), None
 
     async def files(self) -> tuple[dict[str, str | bytes], str]:
         """The files of the answer."""

@@ -46,7 +46,7 @@ from ..problems import Problem
 from ..problems.notes import Rows
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
-from ..sandboxes.process import WORK_DIR, CommandResult
+from ..sandboxes.results import WORK_DIR, CommandResult
 from .session import ToolSession, choose_problems, find_problem, require_shell
 
 NAME = "rtl_agent_gym"

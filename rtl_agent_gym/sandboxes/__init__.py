@@ -2,9 +2,10 @@
 
 from .container import DockerSandbox
 from .pool import WaitingSandboxes
-from .process import WORK_DIR, CommandResult, Process
-from .protocol import FoundFiles, OutputSink, Reading, Sandbox, SandboxProvider, SandboxSpec
+from .process import Process
+from .protocol import OutputSink, Sandbox, SandboxProvider, SandboxSpec
 from .provider import DockerSandboxes
+from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest
 
 __all__ = [
     "WORK_DIR",
@@ -14,7 +15,7 @@ __all__ = [
     "FoundFiles",
     "OutputSink",
     "Process",
-    "Reading",
+    "ReadRequest",
     "Sandbox",
     "SandboxProvider",
     "SandboxSpec",

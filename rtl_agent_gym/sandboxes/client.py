@@ -26,8 +26,8 @@ import docker.errors
 from ..errors import SandboxError
 from .admission import Budget, budget_of
 from .daemon import connect, daemon_host, docker_errors, is_podman, missing_limits
-from .process import WORK_DIR
 from .protocol import SandboxSpec
+from .results import WORK_DIR
 from .warden.relay import NAMES
 
 THREADS = 16

@@ -23,9 +23,9 @@ from .client import OWNER_LABEL, DockerClient, folders, host_config, make_volume
 from .daemon import attach
 from .evidence import Usage, own_doing, usage
 from .image import find_image
-from .observation import cut
-from .process import WORK_DIR, CommandResult, Process
-from .protocol import FoundFiles, OutputSink, Reading, Sandbox, SandboxSpec
+from .process import Process
+from .protocol import OutputSink, Sandbox, SandboxSpec
+from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest, cut
 from .warden import program
 
 _ENVIRONMENT = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
@@ -244,7 +244,7 @@ class DockerSandbox(Sandbox):
         timeout: float = 30.0,
         max_output: int = 16_000,
         on_output: OutputSink | None = None,
-        then_read: Reading | None = None,
+        then_read: ReadRequest | None = None,
     ) -> CommandResult:
         self._used = True
         header: dict[str, Any] = {"timeout": timeout, "limit": 8 * max_output, "stream": on_output is not None}
@@ -258,12 +258,12 @@ class DockerSandbox(Sandbox):
             due=timeout,
             on_piece=on_output,
         )
-        if then_read is not None and (read := found.pop("read", None)) is not None:
+        files = None
+        if (read := found.pop("read", None)) is not None:
             at = len(body) - sum(size for _, size in read["files"])
-            then_read.found = _found_files(read, body[at:])
-            body = body[:at]
+            body, files = body[:at], _found_files(read, body[at:])
         output, truncated = cut(body, found.pop("size"), found["output_chars"], max_output)
-        return CommandResult(output=output, truncated=truncated, **found)
+        return CommandResult(output=output, truncated=truncated, files=files, **found)
 
     async def spawn(self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None) -> Process:
         assert self._channel is not None
@@ -302,7 +302,7 @@ class DockerSandbox(Sandbox):
         max_file: int = 16 << 20,
         max_total: int = 64 << 20,
     ) -> FoundFiles:
-        request = _read_request(Reading(paths, first, max_file, max_total))
+        request = _read_request(ReadRequest(paths, first, max_file, max_total))
         return _found_files(*await self._ask(b"G", request, patience=READ_PATIENCE))
 
     async def oom_kills(self) -> int | None:
@@ -315,10 +315,10 @@ class DockerSandbox(Sandbox):
         await self._ask(b"P", {}, patience=GRACE)
 
 
-def _read_request(reading: Reading) -> dict[str, Any]:
+def _read_request(wanted: ReadRequest) -> dict[str, Any]:
     """The header of a warden's request for files."""
-    limits = {"max_file": reading.max_file, "max_total": reading.max_total}
-    return {"root": WORK_DIR, "paths": list(reading.paths), "first": list(reading.first), **limits}
+    limits = {"max_file": wanted.max_file, "max_total": wanted.max_total}
+    return {"root": WORK_DIR, "paths": list(wanted.paths), "first": list(wanted.first), **limits}
 
 
 def _found_files(answer: Mapping[str, Any], body: bytes) -> FoundFiles:

@@ -1,4 +1,4 @@
-"""A program that runs in a sandbox beside its shell, and what a program or command did."""
+"""A program that runs in a sandbox beside its shell."""
 
 from __future__ import annotations
 
@@ -6,41 +6,15 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SandboxError
 from .channel import Channel, Reply, Request
-from .observation import cut
+from .results import CommandResult, cut
 from .warden.output import Output
 
-WORK_DIR = "/code"
-"""The work folder of a problem inside every sandbox; paths of problems are relative to it."""
 BUFFER = 1 << 20
 """Bytes of unread output that are buffered before a process is paused; twice as many at most."""
-
-
-@dataclass(frozen=True)
-class CommandResult:
-    """What one command of the persistent shell, or one process beside it, did."""
-
-    output: str
-    """stdout and stderr in the order they were written, decoded as UTF-8 with U+FFFD for invalid bytes. If it is longer
-    than the limit, its head and tail, and a line between them with the lengths before and after."""
-    exit_code: int | None
-    """The exit status (128 + n after signal n); None when the time ran out."""
-    timed_out: bool = False
-    """Whether the time ran out and the command's processes were ended."""
-    truncated: bool = False
-    """Whether `output` was cut."""
-    output_chars: int = 0
-    """Characters that were written before the cut."""
-    seconds: float = 0.0
-    """Wall time."""
-    restarted: str | None = None
-    """Why a new shell replaced the old one, or None. Files are kept; variables, functions and jobs are not."""
-    cwd: str = WORK_DIR
-    """The shell's working folder after a command; meaningless for a process."""
 
 
 class Process:

@@ -13,45 +13,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
-from .process import WORK_DIR, CommandResult, Process
+from .process import Process
+from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest
 
 OutputSink = Callable[[bytes], None]
 """Called with raw output as it arrives, for live display; without the part that the observation omits."""
-
-
-class FoundFiles(dict[str, bytes]):
-    """Files of a sandbox: contents by path.
-
-    Args:
-        files: The files.
-        left_out: (path, reason) of the first files that were not read because of a limit.
-        left_out_count: Number of files that were not read.
-    """
-
-    def __init__(
-        self, files: Mapping[str, bytes], left_out: Sequence[tuple[str, str]] = (), left_out_count: int = 0
-    ) -> None:
-        super().__init__(files)
-        self.left_out = tuple(left_out)
-        self.left_out_count = left_out_count
-
-    def left_out_lines(self, most: int = 20) -> list[str]:
-        """What was not read, as ``path: reason`` in printable characters; a last line gives the number of the rest."""
-        lines = [f"{path if path.isprintable() else ascii(path)}: {reason}" for path, reason in self.left_out[:most]]
-        more = self.left_out_count - len(lines)
-        return [*lines, f"and {more} more"] if more > 0 else lines
-
-
-@dataclass
-class Reading:
-    """Files to read as soon as a command has ended; see `Sandbox.run`. The fields are those of `Sandbox.read_files`."""
-
-    paths: Sequence[str]
-    first: Sequence[str] = ()
-    max_file: int = 16 << 20
-    max_total: int = 64 << 20
-    found: FoundFiles | None = None
-    """The files; None if they have not been read, so that `Sandbox.read_files` must be asked."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +69,7 @@ class Sandbox(Protocol):
         timeout: float = 30.0,
         max_output: int = 16_000,
         on_output: OutputSink | None = None,
-        then_read: Reading | None = None,
+        then_read: ReadRequest | None = None,
     ) -> CommandResult:
         """Run a command in the persistent shell.
 
@@ -112,8 +78,7 @@ class Sandbox(Protocol):
             timeout: Seconds until the command's processes are killed. The call returns at most one second later.
             max_output: Characters to keep of the output.
             on_output: Called with output while the command runs.
-            then_read: Files to read right after it, in the same round trip, into `Reading.found`. A sandbox that cannot
-                do so leaves that None.
+            then_read: Files to read right after it, in the same round trip; see `CommandResult.files`.
         """
         ...
 

@@ -23,7 +23,7 @@ from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.logs import logging_as
-from rtl_agent_gym.sandboxes import Reading, SandboxSpec, admission
+from rtl_agent_gym.sandboxes import ReadRequest, SandboxSpec, admission
 from rtl_agent_gym.sandboxes.admission import Permits, queueing_as, usage
 from tests.cluster.actors import FACTS, Actor, Grades, Stub, cluster_of, exceptions
 
@@ -61,9 +61,8 @@ async def test_a_remote_sandbox_does_what_a_sandbox_does(actor: Actor) -> None:
     await sandbox.write_files({"rtl/a.sv": "text\n", "docs/b": b"\xff"})
     result = await sandbox.run("cd rtl; cat a.sv; false", on_output=seen.append)
     assert (result.output, result.exit_code, seen) == ("text\n", 1, [b"text\n"])
-    reading = Reading(["rtl"])
-    assert (await sandbox.run("echo more >> a.sv; pwd", then_read=reading)).output == "/code/rtl\n"
-    assert reading.found == {"rtl/a.sv": b"text\nmore\n"}
+    result = await sandbox.run("echo more >> a.sv; pwd", then_read=ReadRequest(["rtl"]))
+    assert (result.output, result.files) == ("/code/rtl\n", {"rtl/a.sv": b"text\nmore\n"})
     assert await sandbox.read_files(["rtl", "docs"], max_file=2) == {"docs/b": b"\xff"}
     assert await sandbox.oom_kills() == 0
     assert sandbox.image_id.startswith("sha256:")

@@ -53,10 +53,8 @@ async def test_the_changes_of_all_turns_have_a_limit_in_bytes_of_the_transcript(
         if number == 7:
             del found["verif/a"]
         turn = Turn(number, Action("command", ("x",)), (CommandResult("", 0),), ("",))
-        reading = recording.reading()
-        assert reading is not None
-        reading.found = FoundFiles(found, [("verif/huge", "too large")], 1)
-        await recording.turn(Completion("x"), turn, 0.0, sandbox, reading)
+        read = FoundFiles(found, [("verif/huge", "too large")], 1)
+        await recording.turn(Completion("x"), turn, 0.0, sandbox, read)
     recording.score(Score(passed=False), {f"verif/{number}": b"\1" * 200_000 for number in range(9)})
     recording.end("completed", 7, 0.0, None, None)
     assert recording.path is not None

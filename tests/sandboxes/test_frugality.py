@@ -17,7 +17,7 @@ from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, Reading, SandboxSpec, WaitingSandboxes, channel
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, ReadRequest, SandboxSpec, WaitingSandboxes, channel
 from rtl_agent_gym.sandboxes.channel import Channel, Request
 from rtl_agent_gym.sandboxes.warden import files, program
 from rtl_agent_gym.transcripts import read_transcript
@@ -110,14 +110,14 @@ async def test_a_step_is_one_round_trip_and_its_transcript_has_the_files(
 @pytest.mark.docker
 async def test_files_of_a_command_are_those_that_reading_finds(sandbox: DockerSandbox) -> None:
     await sandbox.write_files({"rtl/a": "1\n", "rtl/big": b"x" * 300_000, "docs/b": b"\xff\0"}, folders=["verif/empty"])
-    reading = Reading(["rtl", "docs"], ["docs/b"], max_file=1000, max_total=2000)
+    wanted = ReadRequest(["rtl", "docs"], ["docs/b"], max_file=1000, max_total=2000)
     result = await sandbox.run(
-        "head -c 100000 /dev/zero | tr '\\0' y; echo end >> rtl/a; mkfifo rtl/fifo", then_read=reading
+        "head -c 100000 /dev/zero | tr '\\0' y; echo end >> rtl/a; mkfifo rtl/fifo", then_read=wanted
     )
     alone = await sandbox.read_files(["rtl", "docs"], first=["docs/b"], max_file=1000, max_total=2000)
-    assert reading.found is not None
-    assert dict(reading.found) == dict(alone) == {"rtl/a": b"1\nend\n", "docs/b": b"\xff\0"}
-    assert reading.found.left_out == alone.left_out == (("rtl/big", "300000 bytes; at most 1000 a file are read"),)
+    assert result.files is not None
+    assert dict(result.files) == dict(alone) == {"rtl/a": b"1\nend\n", "docs/b": b"\xff\0"}
+    assert result.files.left_out == alone.left_out == (("rtl/big", "300000 bytes; at most 1000 a file are read"),)
     assert (result.output_chars, result.output[-10:]) == (100_000, "y" * 10)
     assert (await sandbox.run("ls verif")).output == "empty\n"
 

@@ -20,7 +20,7 @@ from typing import Any
 from ...episodes.untrusted import read_untrusted
 from ...errors import HarnessError, RTLGymError, SandboxError
 from ...problems.model import Problem
-from ...sandboxes.protocol import FoundFiles
+from ...sandboxes.results import FoundFiles
 from ...scoring.blame import check_report
 from ...scoring.grader.bounds import decode_report
 from ...scoring.grader.messages import Report, Request, ServiceRequest

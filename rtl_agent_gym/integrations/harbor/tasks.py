@@ -19,7 +19,7 @@ from ...errors import UsageError, cannot_write
 from ...problems import Problem, category_name
 from ...problems.compose import COMPOSE_FILE, SIM_IMAGES, instructions
 from ...sandboxes import WORK_DIR, SandboxSpec
-from ...sandboxes.protocol import FoundFiles
+from ...sandboxes.results import FoundFiles
 from ...scoring import TIME_LIMIT
 from ...scoring.compose import read_services
 from ...scoring.harness import Defences, default_seed, service_request
@@ -249,6 +249,6 @@ def _substitutes() -> dict[str, str]:
         "problems/compose.py": f"COMPOSE_FILE = {COMPOSE_FILE!r}\n",
         "problems/model.py": _PROBLEM,
         "sandboxes/__init__.py": f"WORK_DIR = {WORK_DIR!r}\n",
-        "sandboxes/protocol.py": found,
+        "sandboxes/results.py": found,
         "scoring/score.py": _OUTCOME,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtl_agent_gym.sandboxes.observation import cut, readable
+from rtl_agent_gym.sandboxes.results import cut, readable
 
 
 @pytest.mark.parametrize(
