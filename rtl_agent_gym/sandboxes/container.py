@@ -3,25 +3,43 @@
 A `DockerSandbox` owns its container and the socket to the warden in it. The container runs only while that socket is
 open: when this process closes it or ends, even by SIGKILL, the warden reads the end of its stdin, and Docker removes
 the container.
+
+When a sandbox is lost after an agent's commands, `own_doing` finds out whether they or the machine ended it.
+The kernel protects a container's process 1 from signals of the container's other processes, and the warden's filter
+protects its limits. So a sandbox can end only in the following ways, which the daemon and the warden can distinguish:
+
+- The warden reported that it could not continue: the commands' fault.
+- The kernel's out-of-memory killer ended it after the warden reported that half of the container's own memory or more
+  was in use: the commands' fault. Without such a report, the machine was out of memory.
+- Something outside killed, stopped or paused the container, or the daemon or the connection is gone: the machine's
+  fault.
+- The warden is silent while the container uses all its memory, or all its processors at the end or during the whole
+  silence: the commands starve it. In an idle container, it is starved or frozen from outside.
+
+In case of doubt the machine is to blame.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import io
+import itertools
 import os
 import re
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import docker.errors
 
 from ..errors import RTLGymError, SandboxBroken, SandboxError, SandboxLost
 from .channel import Channel, Reply, Request
 from .client import OWNER_LABEL, DockerClient, folders, host_config, make_volumes, owner_label, process_limits
 from .daemon import attach
-from .evidence import Usage, own_doing, usage
 from .image import find_image
 from .process import Process
 from .protocol import OutputSink, Sandbox, SandboxSpec
@@ -35,6 +53,19 @@ GRACE = 15.0
 """Seconds after a command's time-out when a silent sandbox counts as lost."""
 LATE = 3.0
 """Seconds by which a reply is late when the use of processors is noted, as evidence if there will be none."""
+_KILLED = "137"
+_WAIT = 3
+"""Seconds, by the daemon's clock, within which it reports a container's end."""
+_BUSY, _FULL = 0.85, 0.97
+"""Share of its processors, and of its memory, from which on a container starves its own warden."""
+
+
+class CpuTime(NamedTuple):
+    """The processor time that a container had used at some moment."""
+
+    seconds: float
+    at: float
+    """By the daemon's clock."""
 
 
 class DockerSandbox(Sandbox):
@@ -65,7 +96,7 @@ class DockerSandbox(Sandbox):
         self._closing: asyncio.Task[None] | None = None
         self._verdict: asyncio.Task[RTLGymError] | None = None
         """Why it was lost: by its commands or by the machine."""
-        self._usage: asyncio.Task[Usage | None] | None = None
+        self._noted: asyncio.Task[CpuTime | None] | None = None
         """What it had used when the last reply was late."""
         self._used = False
         """Whether a command has been run in it."""
@@ -167,8 +198,8 @@ class DockerSandbox(Sandbox):
         by_commands = self._used and self.spec.role == "agent" and self._closing is None
         late = None
         if by_commands and patience is not None:
-            self._usage = None
-            late = asyncio.get_running_loop().call_later(due + LATE, self._note_usage)
+            self._noted = None
+            late = asyncio.get_running_loop().call_later(due + LATE, self._note_cpu_time)
         try:
             return await self._channel.wait(request, patience)
         except BrokenPipeError:  # a process does not read its stdin
@@ -187,19 +218,19 @@ class DockerSandbox(Sandbox):
             if late is not None:
                 late.cancel()
 
-    def _note_usage(self) -> None:
-        async def note() -> Usage | None:
+    def _note_cpu_time(self) -> None:
+        async def note() -> CpuTime | None:
             with contextlib.suppress(SandboxError):
-                return await self._client.call(lambda: usage(self._client.docker().api, self._container))
+                return await self._client.call(lambda: cpu_time(self._client.docker().api, self._container))
             return None
 
-        self._usage = asyncio.ensure_future(note())
+        self._noted = asyncio.ensure_future(note())
 
     async def _judge(self, lost: SandboxLost) -> RTLGymError:
         """The error for a loss after commands were run: their fault if there is evidence, else the machine's."""
         assert self._channel is not None
         broken, full = self._channel.broken, self._channel.memory_full
-        before = await self._usage if self._usage is not None else None
+        before = await self._noted if self._noted is not None else None
         try:
             why = await self._client.call(
                 lambda: own_doing(self._client.docker().api, self._container, self.spec, broken, full, before)
@@ -327,3 +358,73 @@ def _found_files(answer: Mapping[str, Any], body: bytes) -> FoundFiles:
     found = {path: contents.read(size) for path, size in answer["files"]}
     left_out = [(path, reason) for path, reason in answer["left_out"]]
     return FoundFiles(dict(sorted(found.items())), left_out, answer["left_out_count"])
+
+
+def cpu_time(api: Any, container: str) -> CpuTime:
+    """What a container has used. Raises as `own_doing` does."""
+    return _read_cpu_time(api.stats(container, stream=False, one_shot=True), "cpu_stats", "read")
+
+
+def own_doing(
+    api: Any, container: str, spec: SandboxSpec, broken: str | None, memory_full: bool, before: CpuTime | None = None
+) -> str:
+    """How the sandbox's own commands ended it; empty if they did not, or if that is unknown. Blocks for seconds.
+
+    Args:
+        api: The daemon's client.
+        container: Its id.
+        spec: Its limits.
+        broken: The warden's report that it could not continue, if any.
+        memory_full: Whether half of the sandbox's memory was in use by the warden's last report.
+        before: What it had used when its warden's silence began, if that is known.
+
+    Raises:
+        docker.errors.DockerException: The daemon does not answer; the errors of `requests` likewise.
+    """
+    if broken is not None:
+        return f"the warden could not continue: {broken}"
+    with contextlib.suppress(docker.errors.NotFound):  # it has been removed
+        state = api.inspect_container(container)["State"]
+        if state["Running"]:
+            return "" if state.get("Paused") else _starving(api, container, spec, before)
+    return _ending(api, container) if memory_full else ""
+
+
+def _ending(api: Any, container: str) -> str:
+    """Whether, by the daemon's events, a lack of memory ended a container: how, in a sentence, or empty."""
+    now = datetime.datetime.fromisoformat(api.info()["SystemTime"]).timestamp()
+    actions = set()
+    with closing(api.events(since=1, until=int(now) + _WAIT, filters={"container": container}, decode=True)) as events:
+        for event in events:
+            actions.add(event.get("Action"))
+            if "die" in actions:
+                killed = event.get("Actor", {}).get("Attributes", {}).get("exitCode") == _KILLED
+                if killed and "oom" in actions and "kill" not in actions:
+                    return "its processes and files took most of its memory"
+                break
+    return ""
+
+
+def _starving(api: Any, container: str, spec: SandboxSpec, before: CpuTime | None) -> str:
+    """How a running container starves its warden, in a sentence; empty if it does not."""
+    found = api.stats(container, stream=False)
+    memory = found.get("memory_stats", {})
+    if memory.get("limit") and memory.get("usage", 0) >= _FULL * memory["limit"]:
+        return "its processes and files take all of its memory and starve the warden"
+    may = min(spec.cpus, found.get("cpu_stats", {}).get("online_cpus") or spec.cpus)
+    known = [_read_cpu_time(found, "precpu_stats", "preread"), _read_cpu_time(found, "cpu_stats", "read")]
+    for first, last in itertools.combinations([*([before] if before else []), *known], 2):
+        if last.at > first.at and last.seconds - first.seconds >= _BUSY * may * (last.at - first.at):
+            return "its processes take all of its processors and starve the warden"
+    return ""
+
+
+def _read_cpu_time(found: Any, part: str, stamp: str) -> CpuTime:
+    return CpuTime(found.get(part, {}).get("cpu_usage", {}).get("total_usage", 0) / 1e9, _seconds(found.get(stamp, "")))
+
+
+def _seconds(stamp: str) -> float:
+    try:
+        return datetime.datetime.fromisoformat(stamp).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

@@ -19,7 +19,7 @@ import pytest
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, container
 from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, DockerClient, uid_range
-from rtl_agent_gym.sandboxes.evidence import Usage, own_doing, usage
+from rtl_agent_gym.sandboxes.container import CpuTime, cpu_time, own_doing
 
 pytestmark = pytest.mark.docker
 shared = pytest.mark.asyncio(loop_scope="module")
@@ -400,7 +400,7 @@ async def test_a_silent_sandbox_is_judged_by_its_whole_silence(
     judged = []
 
     def own_doing(*given: Any) -> str:
-        judged.append((given[-1], usage(*given[:2])))
+        judged.append((given[-1], cpu_time(*given[:2])))
         return ""
 
     monkeypatch.setattr(container, "GRACE", 1.0)
@@ -434,7 +434,7 @@ def test_commands_that_starved_the_warden_until_a_moment_ago(used: float, blamed
             return {"cpu_stats": total, "precpu_stats": total, **times}
 
     begun = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
-    found = own_doing(Idle(), "name", SandboxSpec(cpus=2.0), None, False, Usage(5.0, begun))
+    found = own_doing(Idle(), "name", SandboxSpec(cpus=2.0), None, False, CpuTime(5.0, begun))
     assert bool(found) == blamed
     assert not own_doing(Idle(), "name", SandboxSpec(cpus=2.0), None, False)
 
