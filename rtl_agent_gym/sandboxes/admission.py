@@ -527,10 +527,7 @@ def usage() -> dict[str, float]:
 
 
 class _Collector(Collector):
-    """The budgets for Prometheus."""
-
     def collect(self) -> Iterator[Metric]:
-        """See `prometheus_client.registry.Collector`."""
         now = usage()
         for name, what, kind_of in (
             ("capacity", "Permits of the budget", GaugeMetricFamily),

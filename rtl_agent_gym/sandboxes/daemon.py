@@ -180,7 +180,7 @@ def is_local(host: str, info: Mapping[str, Any]) -> bool:
 
     Args:
         host: Its address.
-        info: Its description of itself; a machine with another size of memory is another one.
+        info: Its description of itself; another machine has another size of memory.
     """
     if not host.startswith("unix://"):
         return False

@@ -72,7 +72,9 @@ def packages(root: str = "/") -> dict[str, str]:
     with open(f"{root.rstrip('/')}/var/lib/dpkg/status", encoding="utf-8") as file:
         stanzas = file.read().split("\n\n")
     fields = (dict(re.findall(r"(?m)^(Package|Version|Status): (.*)$", stanza)) for stanza in stanzas)
-    return {one["Package"]: one["Version"] for one in fields if one.get("Status", "").endswith(" installed")}
+    return {
+        stanza["Package"]: stanza["Version"] for stanza in fields if stanza.get("Status", "").endswith(" installed")
+    }
 
 
 if __name__ == "__main__":

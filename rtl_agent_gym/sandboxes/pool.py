@@ -1,12 +1,11 @@
 """A pool of sandboxes that are started in advance.
 
-Starting a container takes a tenth of a second or more; a waiting one is available at once. Each is used only once and
-ends after that, so nothing of one use reaches the next.
+Starting a container takes a tenth of a second or more; a waiting one is available at once. Each is used only once, so
+nothing of one use reaches the next.
 
 Submissions arrive in bursts: a group of episodes ends at about the same time, then models think. So most sandboxes are
 started and ended while none are in use. Meanwhile, the pool starts only half as many as are in use, and keeps a limited
-number of used ones open. Of those for grading, no more wait than have been in use at once: an episode that is played
-alone needs one.
+number of used ones open. Of those for grading, no more wait than have been in use at once.
 """
 
 from __future__ import annotations
@@ -29,24 +28,19 @@ would take the processors from the first requests to the one that was handed out
 
 @dataclass
 class _Shelf:
-    """The sandboxes of one spec that wait, or are still starting."""
-
     spec: SandboxSpec
     waiting: deque[asyncio.Task[Sandbox]] = field(default_factory=deque)
+    """They are ready, or still starting."""
 
 
 class _Lent:
     """A `Sandbox` in use. `close` returns it to the pool, which ends it."""
 
-    def __init__(self, sandbox: Sandbox, hand_back: Callable[[Sandbox], Awaitable[None]]) -> None:
-        self._sandbox, self._return = sandbox, hand_back
+    def __init__(self, sandbox: Sandbox, close: Callable[[Sandbox], Awaitable[None]]) -> None:
+        self._sandbox, self.close = sandbox, functools.partial(close, sandbox)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sandbox, name)
-
-    async def close(self) -> None:
-        """Return it to the pool; an idle one may stay open for a while."""
-        await self._return(self._sandbox)
 
 
 class WaitingSandboxes(SandboxProvider):
@@ -130,7 +124,7 @@ class WaitingSandboxes(SandboxProvider):
             return
         spec = self._in_use.pop(sandbox)
         if spec.role == "agent":
-            self._end(self._close_soon(sandbox))
+            self._end(self._close_soon(sandbox))  # its background jobs may still run
         elif sandbox.idle:
             self._served.append(sandbox)
         self._end_served()
@@ -141,7 +135,6 @@ class WaitingSandboxes(SandboxProvider):
             await sandbox.close()
 
     def _shelf(self, spec: SandboxSpec) -> _Shelf:
-        """The shelf of a spec, moved to the end as the most recently used."""
         shelf = next((known for known in self._shelves if known.spec == spec), None) or _Shelf(spec)
         self._shelves = [*(known for known in self._shelves if known is not shelf), shelf]
         return shelf
@@ -176,7 +169,6 @@ class WaitingSandboxes(SandboxProvider):
         task.add_done_callback(self._ending.discard)
 
     async def _close_soon(self, sandbox: Sandbox) -> None:
-        """End a sandbox, not later than the pool: its background jobs may run on."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), PAUSE)
         await sandbox.close()
@@ -195,6 +187,5 @@ class WaitingSandboxes(SandboxProvider):
 
 
 async def _close(starting: asyncio.Task[Sandbox]) -> None:
-    """Close a sandbox when it has started."""
     with contextlib.suppress(SandboxError):
         await (await starting).close()

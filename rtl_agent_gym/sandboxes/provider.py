@@ -38,8 +38,6 @@ CLOSED = "this provider is closed; make another DockerSandboxes"
 
 @dataclass
 class _Reservation:
-    """The memory of the budget that a sandbox holds."""
-
     permits: Permits
     memory: int
 
@@ -104,7 +102,6 @@ class DockerSandboxes(SandboxProvider):
             self._sandboxes[sandbox].move_to(self._client.known_budget.permits["agent"])
 
     async def _tidy(self) -> None:
-        """Remove containers without an owner, now and then."""
         if time.monotonic() - self._tidied > TIDY:
             self._tidied = time.monotonic()
             await self._client.call(lambda: sweep(self._client.docker().api, podman=self._client.podman))

@@ -27,9 +27,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from .files import read_files, write_files
+from .files import read_files, read_small, write_files
 from .frames import LARGE, reply, reply_error, split, unpack
-from .memory import PERIOD, MemoryWatch, oom_kills
 from .output import Job
 from .processes import Process, refuse
 from .relay import Relay, divide, name_users
@@ -42,6 +41,51 @@ LONGEST_SLEEP = 3600.0
 _SA_NOCLDSTOP = 1
 _FLAGS_AT = 136
 """Where `sa_flags` is in libc's ``struct sigaction`` on 64-bit machines: behind the handler and a mask of 1024 bits."""
+MEMORY_PERIOD = 0.25
+"""Seconds between two looks, while commands could be taking memory."""
+FULL, NO_LONGER_FULL = 0.5, 0.4
+"""Shares of the limit: at or above the first the memory counts as full, below the second no longer."""
+_FILES = (
+    ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.max"),
+    ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+
+
+def oom_kills() -> int | None:
+    """Processes of the sandbox that the kernel has ended for lack of memory so far; None if unknown."""
+    for path in _COUNTERS:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return int(dict(line.split() for line in read_small(path).splitlines())[b"oom_kill"])
+    return None
+
+
+class MemoryWatch:
+    """Notices when the sandbox's memory becomes full, and when it no longer is.
+
+    When the kernel's out-of-memory killer ends a sandbox, nothing can report any more whether its own memory was full
+    or the machine's. So the warden reports beforehand when its own is getting full. Half counts: a sandbox that takes
+    so much helps to exhaust a machine that promised more than it has, which must not earn it another try.
+    """
+
+    def __init__(self) -> None:
+        self.full = False
+        self.due = 0.0
+        """When to look again, on the monotonic clock."""
+        found = next((pair for pair in _FILES if os.path.exists(pair[0])), ())
+        self.files = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in found]  # kept, as each command needs them
+
+    def look(self) -> bool:
+        """Whether this has changed."""
+        self.due = time.monotonic() + MEMORY_PERIOD
+        before, self.full = self.full, self._share() >= (NO_LONGER_FULL if self.full else FULL)
+        return self.full != before
+
+    def _share(self) -> float:
+        with contextlib.suppress(OSError, ValueError):
+            used, most = (int(os.pread(fd, 64, 0)) for fd in self.files)
+            return used / most
+        return 0.0
 
 
 class Warden:
@@ -152,7 +196,7 @@ class Warden:
         due = self.shell.next_time()
         left = [] if due is None else [due - time.monotonic()]
         if self.shell.busy:
-            left.append(PERIOD)
+            left.append(MEMORY_PERIOD)
         return max(0.0, min(*left, LONGEST_SLEEP)) if left else None
 
     def loop(self) -> None:
