@@ -1,4 +1,4 @@
-"""The three players that need no other framework: the session of all adapters, Gymnasium, tinker-cookbook."""
+"""The three players that need no other framework, and the comparison of any player with the session of all adapters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.integrations.session import ToolSession
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
-from tests.integrations.conformance import Played, Script, gray, in_short, kill
+from tests.integrations.conformance import EXPECTED, Played, Player, Script, gray, in_short, kill, scripts
+from tests.integrations.table import recorded
 
 QWEN = get_renderer("qwen3")
 USER, ASSISTANT = "\n<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
@@ -50,6 +51,30 @@ class SessionPlayer:
         finally:
             await session.close()
         return Played(result.reward, result.score.passed, tuple(observations), result.numbers)
+
+
+BY_NAME = {script.name: script for script in scripts()}
+
+
+async def compare(framework: str, player: Player, name: str, folder: Path) -> None:
+    """Play a script in a session and in a framework: both must find the same. Note that for the table of the docs."""
+    for place in ("here", "there"):
+        (folder / place).mkdir()
+    with recorded(framework, [name]) as notes:
+        here = await SessionPlayer().play(BY_NAME[name], folder / "here")
+        there = await player.play(BY_NAME[name], folder / "there")
+        check_equal(name, there, here)
+        notes.add(name, there, observations=there.observations is not None)
+
+
+def check_equal(name: str, there: Played, here: Played) -> None:
+    """What a framework shows of a script must be the session's."""
+    assert here.passed is EXPECTED[name]
+    assert (name, there.reward, there.passed) == (name, here.reward, here.passed)
+    if there.numbers is not None:
+        assert (name, there.other_numbers(here)) == (name, {})
+    if there.observations is not None:
+        assert (name, there.observations) == (name, here.observations)
 
 
 class GymnasiumPlayer:

@@ -14,14 +14,12 @@ from rtl_agent_gym.episodes.results import score_numbers
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
-from tests.integrations.conformance import EXPECTED, gray, scripts
+from tests.integrations.conformance import EXPECTED, gray
 from tests.integrations.harbor_player import HarborPlayer, containers, owned, run_trial, scripted
-from tests.integrations.players import SessionPlayer
-from tests.integrations.table import recorded
+from tests.integrations.players import BY_NAME, compare
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.docker, pytest.mark.timeout(1800)]
 
-SCRIPTS = {script.name: script for script in scripts()}
 QUICK = {"solved", "hostile", "machine fault"}
 
 
@@ -51,18 +49,11 @@ def tagged() -> set[str]:
     ],
 )
 async def test_scripts_get_the_verdicts_of_a_session(name: str, tmp_path: Path) -> None:
-    for player in ("session", "harbor"):
-        (tmp_path / player).mkdir()
-    with recorded("Harbor", [name]) as notes:
-        direct = await SessionPlayer().play(SCRIPTS[name], tmp_path / "session")
-        played = await HarborPlayer().play(SCRIPTS[name], tmp_path / "harbor")
-        assert (played.reward, played.passed) == (direct.reward, direct.passed)
-        assert played.passed == EXPECTED[name]
-        notes.add(name, played, observations=False)
+    await compare("Harbor", HarborPlayer(), name, tmp_path)
 
 
 async def test_a_machine_fault_is_repeated(tmp_path: Path) -> None:
-    options = scripted(SCRIPTS["machine fault"], tmp_path, "--agent-kwarg", f"fault_once={tmp_path / 'mark'}")
+    options = scripted(BY_NAME["machine fault"], tmp_path, "--agent-kwarg", f"fault_once={tmp_path / 'mark'}")
     trial = await asyncio.to_thread(run_trial, tmp_path, gray(), *options, "--max-retries", "1")
     assert (tmp_path / "mark").exists()
     assert trial.exception is None, trial
@@ -83,7 +74,7 @@ async def test_the_script_of_the_task_verifies_alone(agent: str, tmp_path: Path,
 
 
 def test_a_machine_fault_is_no_number_for_the_script_either(tmp_path: Path) -> None:
-    trial = run_trial(tmp_path, gray(), *scripted(SCRIPTS["machine fault"], tmp_path), exact=False)
+    trial = run_trial(tmp_path, gray(), *scripted(BY_NAME["machine fault"], tmp_path), exact=False)
     assert (trial.rewards, trial.exception) == (None, "RewardFileNotFoundError")
     assert "the agent's files were not collected" in (trial.folder / "verifier" / "test-stdout.txt").read_text()
 

@@ -13,13 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integrations.conformance import EXPECTED, gray, scripts
+from tests.integrations.conformance import EXPECTED, gray
+from tests.integrations.drive_openenv import OpenEnvPlayer, containers, serving
 from tests.integrations.ecosystem import ROOT, clean, environment
-from tests.integrations.players import SessionPlayer
-from tests.integrations.players_openenv import OpenEnvPlayer, containers, serving
-from tests.integrations.table import recorded
+from tests.integrations.players import compare
 
-BY_NAME = {script.name: script for script in scripts()}
 TOKEN = "a-token-of-this-test"
 
 
@@ -53,17 +51,7 @@ async def told(work):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_scripts_get_the_verdicts_of_a_session(name: str, tmp_path: Path) -> None:
-    folders = [tmp_path / "direct", tmp_path / "there"]
-    for folder in folders:
-        folder.mkdir()
-    with recorded("OpenEnv", [name]) as notes:
-        direct = await SessionPlayer().play(BY_NAME[name], folders[0])
-        played = await OpenEnvPlayer().play(BY_NAME[name], folders[1])
-        assert (played.reward, played.passed) == (direct.reward, direct.passed)
-        assert played.passed is EXPECTED[name]
-        assert played.other_numbers(direct) == {}
-        assert played.observations == direct.observations
-        notes.add(name, played, observations=True)
+    await compare("OpenEnv", OpenEnvPlayer(), name, tmp_path)
 
 
 async def status(url: str, **headers: str) -> int:
@@ -289,7 +277,7 @@ async def test_an_idle_connection_is_closed_and_its_episode_ends() -> None:
 
 EIGHT = """
 from tests.integrations.conformance import kill
-from tests.integrations.players_openenv import containers, container_with
+from tests.integrations.drive_openenv import containers, container_with
 PROBLEM, SERVER = MORE
 
 async def play(number, written, go_on):

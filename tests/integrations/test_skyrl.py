@@ -8,31 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.integrations.conformance import EXPECTED, scripts
+from tests.integrations.conformance import EXPECTED
+from tests.integrations.drive_skyrl import SkyrlPlayer
 from tests.integrations.ecosystem import ROOT, clean, environment
-from tests.integrations.players import SessionPlayer
-from tests.integrations.players_skyrl import SkyrlPlayer
-from tests.integrations.table import recorded
+from tests.integrations.players import BY_NAME, compare
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800)]
-BY_NAME = {script.name: script for script in scripts()}
 
 
 @pytest.mark.docker
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_scripts_get_the_verdicts_of_a_session(name: str, tmp_path: Path) -> None:
-    folders = [tmp_path / "direct", tmp_path / "there"]
-    for folder in folders:
-        folder.mkdir()
-    with recorded("SkyRL-gym", [name]) as notes:
-        direct = await SessionPlayer().play(BY_NAME[name], folders[0])
-        played = await SkyrlPlayer().play(BY_NAME[name], folders[1])
-        assert (played.reward, played.passed) == (direct.reward, direct.passed)
-        assert played.passed is EXPECTED[name]
-        assert played.other_numbers(direct) == {}
-        if played.observations is not None:
-            assert played.observations == direct.observations
-        notes.add(name, played, observations=played.observations is not None)
+    await compare("SkyRL-gym", SkyrlPlayer(), name, tmp_path)
 
 
 @pytest.mark.docker

@@ -1,16 +1,11 @@
-"""OpenEnv as a player: ``rtl-agent-gym serve`` in one process, and our client in another, both in OpenEnv's Python.
-
-python -m tests.integrations.players_openenv URL SERVER < SCRIPT > PLAYED     # SERVER: process id; both pickled
-"""
+"""Plays scripts with ``rtl-agent-gym serve`` in one process and our client in another, both in OpenEnv's Python."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import pickle
 import re
 import signal
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
 from dataclasses import asdict
@@ -53,7 +48,9 @@ def containers(process: int, role: str = "") -> list[str]:
     try:
         named = re.compile(rf"rtl-gym-{role or '[a-z]+'}-{process}-")
         return [
-            str(one.name) for one in client.containers.list(all=True, ignore_removed=True) if named.match(str(one.name))
+            str(found.name)
+            for found in client.containers.list(all=True, ignore_removed=True)
+            if named.match(str(found.name))
         ]
     finally:
         client.close()
@@ -74,7 +71,7 @@ class OpenEnvPlayer:
     name = "OpenEnv 0.10"
 
     async def play(self, script: Script, folder: Path) -> Played:
-        from tests.integrations.elsewhere import play_elsewhere
+        from tests.integrations.ecosystem import call, read_played  # not in OpenEnv's Python, which has no pytest
 
         rules = script.config
         options = {
@@ -84,11 +81,15 @@ class OpenEnvPlayer:
             "--transcript-dir": folder,
         }
         async with serving(*(str(word) for pair in options.items() for word in pair)) as (url, server):
-            return await play_elsewhere("openenv", __name__, script, url, str(server.pid))
+            return read_played(await call("openenv", "play", script, url, server.pid))
 
 
-async def play(script: Script, url: str, server: int) -> Played:
+def play(script: Script, url: str, server: int) -> Played:
     """Play it with our client in this process."""
+    return asyncio.run(_play(script, url, server))
+
+
+async def _play(script: Script, url: str, server: int) -> Played:
     from rtl_agent_gym.integrations.openenv import RTLClient
 
     observations: list[str] = []
@@ -114,8 +115,3 @@ async def play(script: Script, url: str, server: int) -> Played:
         return Played(None, None, tuple(observations))
     assert result.metadata["numbers"]["reward"] == total
     return Played(total, result.metadata["score"]["passed"], tuple(observations), result.metadata["numbers"])
-
-
-if __name__ == "__main__":
-    made = asyncio.run(play(pickle.load(sys.stdin.buffer), sys.argv[1], int(sys.argv[2])))
-    sys.stdout.buffer.write(pickle.dumps(made))

@@ -1,12 +1,7 @@
-"""SkyRL-gym as a player: scripts as text in Qwen's dialect, in a process of SkyRL's own Python.
-
-python -m tests.integrations.players_skyrl FOLDER ATTEMPTS < SCRIPT > PLAYED     # both pickled
-"""
+"""Plays scripts with SkyRL-gym, as text in Qwen's dialect; `play` runs where SkyRL-gym is installed."""
 
 from __future__ import annotations
 
-import pickle
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +9,6 @@ from typing import Any
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.renderers import ModelTurn, get_renderer
 from tests.integrations.conformance import Played, Script, gray, in_short, kill
-from tests.integrations.drive import containers
 
 QWEN = get_renderer("qwen3")
 
@@ -32,9 +26,9 @@ class SkyrlPlayer:
         self._attempts = attempts
 
     async def play(self, script: Script, folder: Path) -> Played:
-        from tests.integrations.elsewhere import play_elsewhere  # not in SkyRL's Python, which has no pytest
+        from tests.integrations.ecosystem import call, read_played  # not in SkyRL's Python, which has no pytest
 
-        return await play_elsewhere("skyrl", __name__, script, str(folder), str(self._attempts))
+        return read_played(await call("skyrl", "play", script, folder, self._attempts))
 
 
 def play(script: Script, folder: Path, attempts: int) -> Played:
@@ -72,9 +66,3 @@ def play(script: Script, folder: Path, attempts: int) -> Played:
     assert metrics["reward"] == total
     read_all = isinstance(script.turns[-1], str)  # the model does not read the output of the last turn
     return Played(total, bool(metrics["tests_passed"]), tuple(observations) if read_all else None, metrics)
-
-
-if __name__ == "__main__":
-    made = play(pickle.load(sys.stdin.buffer), Path(sys.argv[1]), int(sys.argv[2]))
-    assert not containers()
-    sys.stdout.buffer.write(pickle.dumps(made))
