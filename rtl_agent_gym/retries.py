@@ -6,9 +6,11 @@ level                   row                     repeated by
 request to an engine    `REQUEST`               `engines.requests`; while a run starts, until its patience ends
 start of a sandbox      `START`                 `episodes.workspaces`
 grading                 `GRADING`               `scoring.retrying`; on a cluster `RemoteGrader`, on another node
-episode                 `EPISODE`               `evaluation.evaluate`; in training ``rollout_retries``, at once
+episode                 `EPISODE`               `evaluation.evaluate`; in training ``rollout_retries`` and in SkyRL its
+                                                adapter, both at once
 episodes of a step      `STEP_EPISODES`         `training.rollouts`, where every group was lost
 training of a step      `STEP`                  `training.checkpointer`, from the last checkpoint on
+use of a node           `NODE`                  `cluster.machines`, until the run ends or the node grades wrong
 ======================  ======================  ==============================================================
 
 No level repeats the work that the level below it repeats already: it asks that one for a single attempt, as the grader
@@ -19,6 +21,7 @@ episode is played again from its beginning. Which errors are temporary is decide
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -68,3 +71,4 @@ EPISODE = Retry(attempts=3, first=1.0, longest=30.0)
 """The options ``attempts`` and ``longest_pause`` replace the numbers."""
 STEP_EPISODES = Retry(attempts=7, first=5.0, longest=160.0, spread=0.0)
 STEP = Retry(attempts=4, first=2.0, longest=30.0, growth=5.0, spread=0.0)
+NODE = Retry(attempts=sys.maxsize, first=30.0, longest=600.0, spread=0.0)

@@ -114,4 +114,4 @@ def _summary(run: RunReport) -> str:
 @cluster_app.command("down")
 def down() -> None:
     """End the node that ``cluster up`` made of this machine, with its containers."""
-    print("this machine is no node any more" if stop_node() else "this machine is no node")
+    print("this machine is no longer a node" if stop_node() else "this machine is not a node")

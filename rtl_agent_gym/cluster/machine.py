@@ -26,7 +26,7 @@ from ..scoring.score import Score
 METRICS_VARIABLE = "RTL_GYM_NODE_METRICS_PORT"
 """The environment variable of a node's processes with the port for metrics; ``cluster up --metrics-port`` sets it."""
 METRICS_PORTS = 8
-"""Ports that are tried, from the first: each driver has a machine of its own on a node."""
+"""Ports that are tried, from the first: each driver has its own machine on a node."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DaemonError, RTLGymError, SandboxError, SandboxLost
+from ..retries import NODE
 from ..sandboxes.admission import Permits
 from .canaries import Confirmations, canary
 from .machine import Facts, Machine
@@ -23,9 +24,6 @@ REFRESH = 10.0
 """Seconds between two looks at the cluster's nodes."""
 POLL_SECONDS = 1.0
 """Seconds between two looks at the work of a machine that gets no more."""
-FIRST_PAUSE, LONGEST_PAUSE = 30.0, 600.0
-"""Seconds until a node that could not be used is tried again: each pause is twice as long as the last, up to the second
-number. A node that graded wrong is not tried again."""
 NAMESPACE, NAME = "rtl_agent_gym", "machine-"
 """Ray's namespace and the beginning of the names of all machines, by which others find them."""
 CONCURRENCY = 10_000
@@ -200,8 +198,7 @@ class Cluster:
         """Do not use a node, for a while that grows each time, or for good."""
         before = self._refused.get(node)
         times = before.times + 1 if before is not None and not before.taken else 1
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times - 1, 10))
-        until = float("inf") if forever else asyncio.get_running_loop().time() + pause
+        until = float("inf") if forever else asyncio.get_running_loop().time() + NODE.pause(times)
         self._refused[node] = Refusal(why, times, until)
 
     def _wait_for_slots(self, node: str, name: str, slots: int) -> None:

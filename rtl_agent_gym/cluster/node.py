@@ -72,8 +72,9 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
     command = [_ray(), "start", *arguments, *resources, "--disable-usage-stats", "--block"]
     if not use_token() and not head:
         progress(
-            f"WARNING: there is no token, so whoever reaches port {port} of this machine can run code on it. Make one "
-            "with `ray get-auth-token --generate`, copy ~/.ray/auth_token to the other machines, and start it again"
+            f"WARNING: there is no token, so every host that reaches port {port} of this machine can run code on it. "
+            "Make one with `ray get-auth-token --generate`, copy ~/.ray/auth_token to the other machines, and start it "
+            "again"
         )
     log = _pid_file().with_suffix(".log")
     environment = {**os.environ, METRICS_VARIABLE: str(metrics_port)}

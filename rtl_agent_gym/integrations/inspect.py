@@ -4,7 +4,7 @@ The sandbox of a sample is its episode: `ToolSession` starts with the sample and
 turns, so that limits, submissions and malformed calls are those of `EpisodeConfig`; other solvers can use the sandbox,
 too. `hidden_tests` grades the files that are there.
 
-A `SandboxError` passes through unchanged: the sample has an error and no score; ``--retry-on-error`` begins it anew.
+A `SandboxError` passes through unchanged: the sample has an error and no score; ``--retry-on-error`` repeats it.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class ServedEnvironment(Environment):
             await session.close()
 
     def close(self) -> None:
-        """End the sandbox. OpenEnv calls this in a thread of its own."""
+        """End the sandbox. OpenEnv calls this in another thread."""
         if self._session is not None and self._loop is not None:
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CLOSING)
 

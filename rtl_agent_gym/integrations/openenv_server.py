@@ -83,7 +83,7 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if self.token is None and not is_loopback(self.host):
             raise UsageError(
-                f"host {self.host} lets other machines call: whoever reaches it can run commands in sandboxes, so it "
+                f"host {self.host} lets other machines call, and every caller can run commands in sandboxes, so it "
                 "needs a token"
             )
         if self.token is not None and (len(self.token) < MIN_TOKEN or not self.token.isascii()):

@@ -154,7 +154,7 @@ class ToolSession:
         """Play a turn of one call, and return what the model reads. After the episode's end nothing is run.
 
         Args:
-            command: The call's argument as the model wrote it. If it is no text, the model reads what is wrong.
+            command: The call's argument as the model wrote it. If it is not text, the model reads what is wrong.
 
         Raises:
             SandboxError: The machine failed; the episode is over, without a score.

@@ -25,12 +25,11 @@ from ..envs.gym_options import read_problems
 from ..episodes.results import result_numbers
 from ..episodes.rules import EpisodeConfig
 from ..errors import SandboxError, UsageError
+from ..retries import EPISODE
 from .session import find_problem, read_source
 
 NAME = "rtl"
 """The id under which SkyRL makes the environment; the column ``env_class`` of a row."""
-ATTEMPTS = 3
-"""How often each turn is tried, by default."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class RTLTextEnv(BaseTextEnv):
             raise UsageError("a row of SkyRL's data needs the column problem_id; rows() makes such rows")
         if "max_turns" in row:
             options.setdefault("max_turns", row["max_turns"])
-        self._attempts = int(options.pop("attempts", ATTEMPTS))
+        self._attempts = int(options.pop("attempts", EPISODE.attempts))
         problem = find_problem(str(options.pop("problems", "bundled")), row["problem_id"])
         self._env = CVDPAgenticEnv([problem], **options)
         self._seed = secrets.randbits(31)
@@ -120,7 +119,7 @@ class RTLTextEnv(BaseTextEnv):
             self._begin()
             for number, (text, before) in enumerate(self._played, start=1):
                 if _evidence(self._env.step(text)[-1]) != before:
-                    raise SandboxError(f"turn {number} went otherwise when it was played again")
+                    raise SandboxError(f"replay diverged at turn {number}")
         return self._env.step(action)
 
 

@@ -155,7 +155,7 @@ class RTLEnvironment:
         session, self._session = self._session, None
         _open.discard(self)
         if session is not None:
-            await asyncio.shield(asyncio.ensure_future(_close(session, self._started)))  # whoever is cancelled
+            await asyncio.shield(asyncio.ensure_future(_close(session, self._started)))  # also if this is cancelled
 
     async def _wait(self) -> None:
         """Wait for the sandbox to start, which goes on if the caller is cancelled."""

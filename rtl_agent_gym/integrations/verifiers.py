@@ -109,8 +109,8 @@ class CVDPHarness(vf.Harness[CVDPHarnessConfig]):
                 choice = answer.choices[0]
                 with machine_faults():
                     replies = await play_turn(session, choice)
-                said = {"content": "", **choice.message.model_dump(exclude_none=True)}  # services want it in each turn
-                messages += [said, *replies]
+                message = {"content": "", **choice.message.model_dump(exclude_none=True)}  # services require content
+                messages += [message, *replies]
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
     async def cleanup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:

@@ -68,8 +68,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         yield made
     finally:
         down = made.run("cluster", "down")
-    assert down.stdout == "this machine is no node any more\n", down.stderr
-    assert made.run("cluster", "down").stdout == "this machine is no node\n"
+    assert down.stdout == "this machine is no longer a node\n", down.stderr
+    assert made.run("cluster", "down").stdout == "this machine is not a node\n"
 
 
 def test_up_says_how_others_join_and_how_it_is_used(node: Node) -> None:

@@ -53,7 +53,7 @@ class Grades:
 
     def __init__(self, lies_from: float = float("inf")) -> None:
         self.lies_from, self.gradings = lies_from, 0
-        self.said: list[str] = []
+        self.called: list[str] = []
 
     async def score(self, problem: Any, files: Any, *_: Any) -> Any:
         self.gradings += 1
@@ -63,11 +63,11 @@ class Grades:
         return Score(passed=passed, reason="because")
 
     def __getattr__(self, name: str) -> Any:
-        async def said() -> None:
-            self.said.append(name)
+        async def noted() -> None:
+            self.called.append(name)
 
         if name in ("seal", "keep", "drop"):
-            return said
+            return noted
         raise AttributeError(name)
 
 

@@ -1,4 +1,4 @@
-"""Two nodes of a real Ray cluster on this machine, each with a Docker daemon of its own."""
+"""Two nodes of a real Ray cluster on this machine, each with its own Docker daemon."""
 
 from __future__ import annotations
 
@@ -218,12 +218,12 @@ async def test_what_a_node_that_lies_has_graded_is_graded_again_elsewhere(
         grader = RemoteGrader(cluster, cached=True)
         before = await asyncio.gather(*(grader.score(problem, design(number)) for number in range(4)))
         kept = {path.name for path in cache.rglob("*.json")}
-        bad = next(one for one in cluster.working if one.facts.daemon == nodes.hosts[1])
+        bad = next(machine for machine in cluster.working if machine.facts.daemon == nodes.hosts[1])
         await bad.actor.__ray_call__.remote(lie)
         after = await asyncio.gather(*(grader.score(problem, design(number)) for number in range(4, 12)))
         assert [score.passed for score in [*before, *after]] == [True, False] * 6
         assert "quarantined: it passes a wrong design: a lie" in bad.lost
-        assert [one.facts.daemon for one in cluster.working] == [nodes.hosts[0]]
+        assert [machine.facts.daemon for machine in cluster.working] == [nodes.hosts[0]]
         [event] = [event for event in events if "quarantined" in event]
         assert re.search(r"; [1-9] verdicts that it gave", event)
         assert "gave a wrong verdict" in caplog.text
@@ -240,7 +240,7 @@ async def test_a_node_whose_daemon_comes_back_is_used(
     nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machines_module, "REFRESH", 0.2)
-    monkeypatch.setattr(machines_module, "FIRST_PAUSE", 1.0)
+    monkeypatch.setattr(machines_module, "NODE", machines_module.NODE._replace(first=1.0))
     late = Path(tempfile.mkdtemp(dir="/tmp"), "docker.sock")
     nodes.local.remove_node(nodes.nodes.pop())
     nodes.nodes.append(nodes.add(f"unix://{late}"))
@@ -248,13 +248,13 @@ async def test_a_node_whose_daemon_comes_back_is_used(
     cluster = Cluster(on_event=events.append)
     await cluster.open()
     try:
-        assert [one.facts.daemon for one in cluster.working] == [nodes.hosts[0]]
+        assert [machine.facts.daemon for machine in cluster.working] == [nodes.hosts[0]]
         assert any("is not used: no Docker daemon" in event and "tried again" in event for event in events)
         late.symlink_to(nodes.hosts[1].removeprefix("unix://"))
         deadline = time.monotonic() + 90
         while len(cluster.working) == 1 and time.monotonic() < deadline:
             await asyncio.sleep(0.2)
-        assert {one.facts.daemon for one in cluster.working} == {nodes.hosts[0], f"unix://{late}"}, events
+        assert {machine.facts.daemon for machine in cluster.working} == {nodes.hosts[0], f"unix://{late}"}, events
     finally:
         await cluster.close()
         shutil.rmtree(late.parent)

@@ -93,9 +93,10 @@ async def test_groups_of_the_cookbook_are_played_again_when_their_node_is_lost_a
             *played, _ = await asyncio.gather(*(group(number) for number in range(GROUPS)), kill_one())
         finally:
             set_rollout_executor(None)
-    rewards: list[Any] = [one and one.get_total_rewards() for one in played]
+    rewards: list[Any] = [group and group.get_total_rewards() for group in played]
     assert rewards == [[pytest.approx(1.4)] * SIZE] * GROUPS
-    used = [str(one.trajectories_G[i].transitions[-1].logs["transcript"]) for one in played if one for i in range(SIZE)]
+    ended = [trajectory.transitions[-1] for group in played if group for trajectory in group.trajectories_G]
+    used = [str(transition.logs["transcript"]) for transition in ended]
     assert len(set(used)) == GROUPS * SIZE, "an episode was counted twice"
     transcripts = {str(path): read_transcript(path) for path in tmp_path.iterdir()}
     assert all(transcripts[path].complete for path in used)

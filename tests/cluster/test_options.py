@@ -36,7 +36,7 @@ def test_an_evaluation_passes_its_options_on(asked: list[ClusterRuntime]) -> Non
     common = ("eval", "--policy", "golden", "--ray", "here", "--concurrency", "7")
     in_process.call(*common)
     in_process.call(*common, "--canary-seconds", "120", "--ray-slots", "3", "--sandbox-limits", "cpus=1")
-    assert [options_of(one) for one in asked] == [(CANARY_SECONDS, 7, ""), (120.0, 3, "cpus=1")]
+    assert [options_of(runtime) for runtime in asked] == [(CANARY_SECONDS, 7, ""), (120.0, 3, "cpus=1")]
 
 
 @pytest.mark.parametrize("value", ["-1", "3601", "nan", "soon"])
@@ -55,4 +55,4 @@ def test_training_passes_its_options_on(monkeypatch: pytest.MonkeyPatch) -> None
     for given in ({}, {"canary_seconds": "0", "ray_slots": "5"}):
         options = TrainOptions.build({"ray_address": "here", "max_concurrent": "9", **given})
         launch._machines(options, runtime_at)
-    assert [options_of(one) for one in made] == [(CANARY_SECONDS, 9, ""), (0.0, 5, "")]
+    assert [options_of(runtime) for runtime in made] == [(CANARY_SECONDS, 9, ""), (0.0, 5, "")]

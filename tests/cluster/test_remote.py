@@ -97,19 +97,19 @@ async def test_a_cluster_that_is_closed_while_it_admits_a_node_leaves_no_actor(m
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
+    ("others", "reason"),
     [
         ({"digest": "y"}, "its image holds y, that of the machines in use x"),
         ({"rules": "y"}, "its version of this package grades by the rules y, this one by "),
     ],
 )
 async def test_machines_that_would_grade_differently_are_not_used(
-    others: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+    others: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if none is in use yet: all of them are looked at together when the cluster is opened."""
     good = replace(FACTS, digest="x")
     facts: list[Any] = [good, replace(good, **others), good]  # type: ignore[arg-type]
-    actors = iter([Actor(SimpleNamespace(facts=AsyncMock(return_value=one), keep=AsyncMock())) for one in facts])
+    actors = iter([Actor(SimpleNamespace(facts=AsyncMock(return_value=found), keep=AsyncMock())) for found in facts])
     made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: next(actors)))
     events: list[str] = []
 
@@ -126,7 +126,7 @@ async def test_machines_that_would_grade_differently_are_not_used(
     assert {machine.facts for machine in cluster.machines.values()} == {good}
     assert len(cluster.machines) == 2
     [refused] = [line for line in events if "is not used" in line]
-    assert said in refused
+    assert reason in refused
 
 
 @pytest.mark.docker
@@ -250,7 +250,7 @@ async def test_a_machine_that_gets_no_more_work_is_ended_once_it_has_none(monkey
 
 
 async def test_a_machine_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of a month loses many: none stays in memory, and nobody can wait for its canaries any more."""
+    """A run of a month loses many: none stays in memory, and no verdict waits for its canaries."""
     killed: list[Any] = []
     monkeypatch.setattr("ray.kill", killed.append)
     monkeypatch.setattr(machines, "nodes_with_slots", dict)
@@ -290,7 +290,7 @@ async def test_nothing_is_placed_on_a_full_machine_when_another_is_lost(monkeypa
     monkeypatch.setattr(machines, "POLL_SECONDS", 0.01)
     cluster = cluster_of(Actor(None), Actor(None), slots=1)
     async with cluster.placed() as first:
-        [other] = [one for one in cluster.working if one is not first]
+        [other] = [machine for machine in cluster.working if machine is not first]
         other.lost, other.gone = "its node has left the cluster", True
         waiting = asyncio.ensure_future(cluster.placed().__aenter__())
         await asyncio.sleep(0.1)
@@ -333,8 +333,8 @@ async def test_a_machine_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPat
     cluster = cluster_of(Actor(Silent()))
     machine = cluster.machines["0"]
     found = await asyncio.gather(*(machine.call("score") for _ in range(3)), return_exceptions=True)
-    assert [type(one) for one in found] == [SandboxLost] * 3
-    assert {str(one) for one in found} == {"machine machine 0 is lost: it has not answered for 0 s"}
+    assert [type(error) for error in found] == [SandboxLost] * 3
+    assert {str(error) for error in found} == {"machine machine 0 is lost: it has not answered for 0 s"}
     assert machine.gone
     assert cluster.working == []
 
@@ -397,7 +397,7 @@ async def test_errors_of_a_machine_are_its_own() -> None:
 async def test_work_goes_where_the_most_room_is_and_waits_where_there_is_none() -> None:
     cluster = cluster_of(Actor(None), Actor(None))
     first, second, third, fourth = [cluster.placed() for _ in range(4)]
-    names = [(await one.__aenter__()).name for one in (first, second, third)]
+    names = [(await place.__aenter__()).name for place in (first, second, third)]
     assert sorted(names[:2]) == ["machine 0", "machine 1"]
     await fourth.__aenter__()
     waiting = asyncio.ensure_future(cluster.placed().__aenter__())

@@ -115,7 +115,7 @@ async def test_two_runs_together_never_have_more_sandboxes_than_the_node_has_slo
     runs = [drivers(PLAY.format(address=node.local.address, slots=slots)) for slots in (3, 2)]
     most, together = 0, False
     while any(run.process.poll() is None for run in runs):
-        found = [report for one in (await reports()).values() for report in one]
+        found = [report for reported in (await reports()).values() for report in reported]
         most = max(most, sum(report.sandboxes for report in found))
         together = together or (all(report.sandboxes for report in found) and len(found) == 2)
         await asyncio.sleep(0.02)
@@ -167,7 +167,7 @@ async def test_a_run_waits_for_slots_says_why_and_gets_those_of_a_run_that_is_ki
     try:
         await until(lambda: cluster.working[0].slots == 3)  # the task had one at first
         made = await asyncio.gather(*(provider.create() for _ in range(3)))
-        await asyncio.gather(*(one.ping() for one in made))
+        await asyncio.gather(*(sandbox.ping() for sandbox in made))
         state = await one_node()
         assert (state.free, [report.sandboxes for report in state.runs]) == (1, [3])
     finally:
@@ -210,9 +210,9 @@ async def test_files_of_a_problem_travel_once_however_many_sandboxes_get_them(
     files: dict[str, str | bytes] = {"rtl/a.sv": "// text\n" * 50_000, "docs/b": b"\xff" * 100_000}
     try:
         made = await asyncio.gather(*(provider.create() for _ in range(4)))
-        await asyncio.gather(*(one.write_files(dict(files)) for one in made))
-        for one in made:
-            assert (await one.run("wc -c < rtl/a.sv; wc -c < docs/b")).output.split() == ["400000", "100000"]
+        await asyncio.gather(*(sandbox.write_files(dict(files)) for sandbox in made))
+        for sandbox in made:
+            assert (await sandbox.run("wc -c < rtl/a.sv; wc -c < docs/b")).output.split() == ["400000", "100000"]
         assert await made[3].read_files(["docs"]) == {"docs/b": b"\xff" * 100_000}
     finally:
         await provider.close()

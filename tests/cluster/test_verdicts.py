@@ -30,8 +30,8 @@ async def test_a_verdict_is_used_only_after_a_right_canary(
     assert [machine.name for machine in cluster.working] == ["machine 0"]
     assert cluster.machines["1"].wrong
     assert "gave a wrong verdict" in caplog.text
-    assert liar.said == ["seal", "drop"]
-    assert set(good.said) == {"seal", "keep"}
+    assert liar.called == ["seal", "drop"]
+    assert set(good.called) == {"seal", "keep"}
 
 
 async def test_work_queues_on_its_machine_as_its_group_and_canaries_as_their_own(

@@ -99,16 +99,16 @@ async def _play(script: Script, url: str, server: int) -> Played:
             opening = (await env.reset(problem_id=gray().id)).observation
             assert [message["role"] for message in opening["messages"]] == ["system", "user"]
             assert [tool["function"]["name"] for tool in opening["tools"]] == ["execute_bash"]
-            for number, said in enumerate(script.turns, 1):
+            for number, given in enumerate(script.turns, 1):
                 if number == script.fault_in:
                     (sandbox,) = containers(server, "agent")
                     kill(sandbox)
-                action = {"answer": said} if isinstance(said, str) else {"calls": [asdict(call) for call in said]}
+                action = {"answer": given} if isinstance(given, str) else {"calls": [asdict(call) for call in given]}
                 result = await env.step(action)
                 total += result.reward
                 replies = result.observation["replies"]
-                if not isinstance(said, str):
-                    assert len(replies) == len(said)
+                if not isinstance(given, str):
+                    assert len(replies) == len(given)
                     observations.append(in_short("\n".join(replies)))
             assert result.done
     except SandboxError:

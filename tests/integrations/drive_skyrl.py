@@ -47,15 +47,15 @@ def play(script: Script, folder: Path, attempts: int) -> Played:
     try:
         messages, _ = env.init([])
         assert [message["role"] for message in messages] == ["system", "user"]
-        for number, said in enumerate(script.turns, 1):
+        for number, given in enumerate(script.turns, 1):
             if number == script.fault_in:
                 assert env._env.episode is not None
                 kill(env._env.episode.sandbox.id)
-            step = env.step(said if isinstance(said, str) else QWEN.turn_text(ModelTurn(calls=said)))
+            step = env.step(given if isinstance(given, str) else QWEN.turn_text(ModelTurn(calls=given)))
             total += step["reward"]
-            if not isinstance(said, str) and not step["done"]:
+            if not isinstance(given, str) and not step["done"]:
                 (message,) = step["observations"]
-                observations.append(in_short("\n".join(QWEN.read_observation(message["content"], len(said)))))
+                observations.append(in_short("\n".join(QWEN.read_observation(message["content"], len(given)))))
         assert step is not None
         assert step["done"]
         metrics = env.get_metrics()

@@ -112,8 +112,8 @@ def play_tokens(script: Script, folder: Path, tokenizer: str) -> dict[str, Any]:
     def sample(number: int) -> list[int]:
         if number + 1 == script.fault_in:
             kill(sessions[-1].episode.sandbox.id)
-        said = script.turns[number]
-        text = said if isinstance(said, str) else renderer.turn_text(ModelTurn(calls=said))
+        given = script.turns[number]
+        text = given if isinstance(given, str) else renderer.turn_text(ModelTurn(calls=given))
         ids: list[int] = encoder.encode(f"{text}<|im_end|>", add_special_tokens=False)
         return ids
 

@@ -39,11 +39,11 @@ class SessionPlayer:
         observations = []
         try:
             await session.start()
-            for number, said in enumerate(script.turns, 1):
+            for number, given in enumerate(script.turns, 1):
                 if number == script.fault_in:
                     kill(session.episode.sandbox.id)
-                turn = await session.act(said)
-                if not isinstance(said, str):
+                turn = await session.act(given)
+                if not isinstance(given, str):
                     observations.append(in_short(turn.replies()[0]))
             result = await session.finish("max_turns")
         except SandboxError:
@@ -90,14 +90,14 @@ class GymnasiumPlayer:
         info: dict[str, Any] = {}
         try:
             env.reset(seed=0)
-            for number, said in enumerate(script.turns, 1):
+            for number, given in enumerate(script.turns, 1):
                 if number == script.fault_in:
                     assert face.episode is not None
                     kill(face.episode.sandbox.id)
-                observation, reward, terminated, truncated, info = env.step(written(said))
+                observation, reward, terminated, truncated, info = env.step(written(given))
                 total += float(reward)
-                if not isinstance(said, str):
-                    observations.append(in_short("\n".join(QWEN.read_observation(observation, len(said)))))
+                if not isinstance(given, str):
+                    observations.append(in_short("\n".join(QWEN.read_observation(observation, len(given)))))
             assert terminated or truncated
         except SandboxError:
             return Played(None, None, tuple(observations))
@@ -128,22 +128,22 @@ class CookbookPlayer:
         async def policy(prompt: Any, stop: Any, *, max_tokens: int | None = None) -> Any:
             from tinker_cookbook.completers import TokensWithLogprobs
 
-            number, said = next(turns)
+            number, given = next(turns)
             if number == script.fault_in:
                 kill(env.episode.sandbox.id)
             prompts.append(prompt.to_ints())
-            sampled.append(encode(written(said) + END))
+            sampled.append(encode(written(given) + END))
             return TokensWithLogprobs(sampled[-1], [LOGPROB] * len(sampled[-1]), stop_reason="stop")
 
         def observations() -> tuple[str, ...]:
             """What was appended to each turn of calls, read from the tokens; nothing is appended to the last one."""
             found = []
-            for said, before, ids, after in zip(script.turns, prompts, sampled, prompts[1:], strict=False):
+            for given, before, ids, after in zip(script.turns, prompts, sampled, prompts[1:], strict=False):
                 assert after[: len(before) + len(ids)] == before + ids
-                if not isinstance(said, str):
+                if not isinstance(given, str):
                     appended = renderer.decode(after[len(before) + len(ids) :])
                     text = appended.removeprefix(USER).removesuffix(ASSISTANT)
-                    found.append(in_short("\n".join(QWEN.read_observation(text, len(said)))))
+                    found.append(in_short("\n".join(QWEN.read_observation(text, len(given)))))
             return tuple(found)
 
         try:

@@ -55,14 +55,14 @@ class ScriptedTrainer(GRPOTrainer):  # type: ignore[misc]
         self._live = list(range(len(scripts)))
         self._turn = 0
 
-    def _said(self, row: int, turn: int) -> tuple[ToolCall, ...] | str:
+    def _given(self, row: int, turn: int) -> tuple[ToolCall, ...] | str:
         turns = self.scripts[row].turns
         return turns[min(turn, len(turns) - 1)]
 
     def sampled(self, row: int, turn: int) -> list[int]:
         """The ids of a turn, which is numbered from 0."""
-        said, renderer = self._said(row, turn), get_renderer("qwen3_disable_thinking")
-        text = said if isinstance(said, str) else renderer.turn_text(ModelTurn(calls=said))
+        given, renderer = self._given(row, turn), get_renderer("qwen3_disable_thinking")
+        text = given if isinstance(given, str) else renderer.turn_text(ModelTurn(calls=given))
         ids: list[int] = self._tokenizer.encode(text + END, add_special_tokens=False)
         return ids
 
@@ -80,7 +80,7 @@ class ScriptedTrainer(GRPOTrainer):  # type: ignore[misc]
             answers.append(self.sampled(row, turn))
             places += range(len(prompt), len(prompt) + len(answers[-1]))
             self.texts[row] = ([*prompt, *answers[-1]], places)
-        self._live = [row for row in self._live if not isinstance(self._said(row, turn), str)]
+        self._live = [row for row in self._live if not isinstance(self._given(row, turn), str)]
         return answers, None
 
     def _generate(self, prompts: Any) -> Any:

@@ -1,7 +1,7 @@
 """Grades in the verifier's container: runs the hidden tests on an agent's files and writes the reward.
 
 This process and the supervisor, which it starts, are root's. Compilers, simulators and the tests that load a design
-run as a user of their own, who can neither read ``/tests`` nor write ``/logs``. The verdict comes from the
+run as another user, who can neither read ``/tests`` nor write ``/logs``. The verdict comes from the
 supervisor's report, by the rules of `scoring`: it never depends on a file or a text of the tests' processes alone.
 
 If the machine fails, no reward is written.
@@ -100,7 +100,7 @@ def grade(task: dict[str, Any], files: dict[str, bytes]) -> tuple[dict[str, floa
     passed = passed and not any(found.wraps for found in accounts)
     pairs = zip(report["services"], accounts, strict=True)
     tests = [test for service, found in pairs for test in found.tests(service["name"], service["code"])]
-    compiled = [ok for found in accounts for ok in found.compiled] or [passed]  # Yosys, for one, does not report
+    compiled = [ok for found in accounts for ok in found.compiled] or [passed]  # Yosys does not report
     done, total = share(tests)
     numbers = _numbers(
         submission,

@@ -141,7 +141,7 @@ def write_task(problem: Problem, folder: Path, image: str) -> Path:
 
 
 def _instruction(problem: Problem) -> str:
-    """The task's text as agents with a shell of their own read it."""
+    """The task's text as agents that bring their own shell read it."""
     opening = tool_opening(problem, EpisodeConfig())
     return f"{opening.messages[-1]['content'].strip()}\n{_WHERE}"
 

@@ -63,5 +63,5 @@ def _read_problem(path: Path) -> tuple[Problem, int]:
         return Problem.model_validate(read["problem"]), int(read["seed"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ProblemError(
-            f"this is no problem: {error}; write the task with: rtl-agent-gym problems export", source=str(path)
+            f"this is not a problem: {error}; write the task with: rtl-agent-gym problems export", source=str(path)
         ) from error
