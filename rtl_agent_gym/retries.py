@@ -4,6 +4,7 @@
 level                   row                     repeated by
 ======================  ======================  ==============================================================
 request to an engine    `REQUEST`               `engines.requests`; while a run starts, until its patience ends
+request to a service    `CHAT`                  `policies.chat`
 start of a sandbox      `START`                 `episodes.workspaces`
 grading                 `GRADING`               `scoring.retrying`; on a cluster `RemoteGrader`, on another node
 episode                 `EPISODE`               `evaluation.evaluate`; in training ``rollout_retries`` and in SkyRL its
@@ -64,6 +65,8 @@ class Retry(NamedTuple):
 
 REQUEST = Retry(attempts=5, first=1.0, longest=16.0, spread=0.3)
 """A request that changes nothing. Others are never repeated alone; see `engines.requests`."""
+CHAT = Retry(attempts=8, first=1.0, longest=60.0)
+"""The option ``attempts`` of `ModelOptions` replaces the number, and a time that the service requests the pause."""
 START = Retry(attempts=3, first=0.5, longest=10.0)
 """The option ``start_attempts`` replaces the number."""
 GRADING = Retry(attempts=4, first=0.5, longest=8.0)

@@ -16,8 +16,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from ..errors import UsageError
-from ..evaluation.recorded_judge import RecordedJudge, recorded_judge
-from ..evaluation.replay import Replay, recorded_weights, replay, replayed_to
+from ..evaluation.replay import RecordedJudge, Replay, recorded_judge, recorded_weights, replay, replayed_to
 from ..policies.judge import ChatJudge, make_judge
 from ..problems import Problem, load_problems
 from ..sandboxes import DockerSandboxes

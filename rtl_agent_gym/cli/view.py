@@ -12,15 +12,8 @@ from rich.console import Console
 from rich.progress import track
 
 from ..errors import UsageError
-from ..evaluation.viewer import (
-    each_readable,
-    print_episode,
-    print_list,
-    require_readable,
-    serving,
-    transcript_files,
-    write_page,
-)
+from ..evaluation.recorded import each_readable, require_readable, transcript_files
+from ..evaluation.viewer import print_episode, print_list, serving, write_page
 from ..visible import plural
 from .options import OpenOption
 from .show import print_left_out, refuse_source, stderr_console

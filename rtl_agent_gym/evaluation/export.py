@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..renderers import Renderer, ToolCall, get_renderer
 from ..renderers.protocol import TOOL
 from ..transcripts import Transcript, TurnRecord
-from .viewer.model import outputs, read_action, renderer_of
+from .recorded import outputs, read_action, renderer_of
 
 Style = Literal["tools", "dialect"]
 """``tools``: calls as in OpenAI's chat format. ``dialect``: every turn as the text that the model wrote."""

@@ -21,12 +21,13 @@ from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
+from tenacity import RetryCallState, stop_after_attempt
 
 from ..errors import ModelError, RequestRefused, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, Renderer, ToolCall
 from ..renderers.protocol import TOOL, reply_texts
+from ..retries import CHAT
 from .chat_answers import Answer, Failure, Received, collect, read_answer, read_failure
 from .model_options import ModelOptions
 from .protocol import Charge, Completion, Priced, Usage
@@ -35,8 +36,6 @@ PROBE_TOKENS = 16
 """``max_tokens`` of a request that tests whether a prompt fits at all; some services refuse fewer."""
 QUIET = 5.0
 """Minimum seconds between two warnings about retries."""
-MAX_WAIT = 60.0
-"""Maximum seconds between two attempts of a request, unless the service requests more."""
 MAX_REQUESTED_WAIT = 300.0
 """Maximum seconds to wait when the service requests a time."""
 MAX_SPREAD = 1.0
@@ -58,7 +57,7 @@ def wait_before(attempt: int, requested: float | None) -> float:
     """
     if requested is not None:
         return min(requested, MAX_REQUESTED_WAIT) + random.uniform(0, min(MAX_SPREAD, requested / 10))
-    return random.uniform(0, min(MAX_WAIT, 0.5 * 2.0 ** min(attempt, 10)))
+    return CHAT.pause(attempt)
 
 
 def _wait(state: RetryCallState) -> float:
@@ -201,12 +200,11 @@ class ChatPolicy:
         """
         attempts = self.options.attempts
         charges: list[Charge] = [] if failed is None else failed
-        retrying = AsyncRetrying(
-            retry=retry_if_exception(lambda error: isinstance(error, Failure) and error.kind == "busy"),
+        retrying = CHAT.retrying(
+            lambda error: isinstance(error, Failure) and error.kind == "busy",
             stop=stop_after_attempt(attempts),
             wait=_wait,
             before_sleep=self._warn,
-            reraise=True,
         )
         try:
             answer: Answer = await retrying(self._send, messages, seed, max_tokens or self.options.max_tokens, charges)

@@ -178,7 +178,7 @@ COMMANDS = (
     "rm -f rtl/scratch.sv && echo gone",
     "exit 7",
 )
-"""Each is deterministic in a given state, except for what `evaluation.volatile` declares."""
+"""Each is deterministic in a given state, except for what `evaluation.replay` declares."""
 
 _MODULE = "module scratch_{number} (input logic a, output logic b);\n    assign b = {body};\nendmodule\n"
 

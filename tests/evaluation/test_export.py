@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from rtl_agent_gym.cli import app, export
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import TOOL, ExportConfig, LeftOut, export_rows
-from rtl_agent_gym.evaluation.viewer import transcript_files
+from rtl_agent_gym.evaluation.recorded import transcript_files
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.transcripts import CommandRecord, End, Transcript, TurnRecord, read_transcript

@@ -14,8 +14,8 @@ from data.bundled import wrong_designs
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import TranscriptError, UsageError
 from rtl_agent_gym.evaluation import Replay, play, replay
+from rtl_agent_gym.evaluation.recorded import read_action
 from rtl_agent_gym.evaluation.replay import recorded_weights, replayed_to
-from rtl_agent_gym.evaluation.viewer.model import read_action
 from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, ScriptedPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.problems import Problem, load_problems

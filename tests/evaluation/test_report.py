@@ -18,8 +18,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.evaluation.report import page as page_module
 from rtl_agent_gym.evaluation.report import side_by_side, write_report
-from rtl_agent_gym.evaluation.report.figures import changes, flips, paired, parts, telling_failures
-from rtl_agent_gym.evaluation.report.runs import read_run
+from rtl_agent_gym.evaluation.report.run import changes, flips, paired, parts, read_run, telling_failures
 from rtl_agent_gym.scoring.score import Score
 
 from .recording import command_turn, final_turn, record, score

@@ -12,9 +12,15 @@ import pytest
 
 from rtl_agent_gym.errors import SandboxError, TranscriptError, UsageError
 from rtl_agent_gym.evaluation.config import EvaluationRecord
-from rtl_agent_gym.evaluation.official import raw_result, report, write_official
 from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed, summarise
-from rtl_agent_gym.evaluation.results import ResultsFile, read_config, read_results
+from rtl_agent_gym.evaluation.results import (
+    ResultsFile,
+    raw_result,
+    read_config,
+    read_results,
+    report,
+    write_official,
+)
 from rtl_agent_gym.scoring.score import Score
 
 CONFIG = EvaluationRecord(

@@ -12,7 +12,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from rtl_agent_gym.evaluation.viewer import serving, transcript_files, write_page
+from rtl_agent_gym.evaluation.recorded import transcript_files
+from rtl_agent_gym.evaluation.viewer import serving, write_page
 from rtl_agent_gym.transcripts import CommandRecord, End, SubmissionRecord, TurnRecord
 
 from .recording import command_turn, final_turn, record, score

@@ -19,25 +19,19 @@ from rtl_agent_gym.cli import app
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation import play
-from rtl_agent_gym.evaluation.viewer import (
-    ViewerServer,
-    each_readable,
-    model,
-    print_episode,
-    print_list,
-    serving,
-    transcript_files,
-)
-from rtl_agent_gym.evaluation.viewer.model import (
+from rtl_agent_gym.evaluation.recorded import (
     changed_paths,
+    each_readable,
     episode,
     file_states,
     mean_kl,
     outputs,
     summary,
     token_kl,
+    transcript_files,
 )
-from rtl_agent_gym.evaluation.viewer.page import names_this_machine
+from rtl_agent_gym.evaluation.viewer import ViewerServer, print_episode, print_list, serving
+from rtl_agent_gym.evaluation.viewer.page import asset, names_this_machine
 from rtl_agent_gym.evaluation.viewer.text import command_status
 from rtl_agent_gym.policies import GoldenPolicy
 from rtl_agent_gym.problems import load_problems
@@ -164,7 +158,7 @@ def test_what_is_no_log_probability_has_no_kl(tmp_path: Path) -> None:
 
 
 def test_the_page_hides_what_the_terminal_hides() -> None:
-    source = (Path(model.__file__).parent / "assets" / "dom.js").read_text()
+    source = asset("dom.js")
     [pattern] = re.findall(r"const HIDDEN =\n  /\[(.*)\]/gu;", source)
     found = [(int(a, 16), int(b or a, 16)) for a, b in re.findall(r"\\u\{(\w+)\}(?:-\\u\{(\w+)\})?", pattern)]
     assert found == list(_RANGES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtl_agent_gym.evaluation.volatile import VOLATILE, Volatile, mask_volatile
+from rtl_agent_gym.evaluation.replay import VOLATILE, Volatile, mask_volatile
 
 
 @pytest.mark.parametrize("kind", VOLATILE, ids=lambda kind: f"{kind.name}-{kind.example[:16]}")

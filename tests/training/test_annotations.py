@@ -13,7 +13,7 @@ tinker = pytest.importorskip("tinker")
 
 from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder  # noqa: E402
 from rtl_agent_gym.errors import TranscriptError  # noqa: E402
-from rtl_agent_gym.evaluation.viewer.model import mean_kl, token_kl, token_texts  # noqa: E402
+from rtl_agent_gym.evaluation.recorded import mean_kl, token_kl, token_texts  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
 from rtl_agent_gym.training.run_folder import RunFolder  # noqa: E402
 from rtl_agent_gym.training.teachers import SameTokens, Teacher  # noqa: E402

@@ -15,11 +15,20 @@ from ... import __version__
 from ...errors import TranscriptError, cannot_write
 from ...transcripts import Transcript
 from ...visible import plural
-from ..viewer.model import read_episode, short_name
+from ..recorded import read_episode, short_name
 from ..viewer.page import write_page
-from .figures import Failure, changes, compare_runs, configuration, parts, side_by_side, telling_failures
 from .plots import can_draw, pass_curves, training_curves
-from .runs import Run, read_run
+from .run import (
+    Failure,
+    Run,
+    changes,
+    compare_runs,
+    configuration,
+    parts,
+    read_run,
+    side_by_side,
+    telling_failures,
+)
 
 MOST_FLIPS = 60
 """Upper bound on the flipped problems in a report."""

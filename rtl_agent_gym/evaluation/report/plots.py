@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .runs import Run
+from .run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,19 +1,15 @@
 """Recorded episodes as one self-contained HTML page, or in the terminal."""
 
-from .model import each_readable, require_readable, transcript_files
 from .page import ViewerServer, render_page, serving, write_page
 from .text import command_status, first_lines, print_episode, print_list
 
 __all__ = [
     "ViewerServer",
     "command_status",
-    "each_readable",
     "first_lines",
     "print_episode",
     "print_list",
     "render_page",
-    "require_readable",
     "serving",
-    "transcript_files",
     "write_page",
 ]

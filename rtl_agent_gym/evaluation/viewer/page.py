@@ -25,7 +25,7 @@ from pydantic_core import to_jsonable_python
 
 from ...errors import TranscriptError, UsageError, cannot_write
 from ...transcripts import Transcript
-from .model import Data, episode, read_episode, summary, transcript_files
+from ..recorded import Data, episode, read_episode, summary, transcript_files
 
 SCRIPTS = ("dom.js", "highlight.js", "diff.js", "list.js", "episode.js", "main.js")
 

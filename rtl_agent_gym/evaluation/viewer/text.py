@@ -18,7 +18,7 @@ from ...transcripts import CommandRecord, Transcript, TurnRecord
 from ...visible import plural
 from ...visible import visible as safe
 from ..outcome import STAGES
-from .model import (
+from ..recorded import (
     changed_paths,
     file_states,
     outcome,

@@ -12,8 +12,7 @@ from pydantic import BaseModel, ValidationError
 from ... import strict_json
 from ...errors import TranscriptError, UsageError
 from ...evaluation.export import ExportConfig, LeftOut, export_rows
-from ...evaluation.viewer import transcript_files
-from ...evaluation.viewer.model import read_episode
+from ...evaluation.recorded import read_episode, transcript_files
 from ...problems.model import expand_home
 from ...renderers import ModelTurn, ToolCall, get_renderer
 from .options import SftOptions

@@ -1,19 +1,151 @@
-"""The contents of a report: changes, comparisons, informative failures, cost and configuration."""
+"""A run as its folder holds it (training, evaluation, or transcripts alone), and the figures of a report on runs."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
-from ..outcome import STAGES, EpisodeResult, Summary, verdicts
+from ... import strict_json
+from ...errors import UsageError
+from ..outcome import STAGES, EpisodeResult, Summary, summarise, verdicts
+from ..recorded import each_readable, transcript_files
+from ..results import read_results, read_spending
 from ..statistics import Paired, compare
-from .runs import Run
+
+
+@dataclass(frozen=True)
+class Point:
+    """A metric of one evaluation within a training run."""
+
+    steps: float
+    """Number of steps that the weights were trained for."""
+    value: float
+    interval: tuple[float, float] | None
+    """Its 95 % interval, if it is known."""
+
+
+@dataclass
+class Run:
+    """The contents of a run's folder."""
+
+    folder: Path
+    name: str
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    results: list[EpisodeResult]
+    summary: Summary
+    unreadable: list[str] = field(default_factory=list)
+    best: dict[str, Any] | None = None
+    """The checkpoint of a training run with the highest pass rate on held-out problems."""
+
+    @property
+    def kind(self) -> Literal["training", "evaluation"]:
+        """``training`` if there are metrics."""
+        return "training" if self.metrics else "evaluation"
+
+    def curve(self, name: str) -> tuple[list[float], list[float]]:
+        """Steps and values of a metric, without missing and infinite values."""
+        points = [
+            (float(row.get("step", at)), float(row[name]))
+            for at, row in enumerate(self.metrics)
+            if _drawable(row.get(name)) and _drawable(row.get("step", at))
+        ]
+        return [step for step, _ in points], [value for _, value in points]
+
+    def evaluations(self, kind: str, metric: str = "pass_rate") -> list[Point]:
+        """A metric of a training run's evaluations; `kind` is ``test``, ``train`` or ``test/NAME``."""
+        first, slash, extra = kind.partition("/")
+        found = []
+        for at, row in enumerate(self.metrics):
+            step = row.get("step", at)
+            if not _drawable(step):
+                continue
+            for prefix, done in ((f"{first}_before{slash}{extra}", 0.0), (kind, step + 1.0)):
+                value, low, high = (row.get(f"{prefix}/{metric}{end}") for end in ("", "_low", "_high"))
+                if _drawable(value):
+                    found.append(Point(done, value, (low, high) if _drawable(low) and _drawable(high) else None))
+        return found
+
+
+def _drawable(value: object) -> TypeGuard[float]:
+    """Whether it is a number that can be averaged and drawn; a diverged run may have NaN and infinities."""
+    return isinstance(value, int | float) and -1e100 < value < 1e100
+
+
+def read_run(folder: Path, *, episodes: bool = True) -> Run:
+    """Read a run. Incomplete lines and transcripts, as after a crash, are left out.
+
+    Args:
+        folder: The run's folder.
+        episodes: Whether to read the episodes too, which is slow for a long run.
+
+    Raises:
+        UsageError: There are no metrics, results or transcripts.
+        TranscriptError: The results cannot be read.
+    """
+    if folder.is_file():
+        raise UsageError(f"{folder}: is a file; a report is made of the folders of runs")
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; a report is made of the folders of runs")
+    unreadable: list[str] = []
+    metrics = _json_objects(_text(folder / "metrics.jsonl").split("\n"))
+    results = _results(folder, unreadable) if episodes else []
+    if not metrics and not results:
+        raise UsageError(
+            f"{folder}: holds no metrics.jsonl, no results.jsonl and no transcript of a finished episode, "
+            "so there is no run"
+        )
+    (config,) = _json_objects([_text(folder / "config.json")]) or [{}]
+    checkpoints = _json_objects(_text(folder / "checkpoints.jsonl").split("\n"))
+    best = next((checkpoint for checkpoint in reversed(checkpoints) if checkpoint.get("best")), None)
+    spent = read_spending(folder) if episodes and (folder / "results.jsonl").exists() else None
+    summary = summarise(results, spent=spent)
+    return Run(folder, folder.resolve().name, config, metrics, results, summary, unreadable, best)
+
+
+def _text(path: Path) -> str:
+    """A file's text; empty if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _json_objects(texts: Iterable[str]) -> list[dict[str, Any]]:
+    rows = []
+    for text in texts:
+        with suppress(ValueError):
+            rows.append(strict_json.loads(text))
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
+    """The results of an evaluation; for other runs, those in their transcripts."""
+    if (folder / "results.jsonl").exists():
+        return read_results(folder)
+    try:
+        files = transcript_files(folder, evaluations=False)
+    except UsageError:
+        return []
+    seen: Counter[str] = Counter()
+    found = []
+    transcripts = sorted(each_readable(files, unreadable), key=lambda transcript: transcript.header.time)
+    for transcript in transcripts:
+        if transcript.end is None:
+            continue  # the episode is still running, or the file was cut off
+        sample = seen[transcript.header.problem_id]
+        seen[transcript.header.problem_id] += 1
+        path = str(transcript.path.relative_to(folder))
+        found.append(EpisodeResult.of_transcript(transcript, sample=sample, transcript=path))
+    return found
+
 
 TIMES = {
     "time/sample": "sampling episodes",
@@ -131,7 +263,7 @@ def side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     for prefix, found in of.items():
         for name, (label, form) in RATES.items():
             row = prefix + label
-            rows[row], forms[row] = [getattr(one and one.overall, name, None) for one in found], form
+            rows[row], forms[row] = [getattr(summary and summary.overall, name, None) for summary in found], form
             if name == "episodes":
                 rows |= _pass_rows(prefix, runs, found)
     for name, (label, form) in COSTS.items():
@@ -152,8 +284,8 @@ def _pass_rows(prefix: str, runs: Sequence[Run], found: Sequence[Summary | None]
         summary.pass_at if summary is not None and run.kind == "evaluation" else {}
         for run, summary in zip(runs, found, strict=True)
     ]
-    ks = [k for k in sorted(set().union(*passes)) if k <= 5 or all(k >= max(one, default=0) for one in passes)]
-    return {f"{prefix}pass@{k}": [one.get(k) for one in passes] for k in ks}
+    ks = [k for k in sorted(set().union(*passes)) if k <= 5 or all(k >= max(rates, default=0) for rates in passes)]
+    return {f"{prefix}pass@{k}": [rates.get(k) for rates in passes] for k in ks}
 
 
 @dataclass(frozen=True)
@@ -182,32 +314,28 @@ def compare_runs(first: Run, other: Run) -> dict[str, Any]:
     }
 
 
-def counts(run: Run) -> dict[str, tuple[int, int]]:
-    """For each problem: the number of episodes that passed, and of those with a verdict."""
-    return {problem: (sum(passed), len(passed)) for problem, passed in verdicts(run.results).items()}
-
-
 def paired(first: Run, other: Run) -> Paired | None:
     """The difference of the pass rates on the shared problems; None if there are none."""
-    return compare(counts(first), counts(other))
+    return compare(_counts(first), _counts(other))
 
 
 def flips(first: Run, other: Run) -> list[Flip]:
     """The problems that only one of the runs passes in at least half of its episodes; gained ones first."""
-    mine, others = counts(first), counts(other)
-    found = [
-        Flip(problem, mine[problem], others[problem], gained=_mostly(others[problem]))
-        for problem in sorted(mine.keys() & others.keys())
-        if _mostly(mine[problem]) != _mostly(others[problem])
-    ]
+    mine, others = _counts(first), _counts(other)
+    found = []
+    for problem in sorted(mine.keys() & others.keys()):
+        before, after = (2 * passed >= played for passed, played in (mine[problem], others[problem]))
+        if before != after:
+            found.append(Flip(problem, mine[problem], others[problem], gained=after))
     return sorted(found, key=lambda flip: not flip.gained)
 
 
-def _mostly(verdict: tuple[int, int]) -> bool:
-    return 2 * verdict[0] >= verdict[1]
+def _counts(run: Run) -> dict[str, tuple[int, int]]:
+    """For each problem: the number of episodes that passed, and of those with a verdict."""
+    return {problem: (sum(passed), len(passed)) for problem, passed in verdicts(run.results).items()}
 
 
-# ---- failures worth a look
+# ---- the most informative failures
 
 
 @dataclass(frozen=True)
@@ -309,13 +437,13 @@ def _evaluation_parts(run: Run) -> list[Part]:
     scored = [result for result in run.results if result.score is not None]
     total = math.fsum(result.seconds for result in scored)
     acting = math.fsum(result.acting_seconds for result in scored)
-    grading = math.fsum(one.score.seconds for one in scored if one.score is not None and not one.score.cached)
+    grading = math.fsum(score.seconds for result in scored if (score := result.score) is not None and not score.cached)
     grading = min(grading, max(0.0, total - acting))
     rows = (("waiting for the policy", acting), ("grading", grading), ("shell and sandbox", total - acting - grading))
     found = [Part(name, value, "s", value / total if total else None) for name, value in rows]
     found.append(Part("all episodes, one after the other", total, "s"))
-    for name, field in (("tokens written", "output_tokens"), ("tokens read", "prompt_tokens")):
-        counts = [getattr(result, field) for result in scored]
+    for name, count_of in (("tokens written", "output_tokens"), ("tokens read", "prompt_tokens")):
+        counts = [getattr(result, count_of) for result in scored]
         if any(count is not None for count in counts):
             found.append(Part(name, sum(count or 0 for count in counts)))
     if (spent := run.summary.spent) is not None:

@@ -1,4 +1,4 @@
-"""Find and read transcripts, and turn them into the viewer's data: rows of the list, and complete episodes."""
+"""Recorded episodes, as the viewer, the reports and the exports read them: where they are, and what is in them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ...errors import TranscriptError, UsageError
-from ...renderers import Action, Renderer, get_renderer
-from ...renderers.actions import native_action
-from ...renderers.toolless import ToollessRenderer
-from ...scoring.score import Score
-from ...transcripts import Transcript, TurnRecord, read_transcript
-from ..outcome import EpisodeResult
+from ..errors import TranscriptError, UsageError
+from ..renderers import Action, Renderer, get_renderer
+from ..renderers.actions import native_action
+from ..renderers.toolless import ToollessRenderer
+from ..scoring.score import Score
+from ..transcripts import Transcript, TurnRecord, read_transcript
+from .outcome import EpisodeResult
 
 Data = dict[str, Any]
 """A JSON object."""
 
-
 OF_A_RUN = {"checkpoints.jsonl", "metrics.jsonl", "results.jsonl"}
 """The ``.jsonl`` files of a run that are not transcripts."""
-
-
 LARGEST_KL = 1e6
 """Nats of a token; more comes from values that are no log-probabilities."""
 
