@@ -14,7 +14,7 @@ from ..errors import UsageError, cannot_write
 from ..evaluation.export import ExportConfig, export_rows
 from ..evaluation.recorded import each_readable, require_readable, transcript_files
 from ..visible import plural
-from .problems_export import export_command as problems_export
+from .problems import export_command as problems_export
 from .show import print_left_out, refuse_source, stderr_console
 
 

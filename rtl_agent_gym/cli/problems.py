@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import ProblemError
+from ..errors import ProblemError, UsageError
 from ..problems import (
     CATEGORIES,
     Problem,
@@ -22,8 +22,8 @@ from ..problems import (
     scan_problems,
     validate_problem,
 )
-from ..problems.model import ANSWER_FILE
-from ..problems.notes import note_of
+from ..problems.notes import RATINGS, note_of
+from ..problems.paths import ANSWER_FILE
 from ..problems.rows import problem_row
 from ..problems.validation import missing_here
 from ..visible import plural, visible
@@ -35,14 +35,11 @@ from .options import (
     ProblemIdsOption,
     ProblemsOption,
     chosen_problems,
+    writable_folder,
 )
-from .problems_export import export_command
-from .problems_mutants import mutate_command, strength_command
-from .problems_notes import note_lines
-from .writing import check_out, write_rows
+from .problems_mutants import check_out, mutate_command, strength_command, write_rows
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate, mutate and export problems.")
-problems_app.command("export")(export_command)
 problems_app.command("strength")(strength_command)
 problems_app.command("mutate")(mutate_command)
 
@@ -173,8 +170,51 @@ def generate_command(
     typer.echo(f"{plural(len(problems), 'problem')} written to {out}")
 
 
+@problems_app.command("export")
+def export_command(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems; 'bundled' for ours.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the tasks, one folder per task.")],
+    format: Annotated[Literal["harbor"], typer.Option(help="harbor: task folders of Harbor.")] = "harbor",
+    image: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The simulation image, where it is run; by default its name on this machine."
+        ),
+    ] = None,
+    ids: ProblemIdsOption = None,
+    categories: CategoriesOption = None,
+    difficulties: DifficultiesOption = None,
+    fair_only: FairOnlyOption = False,
+) -> None:
+    """Write problems as tasks of another framework. Exits 1 when none of them can be written."""
+    from ..integrations.harbor.tasks import write_task
+    from ..sandboxes.image import image_tag
+    from ..scoring.scorable import why_unscorable
+
+    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
+    writable_folder(out, "--out")
+    written = 0
+    for problem in problems:
+        if (out / problem.id).exists():
+            raise UsageError(f"--out {out}: {problem.id} is there already; remove it, or choose another folder")
+    for problem in problems:
+        try:
+            reason = why_unscorable(problem, texts=False)
+            if reason is None and problem.checkout:
+                reason = "a heavy row starts from a repository, which a task does not hold"
+            if reason:
+                raise UsageError(f"{problem.id}: {reason}")
+            write_task(problem, out, image or image_tag())
+            written += 1
+        except UsageError as error:
+            typer.echo(f"left out: {visible(str(error))}", err=True)
+    typer.echo(f"{plural(written, 'task')} of {format} written to {out}")
+    raise typer.Exit(0 if written else 1)
+
+
 def _summary(problem: Problem) -> dict[str, Any]:
-    """Facts for choosing among problems, without the hidden tests."""
     return {
         "id": problem.id,
         "category": problem.category,
@@ -192,21 +232,34 @@ def _summary(problem: Problem) -> dict[str, Any]:
 
 
 def _note(problem: Problem) -> dict[str, Any] | None:
-    """What is known of a row of CVDP, as plain data."""
     note = note_of(problem)
     return None if note is None else note.model_dump(mode="json", exclude={"id"}) | {"rating": note.rating}
 
 
 def _rating(problem: Problem) -> str:
-    """What is known of a row of CVDP, in one word; empty if nothing is."""
     note = note_of(problem)
     return "" if note is None else note.rating
 
 
 def _strength(problem: Problem) -> str:
-    """How many mutants the tests of a row of CVDP reject; empty if that was not measured."""
     note = note_of(problem)
     return "" if note is None or note.strength is None else f"rejects {note.strength.text}"
+
+
+def note_lines(problem: Problem) -> list[str]:
+    """The note of a problem in lines; none if it has no note."""
+    note = note_of(problem)
+    if note is None:
+        return []
+    lines = [f"rating: {note.rating}: {RATINGS[note.rating]} ({note.release}: {note.how})"]
+    lines += [f"its tests need from the image: {', '.join(note.needs)}"] if note.needs else []
+    if note.strength is not None:
+        lines.append(f"strength of its tests: {note.strength.rate:.0%} ({note.strength.text} rejected)")
+    for statement in note.statements:
+        what = "demanded, but not stated" if statement.kind == "wants" else "not seen by the tests"
+        shown = "shown by a run" if statement.shown == "run" else "read, not shown"
+        lines.append(f"  {what}{' (core)' if statement.core else ''}: {statement.text} [{shown}]")
+    return lines
 
 
 _KNOWN = {"rating": _rating, "strength": _strength}
@@ -218,7 +271,6 @@ def _category(problem: Problem) -> str:
 
 
 def _plain(text: str) -> Text:
-    """Text without markup and terminal codes."""
     return Text(visible(text.replace("\r\n", "\n")))
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +17,10 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import UsageError
+from ..errors import UsageError, cannot_write
 from ..problems import Problem
+from ..problems.paths import expand_home
+from ..problems.registry import split_source
 from ..problems.rows import problem_row
 from ..sources.mutants.derived import Derived, Hint, MutantOptions, derive, enough_candidates, too_few, with_design
 from ..sources.mutants.mutant import VerdictStore
@@ -29,9 +34,9 @@ from .options import (
     ProblemIdsOption,
     ProblemsOption,
     chosen_problems,
+    writable_folder,
 )
-from .show import print_left_out, stderr_console
-from .writing import check_out, write_rows
+from .show import print_left_out, refuse_source, stderr_console
 
 if TYPE_CHECKING:
     from ..sources.mutants.grading import Count, MutantGrader, Strength
@@ -94,7 +99,8 @@ def strength_command(
 
     found = asyncio.run(_with_judge(measure, workers, cache))
     if json_:
-        typer.echo(json.dumps([one.model_dump(mode="json") | {"strength": one.total.rate} for one in found]))
+        rows = [strength.model_dump(mode="json") | {"strength": strength.total.rate} for strength in found]
+        typer.echo(json.dumps(rows))
 
 
 def mutate_command(
@@ -138,8 +144,8 @@ def mutate_command(
         return list(derive(f"{source}+mutants", problems, options, grader.store))
 
     made = asyncio.run(_with_judge(make, workers, cache))
-    write_rows(out, [problem_row(one.problem) | {"proof": _proof(one)} for one in made])
-    sources = len({one.source.id for one in made})
+    write_rows(out, [problem_row(derived.problem) | {"proof": _proof(derived)} for derived in made])
+    sources = len({derived.source.id for derived in made})
     typer.echo(f"{plural(len(made), 'problem')} made of {plural(sources, 'design')} written to {out}")
 
 
@@ -149,10 +155,10 @@ async def _find(
     """Grade mutants in order until as many as wanted are killed. Raises `UsageError` if there are not so many."""
     killed, queue = 0, iter(enough_candidates(source, problems, options))
     while killed < options.count:
-        group = [one for _, one in zip(range(min(options.count - killed, 4 * workers)), queue, strict=False)]
+        group = list(itertools.islice(queue, min(options.count - killed, 4 * workers)))
         if not group:
             raise UsageError(too_few(source, options.count, killed))
-        killed += sum(one.verdict.outcome == "killed" for one in await grader.grade_all(group))
+        killed += sum(graded.verdict.outcome == "killed" for graded in await grader.grade_all(group))
         progress.update(progress.task_ids[0], completed=killed)
 
 
@@ -187,11 +193,10 @@ def _progress(console: Console, what: str, total: int) -> Progress:
     return progress
 
 
-def _proof(one: Derived) -> dict[str, Any]:
-    """What shows that a problem has a bug that its tests see."""
-    verdict = one.verdict
+def _proof(derived: Derived) -> dict[str, Any]:
+    verdict = derived.verdict
     return {
-        "source": one.source.id,
+        "source": derived.source.id,
         "operator": verdict.operator,
         "file": verdict.path,
         "line": verdict.line,
@@ -224,3 +229,30 @@ def print_strength(console: Console, strength: Strength) -> None:
 def _cells(count: Count) -> list[str]:
     rate = f"{count.rate:.0%}" if count.rate is not None else "–"
     return [str(count.killed), str(count.survived), str(count.proved), str(count.invalid), rate]
+
+
+def check_out(out: Path, source: str) -> None:
+    """Find out before any work whether a file of problems can be written.
+
+    Raises:
+        UsageError: It cannot, or it is one of the source's own files, which would be lost.
+    """
+    path = expand_home(split_source(source).inner)
+    if path.exists():
+        refuse_source(out, path.iterdir() if path.is_dir() else [path], "files that the problems are read from")
+    if out.is_dir():
+        raise UsageError(f"--out {out}: it is a folder; give the path of a file")
+    if not out.exists():
+        writable_folder(out.parent, "--out")
+    elif not os.access(out, os.W_OK):
+        raise UsageError(f"--out {out}: cannot be written to")
+
+
+def write_rows(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a JSON Lines file. Raises `UsageError` if it cannot be written."""
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise cannot_write("--out", out, error) from error

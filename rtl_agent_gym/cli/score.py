@@ -19,7 +19,7 @@ from ..episodes.rules import LONGEST_TIMEOUT
 from ..errors import UsageError
 from ..policies.judge import NamedJudges
 from ..problems import Problem, find_problem, load_problems
-from ..problems.model import AGENT_FOLDERS, ANSWER_FILE, graded_folders
+from ..problems.paths import AGENT_FOLDERS, ANSWER_FILE, graded_folders
 from ..sandboxes import DockerSandboxes
 from ..scoring import TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
 from ..scoring.options import GradingOptions, HarnessOptions

@@ -83,7 +83,7 @@ def _bundled() -> Problem:
 
 
 _ARBITERS = FAMILIES["arbiters"]
-FOUNDING = Founding(**{one.name: getattr(_ARBITERS, one.name) for one in fields(Family)} | {"name": "founding"})
+FOUNDING = Founding(**{field.name: getattr(_ARBITERS, field.name) for field in fields(Family)} | {"name": "founding"})
 """The bundled arbiter."""
 
 HABITS = {
@@ -135,11 +135,11 @@ def compare_habits(run: Path) -> list[str]:
         return []
     names = [*HABITS.values(), *([OTHER] if before[OTHER] or after[OTHER] else [])]
     lines = [f"{name}: before {before[name]} of {first}, after {after[name]} of {last}" for name in names]
-    return ["new designs of the arbiter with the habits of the founding experiment:", *(f"  {one}" for one in lines)]
+    return ["new designs of the arbiter with the habits of the founding experiment:", *(f"  {line}" for line in lines)]
 
 
 def designs_of(folder: Path) -> Iterator[str]:
-    """The designs of the arbiter that the graded episodes of an evaluation left; empty for one that left none.
+    """The designs of the arbiter that the graded episodes of an evaluation left; empty where there is none.
 
     Raises:
         TranscriptError: The results or a transcript cannot be read.

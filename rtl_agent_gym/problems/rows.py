@@ -29,10 +29,9 @@ from rtl_agent_gym.problems.model import (
     category_name,
     parse_category,
     parse_difficulty,
-    path_fault,
-    tree_fault,
 )
 from rtl_agent_gym.problems.patches import apply_patch, diff_body
+from rtl_agent_gym.problems.paths import path_fault, tree_fault
 from rtl_agent_gym.problems.validation import without_harness
 
 SUFFIXES = (".jsonl", ".jsonl.gz")

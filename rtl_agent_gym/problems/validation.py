@@ -20,7 +20,8 @@ from rtl_agent_gym.problems.compose import (
     own_environment,
     parse_services,
 )
-from rtl_agent_gym.problems.model import AGENT_FOLDERS, COMPARED, JUDGED, Problem, category_name, editable
+from rtl_agent_gym.problems.model import COMPARED, JUDGED, Problem, category_name
+from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable
 
 EDA_IMAGE, LICENCE_NETWORK = "__VERIF_EDA_IMAGE__", "__LICENSE_NETWORK__"
 """The templates that stand for a commercial simulator's image, and for the network of its licence server."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from ..errors import HarnessError, ProblemError
 from ..problems.compose import COMPOSE_FILE
-from ..problems.model import Problem, editable
+from ..problems.model import Problem
+from ..problems.paths import editable
 from ..sandboxes import WORK_DIR
 from .grader.messages import Memory, Report, ServiceReport, Signal, StartFault
 from .outcomes import account

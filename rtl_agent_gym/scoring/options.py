@@ -12,7 +12,7 @@ from dotenv.parser import parse_stream
 
 from ..errors import UsageError
 from ..problems.compose import SIM_IMAGES, TEMPLATES
-from ..problems.model import expand_home
+from ..problems.paths import expand_home
 from .judging import Judge
 
 _NETWORK = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..problems.model import AGENT_FOLDERS, Problem, editable, path_fault, tree_fault
+from ..problems.model import Problem
+from ..problems.paths import AGENT_FOLDERS, editable, path_fault, tree_fault
 
 _PYTHON = (".py", ".pyw", ".pyc")
 MAX_FILE = 16 << 20

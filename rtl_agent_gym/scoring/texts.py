@@ -1,17 +1,26 @@
-"""Grades answers that are text: code comprehension, without a container."""
+"""Grades answers that are text (code comprehension), without a container: by comparison, or by a judge's rating.
+
+Comparison has the official benchmark's parameters. BLEU is NLTK's sentence BLEU of words and pairs of words, with equal
+weights and without smoothing. ROUGE is the share of the reference's pairs of words that occur in the answer, in lower
+case and without punctuation.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Mapping
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from ..errors import ProblemError, SandboxError
 from ..metrics import FAULTS
-from ..problems.model import ANSWER_FILE, COMPARED, Problem
+from ..problems.model import COMPARED, Problem
+from ..problems.paths import ANSWER_FILE
 from ..problems.validation import missing_here
-from . import judging, similarity
+from . import judging
 from .cache import ScoreCache
 from .grading import Grading, printable
 from .judging import Judge, rate
@@ -24,6 +33,48 @@ MAX_ANSWER = 100_000
 _FENCE = "```"
 _LANGUAGE = re.compile(r"\A\w+\n")
 _LONGEST_REASON = 400
+
+
+LONGEST = 2
+"""Words of the longest sequences that are compared."""
+LEAST_SIMILARITY = 0.4
+"""The official threshold: BLEU and ROUGE must both be above it."""
+
+_PUNCTUATION = re.compile(r"[^\w\s]")
+
+
+def bleu(answer: str, reference: str) -> float:
+    """The BLEU of an answer, 0..1.
+
+    It is the geometric mean of the shares of the answer's words and pairs of words that the reference has too (each at
+    most as often as there), times a penalty for answers that are shorter than the reference. As in NLTK, an answer
+    with no word of the reference has 0, and one with no pair almost 0.
+    """
+    words, expected = answer.split(), reference.split()
+    logarithms = []
+    for length in range(1, LONGEST + 1):
+        ours, theirs = Counter(_sequences(words, length)), Counter(_sequences(expected, length))
+        common = (ours & theirs).total()
+        if length == 1 and not common:
+            return 0.0
+        share = common / max(1, ours.total()) if common else sys.float_info.min
+        logarithms.append(math.log(share) / LONGEST)
+    penalty = 1.0 if len(words) > len(expected) else math.exp(1 - len(expected) / len(words))
+    return penalty * math.exp(math.fsum(logarithms))
+
+
+def rouge(answer: str, reference: str) -> float:
+    """The ROUGE-2 recall of an answer, as the official runner computes it.
+
+    Different pairs of words that both have, by all pairs of the reference: one that is repeated there counts once above
+    the line and each time below it. Raises `ZeroDivisionError` if the reference has no pair.
+    """
+    ours, theirs = (_sequences(_PUNCTUATION.sub("", text.lower()).split(), LONGEST) for text in (answer, reference))
+    return len(set(ours) & set(theirs)) / len(theirs)
+
+
+def _sequences(words: Sequence[str], length: int) -> list[tuple[str, ...]]:
+    return [tuple(words[start : start + length]) for start in range(len(words) - length + 1)]
 
 
 def quoted(answer: str) -> str:
@@ -100,20 +151,20 @@ def text_score(grading: Grading, weights: RewardWeights, *, seconds: float, cach
 
 def _compare(problem: Problem, answer: str) -> Grading:
     found = {name: measure(answer, problem.reference_response) for name, measure in _MEASURES.items()}
-    passed = {name: value > similarity.LEAST for name, value in found.items()}
+    passed = {name: value > LEAST_SIMILARITY for name, value in found.items()}
     shown = ", ".join(f"{name.upper()} {value:.3f}" for name, value in found.items())
     return Grading(
         passed=all(passed.values()),
         format=1.0,
         credit=found["bleu"],
         tests=[TestOutcome(name=name, outcome="passed" if good else "failed") for name, good in passed.items()],
-        reason=f"{shown}; both must be above {similarity.LEAST:g}",
+        reason=f"{shown}; both must be above {LEAST_SIMILARITY:g}",
         bleu=found["bleu"],
         rouge=found["rouge"],
     )
 
 
-_MEASURES = {"rouge": similarity.rouge, "bleu": similarity.bleu}
+_MEASURES = {"rouge": rouge, "bleu": bleu}
 """In the official order."""
 
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from ..engines.config import LocalEngineConfig
 from ..errors import UsageError
-from ..problems.model import expand_home
 from ..problems.notes import Rows
+from ..problems.paths import expand_home
 from ..renderers import RENDERER_NAMES
 from ..renderers.turns import Kind
 from ..scoring import RewardWeights

@@ -30,7 +30,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..logs import LOGS, logging_to
-from ..problems.model import expand_home
+from ..problems.paths import expand_home
 from .options import LogDirBehavior, TrainOptions
 
 CONFIG, METRICS, CHECKPOINTS, DIFF = "config.json", "metrics.jsonl", "checkpoints.jsonl", "code.diff"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from .. import strict_json
 from ..errors import UsageError
 from ..problems import Problem
-from ..problems.model import expand_home
+from ..problems.paths import expand_home
 from ..prompts import with_reference
 from .options import TrainOptions
 

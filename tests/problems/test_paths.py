@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtl_agent_gym.problems import Problem, editable, is_allowed_path, path_fault
-from rtl_agent_gym.problems.model import tree_fault
+from rtl_agent_gym.problems.paths import tree_fault
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nltk.translate.bleu_score import sentence_bleu
 
-from rtl_agent_gym.scoring.similarity import bleu, rouge
-from rtl_agent_gym.scoring.texts import quoted
+from rtl_agent_gym.scoring.texts import bleu, quoted, rouge
 
 REFERENCE = "The counter wraps to zero, and the carry is set for one cycle when the counter wraps."
 VALUES = [

@@ -75,7 +75,6 @@ def is_derived(problem: Problem) -> bool:
 
 
 def _task(problem: Problem) -> str:
-    """The text of `TASK`."""
     heading = "The design in `rtl/` was written for this task, and is to do what it asks for."
     if set(problem.targets) & set(problem.context):  # it was to be changed or repaired
         heading += (
@@ -212,7 +211,9 @@ def candidates(problems: Iterable[Problem], seed: int) -> Iterator[Candidate]:
     derived from them would be graded in another way, and those that are mutants: their tasks tell of another bug.
     """
     with_golden = [
-        one for one in problems if one.golden and one.unscorable is None and not one.checkout and not is_derived(one)
+        problem
+        for problem in problems
+        if problem.golden and problem.unscorable is None and not problem.checkout and not is_derived(problem)
     ]
     rows = (_drawn(problem, seed) for problem in with_golden)
     seen = set()  # two problems may have the same design

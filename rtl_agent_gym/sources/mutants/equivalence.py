@@ -100,7 +100,6 @@ async def compare(
 
 
 async def _run(sandbox: Sandbox, script: str) -> str:
-    """What Yosys says to a script."""
     return (await sandbox.exec(["yosys", "-p", script], timeout=_WHOLE)).output
 
 
@@ -112,8 +111,8 @@ async def _prove(sandbox: Sandbox, sources: Sequence[str], top: str, texts: Sequ
     if what := beyond_yosys(texts):
         return Finding("unknown", why=f"Yosys and simulators may read {what} differently")
     for name, value in other_parameters(texts, top):
-        said = await _run(sandbox, _proof(sources, top, f" -chparam {name} {value}"))
-        if _PROVED not in said:
+        output = await _run(sandbox, _proof(sources, top, f" -chparam {name} {value}"))
+        if _PROVED not in output:
             return Finding("unknown", why=f"proved for the parameters' defaults, but not for {name} = {value}")
     return finding
 

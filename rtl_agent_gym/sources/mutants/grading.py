@@ -79,7 +79,7 @@ class MutantGrader:
         """The score of the reference solution, graded once.
 
         Raises:
-            UsageError: There is none, or its own tests reject it: nothing can be said of mutants then.
+            UsageError: There is none, or its own tests reject it: then its mutants say nothing about the tests.
             SandboxError: The machine failed.
         """
         if not problem.golden:
@@ -288,18 +288,18 @@ async def measure_strength(
     every, key = problem_mutants(problem), design_key(problem)
     drawn = draw_mutants(every, seed)[:limit]
     graded = await grader.grade_all([Candidate(problem, key, mutant) for mutant in drawn], prove=True)
-    by_operator = {name: [one for one in graded if one.mutant.operator == name] for name in OPERATORS}
+    by_operator = {name: [mutant for mutant in graded if mutant.mutant.operator == name] for name in OPERATORS}
     return Strength(
         problem_id=problem.id,
         mutants=len(every),
         total=_count(graded),
         operators={name: _count(group) for name, group in by_operator.items() if group},
-        survivors=[_survivor(one) for one in graded if one.verdict.outcome == "survived"],
+        survivors=[_survivor(mutant) for mutant in graded if mutant.verdict.outcome == "survived"],
     )
 
 
 def _count(graded: list[GradedMutant]) -> Count:
-    kinds = Counter("proved" if one.verdict.equivalence == "proved" else one.verdict.outcome for one in graded)
+    kinds = Counter("proved" if mutant.verdict.equivalence == "proved" else mutant.verdict.outcome for mutant in graded)
     return Count(**kinds)
 
 

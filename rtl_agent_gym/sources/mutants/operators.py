@@ -175,7 +175,6 @@ def is_reset(condition: Any) -> bool:
 
 
 def _inside(node: Any, child: Any, scope: Scope) -> Scope:
-    """The scope of a part of a node."""
     kind = node.kind.name
     scope = replace(scope, listed=kind == "SequentialBlockStatement")
     if kind == "ConditionalStatement":
@@ -362,7 +361,6 @@ def _flat(node: Any) -> list[Any]:
 
 
 def _rewritten(design: Design, node: Any, text: str) -> Iterator[Edits]:
-    """Another text for a node."""
     if span := design.span(node):
         yield (Edit(*span, text),)
 

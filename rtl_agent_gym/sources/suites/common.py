@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.model import Problem, expand_home
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.paths import expand_home
 from rtl_agent_gym.problems.registry import Located
 from rtl_agent_gym.problems.rows import ROW_ID, Place
 
@@ -177,7 +178,7 @@ def ports(text: str) -> dict[str, tuple[Port, ...]]:
 
 
 def rename(text: str, old: str, new: str) -> str:
-    """A text with one name replaced wherever it is a word of its own."""
+    """A text with one name replaced wherever it is a complete word."""
     return text if old == new else re.sub(rf"(?<![\w$]){re.escape(old)}(?![\w$])", lambda _: new, text)
 
 

@@ -13,7 +13,8 @@ import yaml
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.compose import COMPOSE_FILE
-from rtl_agent_gym.problems.model import Problem, expand_home
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.paths import expand_home
 from rtl_agent_gym.problems.registry import Located
 from rtl_agent_gym.problems.rows import Place, problem_from_row, read_rows
 from rtl_agent_gym.sources.suites.common import harness_file, ports
@@ -117,7 +118,6 @@ def _guarded(problem: Problem) -> Problem:
 
 
 def _words(value: object) -> list[str]:
-    """A command as a list of words."""
     if value is None:
         return []
     return [str(word) for word in value] if isinstance(value, list) else shlex.split(str(value))

@@ -13,7 +13,7 @@ from ... import strict_json
 from ...errors import TranscriptError, UsageError
 from ...evaluation.export import ExportConfig, LeftOut, export_rows
 from ...evaluation.recorded import read_episode, transcript_files
-from ...problems.model import expand_home
+from ...problems.paths import expand_home
 from ...renderers import ModelTurn, ToolCall, get_renderer
 from .options import SftOptions
 

@@ -1,0 +1,103 @@
+"""Which paths a problem may use, and which of an agent's files count when it is scored.
+
+Tasks for Harbor hold this module, so it needs no other package.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems.model import Problem
+
+AGENT_FOLDERS = ("rtl", "verif", "docs")
+"""The folders below the work folder that an agent may change. ``src`` and ``rundir`` belong to the harness."""
+
+ANSWER_FILE = "subjective.txt"
+"""The file of an answer that is text, as the official runner names it."""
+
+_MAX_PART = 255
+_MAX_PATH = 4000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DRIVE = re.compile(r"^[A-Za-z]:")
+
+
+def path_fault(path: str) -> str | None:
+    """Why `path` is not a plain file path below the work folder, or None if it is.
+
+    Stricter than an operating system: each file has only one valid spelling.
+    """
+    if not path:
+        return "the path is empty"
+    if _CONTROL.search(path):
+        return f"the path {path!r} contains a control character"
+    if "\\" in path:
+        return f"the path {path!r} contains a backslash; separate folders with /"
+    if path.startswith("/") or _DRIVE.match(path):
+        return f"the path {path!r} is absolute; expected one relative to the work folder, such as rtl/top.sv"
+    parts = path.split("/")
+    if ".." in parts:
+        return f"the path {path!r} leaves its folder with .."
+    if "." in parts or "" in parts:
+        return f"the path {path!r} has an empty or . component; expected a form such as rtl/top.sv"
+    longest_part = max(len(part.encode(errors="replace")) for part in parts)
+    if longest_part > _MAX_PART or len(path.encode(errors="replace")) > _MAX_PATH:
+        return f"the path {path[:60]!r}… is too long for a file system"
+    return None
+
+
+def tree_fault(paths: Iterable[str]) -> str | None:
+    """A message about the first of `paths` that another path uses as a folder, or None."""
+    files = set(paths)
+    for path in sorted(files):
+        parts = path.split("/")
+        for end in range(1, len(parts)):
+            folder = "/".join(parts[:end])
+            if folder in files:
+                return f"{folder!r} is a file, but {path!r} lies below it"
+    return None
+
+
+def is_allowed_path(path: str) -> bool:
+    """Whether `path` is a plain file path below one of `AGENT_FOLDERS`."""
+    if path_fault(path) is not None:
+        return False
+    folder, _, rest = path.partition("/")
+    return bool(rest) and folder in AGENT_FOLDERS
+
+
+def graded_folders(problem: Problem) -> tuple[str, ...]:
+    """The folders and files of the work folder that are read at the end of an episode."""
+    if not problem.checkout:
+        return AGENT_FOLDERS
+    return tuple(sorted({*AGENT_FOLDERS, *(path.partition("/")[0] for path in (*problem.context, *problem.targets))}))
+
+
+def editable(problem: Problem, path: str) -> bool:
+    """Whether an agent's file at `path` counts when `problem` is scored.
+
+    In an agentic problem these are all files below ``rtl/``, ``verif/`` and ``docs/``, including context files; in a
+    heavy one, all files but those below ``rundir/``; in a non-agentic problem, only the target files. All other files
+    are ignored.
+    """
+    if problem.checkout:
+        return path_fault(path) is None and not path.startswith("rundir/")
+    if problem.agentic:
+        return is_allowed_path(path)
+    return path in problem.targets and path_fault(path) is None
+
+
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """A path with the home folder in place of ``~`` or ``~user``.
+
+    Raises:
+        UsageError: That user has none.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        user = Path(path).parts[0]
+        raise UsageError(f"{os.fspath(path)}: there is no home folder for {user}; give the path without it") from error
