@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
+from transformers import AutoConfig, AutoTokenizer
 
 from ..errors import UsageError, cannot_write
 from .models import ModelStore, choose_device, without_progress_bars
@@ -49,8 +50,6 @@ def _export(checkpoint: Path, out: Path, merge: bool) -> Exported:
             if file.name not in (METADATA, OPTIMIZER, MASTERS):
                 shutil.copy2(file, out / file.name)
         return "model"
-    from transformers import AutoTokenizer
-
     AutoTokenizer.from_pretrained(base).save_pretrained(out)
     if merge:
         with without_progress_bars():
@@ -75,8 +74,6 @@ def portable_config(config: dict[str, Any], base: str) -> dict[str, Any]:
 
 def _merged(checkpoint: Path) -> Any:
     """The base model with the adapters added, computed in float32, in the base model's type."""
-    from transformers import AutoConfig
-
     base, _, module = load_checkpoint(ModelStore(choose_device("cpu", "float32")), str(checkpoint))
     inner = module.get_base_model()
     head = inner.get_output_embeddings()

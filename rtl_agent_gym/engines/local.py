@@ -15,54 +15,31 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tinker
 import torch
 from tinker import types
+from tinker.lib.public_interfaces.api_future import AwaitableConcurrentFuture as ResultFuture
 
 from ..errors import UsageError
 from .config import STEADY_PARAMETERS, LocalEngineConfig
-from .losses import score
 from .models import Base, ModelStore, Weights, choose_device
 from .sampling import Scheduler
-from .training import Training, is_checkpoint, load_checkpoint
-from .worker import ResultFuture, Worker
+from .threads import Worker
+from .training import Training, is_checkpoint, load_checkpoint, score
 
-
-class _Engine:
-    """State shared by the clients of one service. Owns the thread, which ends with `Worker.close` or the process."""
-
-    def __init__(self, config: LocalEngineConfig) -> None:
-        self.config = config
-        self.models = ModelStore(choose_device(config.device, config.dtype), self._set_threads)
-        self.scheduler = Scheduler(config.max_batch, self._is_steady, config.seed)
-        self.worker = Worker(self._prepare, self.scheduler.step)
-
-    def _prepare(self) -> None:
-        # Softmax tails are denormal numbers, which are slow. Both settings are per thread, so they are made here.
-        torch.set_flush_denormal(True)
-        self._threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    def _is_steady(self, base: Base) -> bool:
-        steady = self.config.steady
-        return base.parameters <= STEADY_PARAMETERS if steady is None else steady
-
-    def _set_threads(self, base: Base) -> None:
-        """All cores, once there is a model that needs them."""
-        if not self._is_steady(base):
-            torch.set_num_threads(self._threads)
+T = TypeVar("T")
 
 
 class LocalSamplingClient:
     """A `protocol.Sampler`."""
 
-    def __init__(self, engine: _Engine, weights: Weights) -> None:
-        self._engine, self._weights = engine, weights
+    def __init__(self, service: LocalServiceClient, weights: Weights) -> None:
+        self._service, self._weights = service, weights
 
     def sample(
         self,
@@ -79,16 +56,16 @@ class LocalSamplingClient:
                 return
             try:
                 scored = score(self._weights, tokens) if include_prompt_logprobs else None
-                self._engine.scheduler.add(self._weights, tokens, num_samples, sampling_params, scored, future)
+                self._service.scheduler.add(self._weights, tokens, num_samples, sampling_params, scored, future)
             except BaseException as error:
                 future.set_exception(error)
 
-        self._engine.worker.submit(enqueue)
+        self._service.worker.submit(enqueue)
         return ResultFuture(future)
 
     def compute_logprobs(self, prompt: tinker.ModelInput) -> ResultFuture[list[float | None]]:
         tokens = prompt.to_ints()
-        return self._engine.worker.submit(lambda: score(self._weights, tokens))
+        return self._service.submit(lambda: score(self._weights, tokens))
 
     @property
     def context(self) -> int:
@@ -102,9 +79,8 @@ class LocalSamplingClient:
 class LocalTrainingClient:
     """A `protocol.Trainer`."""
 
-    def __init__(self, engine: _Engine, training: Training) -> None:
-        self._engine, self._training = engine, training
-        self._submit = engine.worker.submit
+    def __init__(self, service: LocalServiceClient, training: Training) -> None:
+        self._service, self._training, self._submit = service, training, service.submit
         self.model_id = f"local-{uuid.uuid4().hex[:12]}"
 
     def forward_backward(
@@ -131,17 +107,15 @@ class LocalTrainingClient:
         return self._submit(lambda: types.SaveWeightsResponse(path=self._training.save(folder, optimizer=True)))
 
     def save_weights_for_sampler(self, name: str) -> ResultFuture[types.SaveWeightsForSamplerResponse]:
-        folder = self._folder("sampler_weights", name)
-        return self._submit(
-            lambda: types.SaveWeightsForSamplerResponse(path=self._training.save(folder, optimizer=False))
-        )
+        folder, saved = self._folder("sampler_weights", name), types.SaveWeightsForSamplerResponse
+        return self._submit(lambda: saved(path=self._training.save(folder, optimizer=False)))
 
     def save_weights_and_get_sampling_client(self) -> ResultFuture[LocalSamplingClient]:
-        return self._submit(lambda: LocalSamplingClient(self._engine, self._training.snapshot()))
+        return self._submit(lambda: LocalSamplingClient(self._service, self._training.snapshot()))
 
     def gradients(self) -> ResultFuture[dict[str, torch.Tensor]]:
         """A copy of the accumulated gradient by parameter name. Only the local engine offers this."""
-        return self._submit(lambda: {name: one.clone() for name, one in self._training.gradients().items()})
+        return self._submit(lambda: {name: grad.clone() for name, grad in self._training.gradients().items()})
 
     def get_info(self) -> types.GetInfoResponse:
         base, rank = self._training.base, self._training.rank
@@ -160,7 +134,7 @@ class LocalTrainingClient:
     def _folder(self, kind: str, name: str) -> Path:
         if not name or name in (".", "..") or "/" in name:
             raise UsageError(f"a checkpoint's name must be a plain file name, not {name!r}")
-        return self._engine.config.checkpoint_dir.absolute() / self.model_id / kind / name
+        return self._service.config.checkpoint_dir.absolute() / self.model_id / kind / name
 
 
 class LocalServiceClient:
@@ -170,8 +144,10 @@ class LocalServiceClient:
     """
 
     def __init__(self, config: LocalEngineConfig | None = None) -> None:
-        self._engine = _Engine(config or LocalEngineConfig())
-        self._submit = self._engine.worker.submit
+        self.config = config = config or LocalEngineConfig()
+        self.models = ModelStore(choose_device(config.device, config.dtype), self._set_threads)
+        self.scheduler = Scheduler(config.max_batch, self._is_steady, config.seed)
+        self.worker = Worker(self._prepare, self.scheduler.step)
 
     def __enter__(self) -> LocalServiceClient:
         return self
@@ -181,9 +157,13 @@ class LocalServiceClient:
 
     def close(self) -> None:
         """Finish the submitted requests, except sampling, which fails; then end the thread. Idempotent."""
-        if not self._engine.worker.closed:
-            self._submit(self._engine.scheduler.fail_all)
-        self._engine.worker.close()
+        if not self.worker.closed:
+            self.worker.submit(self.scheduler.fail_all)
+        self.worker.close()
+
+    def submit(self, job: Callable[[], T]) -> ResultFuture[T]:
+        """Run a job in the engine's thread."""
+        return ResultFuture(self.worker.submit(job))
 
     def create_lora_training_client(
         self, base_model: str, rank: int = 32, seed: int | None = None
@@ -195,20 +175,18 @@ class LocalServiceClient:
             rank: LoRA rank; 0 trains all weights.
             seed: For initializing the adapters; None takes the engine's.
         """
-        config = self._engine.config
+        start = self.config.seed if seed is None else seed
 
         def create() -> LocalTrainingClient:
-            base = self._engine.models.base(base_model)
-            training = Training.fresh(base, rank, config.seed if seed is None else seed, config)
-            return LocalTrainingClient(self._engine, training)
+            return LocalTrainingClient(self, Training.fresh(self.models.base(base_model), rank, start, self.config))
 
-        return self._submit(create)
+        return self.submit(create)
 
     def create_training_client_from_state(self, path: str) -> ResultFuture[LocalTrainingClient]:
-        return self._submit(lambda: self._restored(path, optimizer=False))
+        return self.submit(lambda: LocalTrainingClient(self, Training.restored(self.models, path, False, self.config)))
 
     def create_training_client_from_state_with_optimizer(self, path: str) -> ResultFuture[LocalTrainingClient]:
-        return self._submit(lambda: self._restored(path, optimizer=True))
+        return self.submit(lambda: LocalTrainingClient(self, Training.restored(self.models, path, True, self.config)))
 
     def create_sampling_client(
         self, model_path: str | None = None, base_model: str | None = None
@@ -220,12 +198,23 @@ class LocalServiceClient:
 
         def create() -> LocalSamplingClient:
             if model_path is None or not is_checkpoint(path):
-                return LocalSamplingClient(self._engine, self._engine.models.base(path).weights)
-            base, _, module = load_checkpoint(self._engine.models, path)
-            return LocalSamplingClient(self._engine, Weights(base, module.requires_grad_(False)))
+                return LocalSamplingClient(self, self.models.base(path).weights)
+            base, _, module = load_checkpoint(self.models, path)
+            return LocalSamplingClient(self, Weights(base, module.requires_grad_(False)))
 
-        return self._submit(create)
+        return self.submit(create)
 
-    def _restored(self, path: str, *, optimizer: bool) -> LocalTrainingClient:
-        training = Training.restored(self._engine.models, path, optimizer, self._engine.config)
-        return LocalTrainingClient(self._engine, training)
+    def _prepare(self) -> None:
+        # Softmax tails are denormal numbers, which are slow. Both settings are per thread, so they are made here.
+        torch.set_flush_denormal(True)
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def _is_steady(self, base: Base) -> bool:
+        steady = self.config.steady
+        return base.parameters <= STEADY_PARAMETERS if steady is None else steady
+
+    def _set_threads(self, base: Base) -> None:
+        """All cores, once there is a model that needs them."""
+        if not self._is_steady(base):
+            torch.set_num_threads(self._threads)

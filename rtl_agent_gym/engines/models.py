@@ -17,12 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoTokenizer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+from transformers.utils import logging as transformers_logging
 
 from ..errors import UsageError
 
 LORA_ALPHA = 32.0
 """The output of an adapter is scaled by this over its rank, as in Tinker's service."""
+ATTENTION = "rtl_agent_gym"
+"""The name of `grouped_attention`, for ``attn_implementation``."""
 
 _keys = count()
 
@@ -62,8 +69,6 @@ class Base:
     @cached_property
     def tokenizer(self) -> Any:
         """The model's tokenizer, a fast one of transformers."""
-        from transformers import AutoTokenizer
-
         return AutoTokenizer.from_pretrained(self.path)
 
     @cached_property
@@ -74,7 +79,7 @@ class Base:
     @cached_property
     def parameters(self) -> int:
         """The number of weights."""
-        return sum(one.numel() for one in self.module.parameters())
+        return sum(weight.numel() for weight in self.module.parameters())
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -132,10 +137,6 @@ class ModelStore:
 
     def load(self, path: str) -> Any:
         """Load a model of transformers, frozen, on the device. Raises `UsageError` if it cannot be loaded."""
-        from transformers import AutoModelForCausalLM
-
-        from .attention import ATTENTION
-
         try:
             with without_progress_bars():
                 module: Any = AutoModelForCausalLM.from_pretrained(
@@ -157,8 +158,6 @@ class ModelStore:
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
     """Hide transformers' progress bars, which would disturb the caller's own display."""
-    from transformers.utils import logging as transformers_logging
-
     logging: Any = transformers_logging
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -185,7 +184,7 @@ def with_adapters(base: Base, rank: int, seed: int) -> Any:
         r=rank,
         lora_alpha=LORA_ALPHA,  # type: ignore[arg-type]  # peft multiplies by it, so a float works
         lora_dropout=0.0,
-        target_modules=[name for name, one in base.module.named_modules() if isinstance(one, (nn.Linear, Conv1D))],
+        target_modules=[name for name, layer in base.module.named_modules() if isinstance(layer, (nn.Linear, Conv1D))],
         task_type="CAUSAL_LM",
     )
     devices = [torch.cuda.current_device()] if base.device.name.startswith("cuda") else []
@@ -228,3 +227,38 @@ def _quiet_peft() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*tie.*")
         warnings.filterwarnings("ignore", message="fan_in_fan_out.*")
         yield
+
+
+def grouped_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Like transformers' ``sdpa``, without copies of keys and values in a step of sampling.
+
+    With grouped queries, several heads read the same keys and values. transformers copies these once per head if there
+    is a mask, which is most of the work of a step: one token each for many sequences. Here the heads of a group become
+    the queries of one head instead, which is the same sum.
+
+    Args:
+        module: The attention layer.
+        query: sequences × heads × tokens × size.
+        key: sequences × groups × length × size.
+        value: Like `key`.
+        attention_mask: Added to the scores; sequences × 1 × tokens × length.
+        options: Further ones of transformers.
+
+    Returns:
+        sequences × tokens × heads × size.
+    """
+    rows, heads, tokens, size = query.shape
+    groups = key.shape[1]
+    if tokens > 1 or groups == heads or attention_mask is None:
+        output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return output
+    together = query.reshape(rows, groups, heads // groups, size)
+    mask = attention_mask.expand(rows, 1, heads // groups, -1)
+    found = functional.scaled_dot_product_attention(together, key, value, attn_mask=mask, scale=options.get("scaling"))
+    return found.reshape(rows, 1, heads, size), None
+
+
+AttentionInterface.register(ATTENTION, grouped_attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

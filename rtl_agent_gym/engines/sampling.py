@@ -1,28 +1,42 @@
-"""Samples the sequences of all requests together, one token each per step."""
+"""Samples the sequences of all requests together, one token each per step.
+
+The key-value cache of many sequences has one row each, and is kept between the turns of a conversation. A sequence
+begins at the start of its row, and each step has the same shape. Prompts are computed in chunks, which also all have
+the same shape, and of a row only what was computed so is used for another prompt. So log-probabilities are
+bit-identical, whatever else is sampled and whatever is cached, and a run is reproducible although its sandboxes answer
+in no fixed order.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import tinker
 import torch
+from torch import Tensor
+from transformers import Cache
 
-from ..errors import UsageError
-from .drawing import Stops, check_params, draw
+from ..errors import NotFinite, UsageError
 from .models import Base, Weights
-from .slots import Slot, SlotTable
+
+GROWTH = 256
+"""Rows grow by this many tokens at a time."""
+CHUNK = 64
+"""Tokens of a prompt that are computed together if the sampling is steady. It divides `GROWTH`."""
 
 
 @dataclass
 class _Sequence:
     """A sequence that is being sampled."""
 
-    request: _Request
+    request: _Call
     generator: np.random.Generator
     slot: Slot | None = None
     tokens: list[int] = field(default_factory=list)
@@ -35,13 +49,12 @@ class _Sequence:
         return self.stop_reason is not None or self.request.future.done()
 
     def release(self) -> None:
-        """Free its slot."""
         if self.slot is not None:
             self.slot.busy, self.slot = False, None
 
 
 @dataclass
-class _Request:
+class _Call:
     """One call of ``sample``."""
 
     weights: Weights
@@ -56,18 +69,17 @@ class _Request:
     sequences: list[_Sequence] = field(default_factory=list)
 
     def answer_if_complete(self) -> None:
-        """Set the future's result once all sequences are complete."""
-        if self.future.done() or any(one.stop_reason is None for one in self.sequences):
+        if self.future.done() or any(sequence.stop_reason is None for sequence in self.sequences):
             return
         response = tinker.SampleResponse(
             sequences=[
                 tinker.SampledSequence(
-                    stop_reason=one.stop_reason or "length",
+                    stop_reason=sequence.stop_reason or "length",
                     sequence_id=f"{self.number}-{index}",
-                    tokens_np=np.array(one.tokens, dtype=np.int32),
-                    logprobs_np=np.array(one.logprobs, dtype=np.float32),
+                    tokens_np=np.array(sequence.tokens, dtype=np.int32),
+                    logprobs_np=np.array(sequence.logprobs, dtype=np.float32),
                 )
-                for index, one in enumerate(self.sequences)
+                for index, sequence in enumerate(self.sequences)
             ],
             _prompt_logprobs_list=self.prompt_logprobs,
         )
@@ -113,7 +125,7 @@ class Scheduler:
         limit = min(left, params.max_tokens or left)
         stops = Stops(params.stop, weights.base.end_ids, lambda: weights.base.tokenizer)
         self._count += 1
-        request = _Request(weights, prompt, params, limit, stops, prompt_logprobs, future, self._count)
+        request = _Call(weights, prompt, params, limit, stops, prompt_logprobs, future, self._count)
         seed = params.seed if params.seed is not None else int(self._seeds.integers(2**62))
         request.sequences = [
             _Sequence(request, np.random.default_rng([seed & 2**63 - 1, index])) for index in range(samples)
@@ -126,54 +138,55 @@ class Scheduler:
             self._drop_finished()
             self._admit()
             groups: dict[int, list[_Sequence]] = {}
-            for one in self._running:
-                groups.setdefault(one.request.weights.key, []).append(one)
+            for sequence in self._running:
+                groups.setdefault(sequence.request.weights.key, []).append(sequence)
             for group in groups.values():
                 try:
                     self._advance(group)
-                except Exception as error:  # of a model's code: whoever waits must hear of it
+                except Exception as error:  # of a model's code: it is raised to the callers that wait
                     self._fail(group, error)
         self._drop_finished()
         return bool(self._running or self._waiting)
 
     def fail_all(self) -> None:
         """Fail all unanswered requests, because the engine is closing."""
-        error = UsageError("the engine was closed before this request was answered")
-        self._fail([*self._running, *self._waiting], error)
+        self._fail(
+            [*self._running, *self._waiting], UsageError("the engine was closed before this request was answered")
+        )
 
     def _admit(self) -> None:
         while self._waiting:
-            one = self._waiting[0]
-            request = one.request
+            sequence = self._waiting[0]
+            request = sequence.request
             table = self._table(request.weights)
             try:
-                one.slot = table.acquire(request.weights, request.prompt)
-                if one.slot is None:
+                sequence.slot = table.acquire(request.weights, request.prompt)
+                if sequence.slot is None:
                     return
                 self._waiting.popleft()
-                table.prefill(request.weights, one.slot, request.prompt)
+                table.prefill(request.weights, sequence.slot, request.prompt)
             except Exception as error:
-                self._fail([one], error)
+                self._fail([sequence], error)
                 continue
-            self._running.append(one)
+            self._running.append(sequence)
 
     def _advance(self, group: list[_Sequence]) -> None:
         weights = group[0].request.weights
-        slots = [one.slot for one in group if one.slot is not None]
-        last = [one.tokens[-1] if one.tokens else one.request.prompt[-1] for one in group]
+        slots = [sequence.slot for sequence in group if sequence.slot is not None]
+        last = [(sequence.tokens or sequence.request.prompt)[-1] for sequence in group]
         logits = self._table(weights).step(weights, slots, last)
-        params = [one.request.params for one in group]
-        ids, logprobs = draw(logits, params, [one.generator.random() for one in group])
-        for one, token, logprob in zip(group, ids, logprobs, strict=True):
-            one.tokens.append(token)
-            one.logprobs.append(logprob)
-            if one.request.stops.reached(one.tokens):
-                one.stop_reason = "stop"
-            elif len(one.tokens) >= one.request.limit:
-                one.stop_reason = "length"
-            if one.stop_reason is not None:
-                one.release()
-                one.request.answer_if_complete()
+        params = [sequence.request.params for sequence in group]
+        ids, logprobs = draw(logits, params, [sequence.generator.random() for sequence in group])
+        for sequence, token, logprob in zip(group, ids, logprobs, strict=True):
+            sequence.tokens.append(token)
+            sequence.logprobs.append(logprob)
+            if sequence.request.stops.reached(sequence.tokens):
+                sequence.stop_reason = "stop"
+            elif len(sequence.tokens) >= sequence.request.limit:
+                sequence.stop_reason = "length"
+            if sequence.stop_reason is not None:
+                sequence.release()
+                sequence.request.answer_if_complete()
 
     def _table(self, weights: Weights) -> SlotTable:
         path = weights.base.path
@@ -182,16 +195,291 @@ class Scheduler:
         return self._tables[path]
 
     def _fail(self, group: Iterable[_Sequence], error: BaseException) -> None:
-        for one in group:
-            one.release()
-            if not one.request.future.done():
+        for sequence in group:
+            sequence.release()
+            if not sequence.request.future.done():
                 with contextlib.suppress(InvalidStateError):
-                    one.request.future.set_exception(error)
+                    sequence.request.future.set_exception(error)
         self._drop_finished()
 
     def _drop_finished(self) -> None:
-        for one in self._running:
-            if one.finished:
-                one.release()
-        self._running = [one for one in self._running if not one.finished]
-        self._waiting = deque(one for one in self._waiting if not one.finished)
+        for sequence in self._running:
+            if sequence.finished:
+                sequence.release()
+        self._running = [sequence for sequence in self._running if not sequence.finished]
+        self._waiting = deque(sequence for sequence in self._waiting if not sequence.finished)
+
+
+@dataclass
+class Slot:
+    """One row of the cache, and the tokens that it holds."""
+
+    row: int
+    weights: int = -1
+    """`Weights.key` of the model that computed the keys and values."""
+    tokens: list[int] = field(default_factory=list)
+    prefilled: int = 0
+    """How many of them, from the first, were computed as part of a prompt; the others one by one."""
+    busy: bool = False
+    used: int = 0
+    """When it was last acquired; the least recently used slot is replaced."""
+
+    def shared(self, weights: int, prompt: Sequence[int]) -> int:
+        """Length of the prefix shared with a prompt, without the prompt's last token, which must always be computed."""
+        if self.weights != weights:
+            return 0
+        length = 0
+        for mine, wanted in zip(self.tokens, prompt[:-1], strict=False):
+            if mine != wanted:
+                break
+            length += 1
+        return length
+
+
+class SlotTable:
+    """The slots of one base model and of all weights trained from it.
+
+    Args:
+        weights: Any of these weights, for the shape.
+        rows: Maximum number of sequences sampled at once.
+        steady: Always compute the same shapes, so that a sequence's log-probabilities depend on its tokens alone.
+    """
+
+    def __init__(self, weights: Weights, rows: int, steady: bool) -> None:
+        self._cache = RowCache(rows)
+        self._slots = [Slot(row) for row in range(rows)]
+        self._steady = steady
+        self._clock = 0
+        self._device = weights.base.device
+        self._layer_types = set(getattr(weights.module.config, "layer_types", None) or ())
+        slides = getattr(weights.module.config, "use_sliding_window", True) is not False
+        self._window = getattr(weights.module.config, "sliding_window", None) if slides else None
+
+    def acquire(self, weights: Weights, prompt: Sequence[int]) -> Slot | None:
+        """A free slot with the longest prefix of the prompt that any slot holds; None if all slots are busy."""
+        free = [slot for slot in self._slots if not slot.busy]
+        if not free:
+            return None
+        shared = {slot.row: slot.shared(weights.key, prompt) for slot in self._slots}
+        best = max(self._slots, key=lambda slot: (shared[slot.row], -slot.row))
+        length = shared[best.row]
+        continues = not best.busy and length == len(best.tokens)
+        if self._steady:  # what single steps have computed may differ in the last bits
+            length = min(length, best.prefilled)
+            length -= length % CHUNK if length < len(prompt) - 1 else 0
+        # If the best slot is busy or holds more than the shared prefix, keep it and copy the prefix to another slot.
+        others = [slot for slot in free if slot is not best]
+        chosen = best if (length and continues) or not others else min(others, key=lambda slot: slot.used)
+        if chosen is not best and length:
+            self._cache.copy(best.row, chosen.row, length)
+        self._clock += 1
+        chosen.weights, chosen.tokens, chosen.prefilled = weights.key, list(prompt[:length]), length
+        chosen.busy, chosen.used = True, self._clock
+        return chosen
+
+    def prefill(self, weights: Weights, slot: Slot, prompt: Sequence[int]) -> None:
+        """Compute the missing part of a prompt, except its last token, which is the first one given to `step`."""
+        last, rows = len(prompt) - 1, slice(slot.row, slot.row + 1)
+        while (start := len(slot.tokens)) < last:
+            # A chunk is filled with zeros, which the conversation's own next tokens overwrite.
+            end = start + CHUNK if self._steady else last
+            self._cache.reserve(max(end, last + 1))
+            ids = list(prompt[start : min(end, last)])
+            positions = torch.arange(start, end, device=self._device.name).clamp(max=weights.base.context - 1)
+            padded = torch.tensor([ids + [0] * (end - start - len(ids))])
+            self._forward(weights, rows, padded, positions.unsqueeze(0), end)
+            slot.tokens += ids
+            slot.prefilled = len(slot.tokens)
+
+    def step(self, weights: Weights, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
+        """Add one token to each slot. Returns the logits after it; slots × vocabulary."""
+        self._cache.reserve(max(len(slot.tokens) for slot in self._slots) + 1)
+        rows = self._cache.rows if self._steady else max(slot.row for slot in slots) + 1
+        ids = torch.zeros(rows, 1, dtype=torch.long)
+        for slot, token in zip(slots, tokens, strict=True):
+            ids[slot.row, 0] = token
+        # The other rows write behind their last token; their own next token will overwrite it.
+        places = [[len(slot.tokens)] for slot in self._slots[:rows]]
+        positions = torch.tensor(places, device=self._device.name)
+        length = self._cache.capacity if self._steady else max(place[0] for place in places) + 1
+        logits = self._forward(weights, slice(0, rows), ids, positions, length)
+        for slot, token in zip(slots, tokens, strict=True):
+            slot.tokens.append(token)
+        return logits[[slot.row for slot in slots]]
+
+    def _forward(self, weights: Weights, rows: slice, ids: Tensor, positions: Tensor, length: int) -> Tensor:
+        self._cache.set_target(rows, positions, length)
+        output = weights.module(
+            input_ids=ids.to(self._device.name),
+            position_ids=positions,
+            attention_mask=self._masks(positions, length),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1].float()  # type: ignore[no-any-return]
+
+    def _masks(self, positions: Tensor, length: int) -> Tensor | dict[str, Tensor]:
+        """Added to the attention scores: 0 for visible tokens, the lowest number for hidden ones."""
+        distance = positions.unsqueeze(-1) - torch.arange(length, device=positions.device)
+        full = self._mask(distance < 0)
+        if self._window is None:
+            return full
+        narrow = self._mask((distance < 0) | (distance >= self._window))
+        if not self._layer_types:
+            return narrow
+        masks = {"full_attention": full, "sliding_attention": narrow}
+        return masks if "sliding_attention" in self._layer_types else full
+
+    def _mask(self, hidden: Tensor) -> Tensor:
+        mask = torch.zeros(hidden.shape, dtype=self._device.dtype, device=hidden.device)
+        return mask.masked_fill_(hidden, torch.finfo(self._device.dtype).min).unsqueeze(1)
+
+
+class RowCache(Cache):
+    """The rows, as a cache for transformers' models."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(layers=[])
+        self.rows, self.capacity = rows, 0
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+        self._target: tuple[slice, Tensor, int] = (slice(0, 0), torch.empty(0), 0)
+
+    def set_target(self, rows: slice, positions: Tensor, length: int) -> None:
+        """Set where the next forward pass writes, and how much of each row it reads.
+
+        Args:
+            rows: The rows of its batch.
+            positions: Positions of its tokens; rows × tokens.
+            length: Number of tokens of each row that it reads.
+        """
+        self._target = (rows, positions, length)
+
+    def reserve(self, length: int) -> None:
+        """Ensure a capacity of at least this many tokens in every row."""
+        if length <= self.capacity:
+            return
+        self.capacity = -(-length // GROWTH) * GROWTH
+        for store in (self._keys, self._values):
+            for layer, old in store.items():
+                store[layer] = self._zeros(old)
+                store[layer][:, :, : old.shape[2]] = old
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first tokens of one row to another."""
+        for store in (self._keys, self._values):
+            for tensor in store.values():
+                tensor[target, :, :length] = tensor[source, :, :length]
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Called by each attention layer: store its new keys and values, and return all of them."""
+        rows, positions, length = self._target
+        if layer_idx not in self._keys:
+            self._keys[layer_idx] = self._zeros(key_states)
+            self._values[layer_idx] = self._zeros(value_states)
+        index = torch.arange(rows.start, rows.stop, device=positions.device).unsqueeze(1)
+        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        keys[index, :, positions] = key_states.transpose(1, 2)
+        values[index, :, positions] = value_states.transpose(1, 2)
+        return keys[rows, :, :length], values[rows, :, :length]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Number of tokens before this pass; called by some models."""
+        return int(self._target[1].min())
+
+    def _zeros(self, like: Tensor) -> Tensor:
+        return like.new_zeros(self.rows, like.shape[1], self.capacity, like.shape[3])
+
+
+def check_params(params: tinker.SamplingParams) -> None:
+    """Raise `UsageError` for invalid values."""
+    if params.max_tokens is not None and params.max_tokens < 1:
+        raise UsageError(f"max_tokens must be at least 1, got {params.max_tokens}")
+    if not 0 <= params.temperature < math.inf:
+        raise UsageError(f"temperature must be a finite number of at least 0, got {params.temperature}")
+    if not 0 < params.top_p <= 1:
+        raise UsageError(f"top_p must be above 0 and at most 1, got {params.top_p}")
+    if params.top_k == 0 or params.top_k < -1:
+        raise UsageError(f"top_k must be at least 1, or -1 for no limit; got {params.top_k}")
+
+
+def draw(
+    logits: Tensor, params: Sequence[tinker.SamplingParams], uniforms: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """Draw one token for each row.
+
+    Each token is chosen by inverse transform sampling with the row's own uniform number. So it depends on no other row,
+    and rounding differences in the logits hardly ever change it.
+
+    Args:
+        logits: Rows × vocabulary.
+        params: Temperature, top_k and top_p of each row.
+        uniforms: A number from [0, 1) for each row.
+
+    Returns:
+        The tokens, and the log-probability of each in the distribution that it was drawn from (after temperature,
+        `top_k` and `top_p`), as importance weights need it. At temperature 0, where nothing is drawn, it is the
+        model's log-probability at temperature 1.
+
+    Raises:
+        NotFinite: A row of the logits has no distribution, because it holds NaN or infinity.
+    """
+    scaled = logits.double()
+    temperatures = torch.tensor([param.temperature for param in params], dtype=torch.float64, device=logits.device)
+    if any(param.temperature != 1 for param in params):
+        scaled = scaled / temperatures.clamp(min=1e-9).unsqueeze(1)
+    probabilities = torch.softmax(scaled, dim=-1)
+    for row, param in enumerate(params):
+        if param.top_k > 0 or param.top_p < 1:
+            probabilities[row] = _truncate(probabilities[row], param.top_k, param.top_p)
+    cumulative = probabilities.cumsum(-1)
+    if not cumulative[:, -1].isfinite().all():
+        raise NotFinite("the model's output is NaN or infinite; its weights are damaged, or its type overflows")
+    points = torch.tensor(uniforms, dtype=torch.float64, device=logits.device).unsqueeze(1) * cumulative[:, -1:]
+    ids = torch.searchsorted(cumulative, points, right=True).clamp(max=logits.shape[1] - 1).squeeze(1)
+    ids = torch.where(temperatures == 0, logits.argmax(-1), ids)
+    chosen = probabilities.gather(1, ids.unsqueeze(1)).squeeze(1)
+    logprobs = chosen.log() - cumulative[:, -1].log()
+    for row in ((temperatures == 0) | (chosen == 0)).nonzero().flatten().tolist():
+        logprobs[row] = logits[row].double().log_softmax(-1)[ids[row]]
+    return ids.tolist(), logprobs.tolist()
+
+
+def _truncate(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
+    """Keep the `top_k` most likely tokens, and of those the most likely ones that together reach `top_p`."""
+    ordered, order = probabilities.sort(descending=True, stable=True)
+    if top_k > 0:
+        ordered[top_k:] = 0
+    before = ordered.cumsum(-1) - ordered
+    ordered[before >= top_p * ordered.sum()] = 0
+    return torch.zeros_like(probabilities).scatter_(0, order, ordered)
+
+
+class Stops:
+    """The stop condition of a request.
+
+    Args:
+        stop: ``SamplingParams.stop``.
+        end_ids: The model's own end tokens, used if `stop` is None.
+        tokenizer: Returns the tokenizer; called only if `stop` has texts.
+    """
+
+    def __init__(self, stop: Any, end_ids: Sequence[int], tokenizer: Any) -> None:
+        listed = [stop] if isinstance(stop, str) else list(end_ids if stop is None else stop)
+        self._ids = {stop for stop in listed if isinstance(stop, int)}
+        self._texts = [stop for stop in listed if isinstance(stop, str) and stop]
+        self._tokenizer = tokenizer() if self._texts else None
+        # A text of n bytes has at most n tokens; the first may begin with bytes before it, so look at one more.
+        self._tail = max((len(text.encode()) for text in self._texts), default=0) + 1
+
+    def reached(self, tokens: list[int]) -> bool:
+        """Whether the last of these sampled tokens ends the sequence."""
+        if tokens[-1] in self._ids:
+            return True
+        if self._tokenizer is None:
+            return False
+        tail = self._tokenizer.decode(tokens[-self._tail :], skip_special_tokens=False)
+        return any(text in tail for text in self._texts)

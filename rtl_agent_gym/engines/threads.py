@@ -1,17 +1,20 @@
-"""Runs blocking work in threads."""
+"""Blocking work in threads: a call beside the event loop, and the one thread in which an engine runs torch."""
 
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from ..errors import UsageError
+
 T = TypeVar("T")
 
 
-def run_into(future: Future[T], work: Callable[[], T]) -> None:
+def _run_into(future: Future[T], work: Callable[[], T]) -> None:
     """Do `work` unless its future is cancelled, and set the future's result or exception."""
     if not future.set_running_or_notify_cancel():
         return
@@ -22,10 +25,64 @@ def run_into(future: Future[T], work: Callable[[], T]) -> None:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do blocking work in a daemon thread of its own.
+    """Do blocking work in a new daemon thread.
 
     Unlike with `asyncio.to_thread`, neither the end of the event loop nor the end of the process waits for the thread.
     """
     future: Future[T] = Future()
-    threading.Thread(target=run_into, args=(future, work), name="rtl-agent-gym-service", daemon=True).start()
+    threading.Thread(target=_run_into, args=(future, work), name="rtl-agent-gym-service", daemon=True).start()
     return await asyncio.wrap_future(future)
+
+
+class Worker:
+    """Runs jobs one after another in its thread, with steps between them.
+
+    There is one thread, because several would compete for the same cores; and it is not the event loop's, so that
+    sandboxes and sockets never wait for a matrix product. It is a daemon: it ends with `close` or with the process. The
+    exception of a job goes to the job's future.
+
+    Args:
+        prepare: Called once in the thread, before anything else.
+        step: Called between jobs, repeatedly while it returns True. It must not raise.
+    """
+
+    def __init__(self, prepare: Callable[[], None], step: Callable[[], bool]) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._step = step
+        self.closed = False
+        """Whether it accepts no more jobs."""
+        self._thread = threading.Thread(target=self._run, args=(prepare,), name="rtl-agent-gym-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """Run `job` after the jobs submitted before it; cancelling the future withdraws a job that has not begun.
+
+        Raises `UsageError` if the worker is closed.
+        """
+        if self.closed:
+            raise UsageError("this engine is closed; create a new LocalServiceClient")
+        future: Future[T] = Future()
+        self._jobs.put(lambda: _run_into(future, job))
+        return future
+
+    def close(self) -> None:
+        """Finish the submitted jobs and end the thread. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            self._jobs.put(None)
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+
+    def _run(self, prepare: Callable[[], None]) -> None:
+        prepare()
+        more = False
+        while True:
+            try:
+                job = self._jobs.get(block=not more)
+            except queue.Empty:
+                more = self._step()
+                continue
+            if job is None:
+                return
+            job()
+            more = True

@@ -1,4 +1,6 @@
-"""Trains weights: gradients, optimizer steps, checkpoints. Everything here runs in the engine's thread.
+"""Trains weights: losses, gradients, optimizer steps, checkpoints. Everything here runs in the engine's thread.
+
+The losses are those of Tinker's service, each summed over all tokens.
 
 A checkpoint is a folder with the weights, the name of their base model, and maybe the optimizer. Weights are saved in
 the format of transformers (all weights) or of peft (adapters), so they can be read without this package.
@@ -13,6 +15,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +27,18 @@ from torch import Tensor
 from ..errors import NotFinite, SandboxError, UsageError
 from . import models
 from .config import LocalEngineConfig
-from .losses import batches, loss_of, read_data, read_options, target_logprobs
 from .models import Base, ModelStore, Weights
 
 METADATA = "engine.json"
 OPTIMIZER = "optimizer.pt"
 MASTERS = "masters.safetensors"
 """The float32 copies of weights that the model holds in half precision."""
+_INPUTS: dict[str, tuple[str, ...]] = {
+    "cross_entropy": ("weights",),
+    "importance_sampling": ("logprobs", "advantages"),
+    "ppo": ("logprobs", "advantages"),
+}
+_PPO_OPTIONS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 _LEAST_FREE = 1 << 20
 """Bytes on a disk below which it counts as full, where an error does not say why it could not write."""
 
@@ -52,10 +60,11 @@ class Training:
         self.base, self.rank, self.module, self._config = base, rank, module, config
         if config.gradient_checkpointing:
             models.checkpoint_gradients(module)
-        self._named = {name: one for name, one in self.module.named_parameters() if one.requires_grad}
+        self._named = {name: weight for name, weight in self.module.named_parameters() if weight.requires_grad}
+        halves = (torch.bfloat16, torch.float16)
         self._masters = {
-            name: one.detach().float().requires_grad_(True) if _is_half(one) else one
-            for name, one in self._named.items()
+            name: weight.detach().float().requires_grad_(True) if weight.dtype in halves else weight
+            for name, weight in self._named.items()
         }
         self._parameters = list(self._masters.values())
         self._optimizer = torch.optim.AdamW(self._parameters)
@@ -94,13 +103,14 @@ class Training:
         with torch.set_grad_enabled(backward):
             for batch in batches(examples, self._config.batch_tokens):
                 logprobs = target_logprobs(self.module, batch, self.base.device.name)
-                losses = [loss_of(loss_fn, one, example, options) for one, example in zip(logprobs, batch, strict=True)]
-                loss = torch.stack(losses).sum()
+                pairs = zip(logprobs, batch, strict=True)
+                loss = torch.stack([loss_of(loss_fn, found, example, options) for found, example in pairs]).sum()
                 if backward:
                     loss.backward()  # type: ignore[no-untyped-call]
                     self._move_gradients_to_masters()
                 total += loss.item()
-                outputs += [{"logprobs": tinker.TensorData.from_torch(one.detach().float().cpu())} for one in logprobs]
+                found = [tinker.TensorData.from_torch(part.detach().float().cpu()) for part in logprobs]
+                outputs += [{"logprobs": part} for part in found]
         return tinker.ForwardBackwardOutput(
             loss_fn_output_type="TorchLossReturn", loss_fn_outputs=outputs, metrics={"loss:sum": total}
         )
@@ -111,9 +121,8 @@ class Training:
         Raises `NotFinite` if the gradient is not finite: then weights and optimizer stay as they are, and the gradient
         is cleared.
         """
-        if all(one.grad is None for one in self._parameters):
+        if not (gradients := self.gradients()):
             raise UsageError("there is no gradient: call forward_backward before optim_step")
-        gradients = self.gradients()
         # A finite norm also means that Adam's squares do not overflow, which would freeze a weight for good.
         norm = torch.nn.utils.get_total_norm(gradients.values())
         if not norm.isfinite():
@@ -133,7 +142,7 @@ class Training:
 
     def gradients(self) -> dict[str, Tensor]:
         """The accumulated gradient by parameter name; empty before the first."""
-        return {name: one.grad for name, one in self._masters.items() if one.grad is not None}
+        return {name: master.grad for name, master in self._masters.items() if master.grad is not None}
 
     def snapshot(self) -> Weights:
         """The weights as they are now. Raises `NotFinite` if they are not."""
@@ -158,9 +167,8 @@ class Training:
             if optimizer:
                 torch.save(self._optimizer.state_dict(), scratch / OPTIMIZER)
                 if copies := self._copies():
-                    save_file(
-                        {name: one.detach().contiguous().cpu() for name, one in copies.items()}, scratch / MASTERS
-                    )
+                    saved = {name: master.detach().contiguous().cpu() for name, master in copies.items()}
+                    save_file(saved, scratch / MASTERS)
         return str(folder)
 
     def _check_weights(self) -> None:
@@ -170,7 +178,7 @@ class Training:
 
     def _copies(self) -> dict[str, Tensor]:
         """The master copies, by parameter name."""
-        return {name: one for name, one in self._masters.items() if one is not self._named[name]}
+        return {name: master for name, master in self._masters.items() if master is not self._named[name]}
 
     def _move_gradients_to_masters(self) -> None:
         """Accumulate half-precision gradients in the float32 master copies, where sums are not rounded away."""
@@ -184,12 +192,8 @@ class Training:
 
 def _first_bad(tensors: Mapping[str, Tensor]) -> str:
     """A note on the first tensor that is not finite; empty if all are."""
-    name = next((name for name, one in tensors.items() if not one.isfinite().all()), None)
+    name = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
     return "" if name is None else f" (in {name})"
-
-
-def _is_half(parameter: Tensor) -> bool:
-    return parameter.dtype in (torch.bfloat16, torch.float16)
 
 
 def _flush(*paths: Path) -> None:
@@ -242,7 +246,7 @@ def is_checkpoint(path: str) -> bool:
 
 
 def load_checkpoint(store: ModelStore, path: str) -> tuple[Base, int, Any]:
-    """The base model, the LoRA rank and the module saved in a checkpoint. Raises `UsageError` if it is none."""
+    """The base model, the LoRA rank and the module saved in a checkpoint. Raises `UsageError` if it is not one."""
     if not is_checkpoint(path):
         raise UsageError(f"{path!r} is not a checkpoint of a trainer; give the path that save_state returned")
     metadata = json.loads((Path(path) / METADATA).read_text())
@@ -250,3 +254,110 @@ def load_checkpoint(store: ModelStore, path: str) -> tuple[Base, int, Any]:
     if rank:
         return base, rank, models.with_saved_adapters(base, Path(path))
     return base, rank, store.load(path).requires_grad_(True).eval()
+
+
+@dataclass(frozen=True)
+class Example:
+    """A datum, checked: `targets` and each of `inputs` have one value per token."""
+
+    tokens: Sequence[int]
+    targets: Tensor
+    inputs: dict[str, Tensor]
+
+
+def read_data(data: Sequence[tinker.Datum], loss_fn: str) -> list[Example]:
+    """Check and convert the data of a request. Raises `UsageError` that names the wrong datum and key."""
+    if loss_fn not in _INPUTS:
+        raise UsageError(f"the local engine has no loss {loss_fn!r}; it has {', '.join(_INPUTS)}")
+    if not data:
+        raise UsageError("there is no data to train on")
+    return [_read_datum(datum, loss_fn, f"datum {number}") for number, datum in enumerate(data)]
+
+
+def read_options(loss_fn: str, config: Mapping[str, float | str] | None) -> dict[str, float]:
+    """The options of a loss with its defaults. Raises `UsageError` for an unknown one."""
+    known = _PPO_OPTIONS if loss_fn == "ppo" else {}
+    unknown = set(config or ()) - set(known)
+    if unknown:
+        raise UsageError(f"{loss_fn} has no option {', '.join(sorted(unknown))}")
+    return known | {name: float(value) for name, value in (config or {}).items()}
+
+
+def _read_datum(datum: tinker.Datum, loss_fn: str, name: str) -> Example:
+    wanted = ("target_tokens", *_INPUTS[loss_fn])
+    tokens = datum.model_input.to_ints()
+    values = {key: value.to_torch() for key, value in datum.loss_fn_inputs.items()}
+    if loss_fn == "cross_entropy":
+        values.setdefault("weights", torch.ones(len(tokens)))
+    missing = [key for key in wanted if key not in values]
+    extra = [key for key in values if key not in wanted]
+    if missing or extra:
+        what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)}"
+        raise UsageError(f"{name}: loss_fn_inputs {what}; {loss_fn} takes exactly {', '.join(wanted)}")
+    for key, value in values.items():
+        if tuple(value.shape) != (len(tokens),):
+            raise UsageError(f"{name}: {key} has the shape {tuple(value.shape)}; the input has {len(tokens)} tokens")
+    if not tokens:
+        raise UsageError(f"{name}: the input has no tokens")
+    return Example(tokens, values.pop("target_tokens").long(), values)
+
+
+def batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[Example]]:
+    """Split examples, in order, into batches of at most `max_tokens` tokens with padding, but at least one example."""
+    batch: list[Example] = []
+    for example in examples:
+        longest = max(len(each.tokens) for each in [*batch, example])
+        if batch and longest * (len(batch) + 1) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(example)
+    if batch:
+        yield batch
+
+
+def target_logprobs(module: Any, batch: Sequence[Example], device: str) -> list[Tensor]:
+    """The log-probability of each target, differentiable, one float32 tensor an example.
+
+    Padding is on the right, which causal attention ignores.
+    """
+    width = max(len(example.tokens) for example in batch)
+    ids = torch.zeros(len(batch), width, dtype=torch.long)
+    targets = torch.zeros(len(batch), width, dtype=torch.long)
+    for row, example in enumerate(batch):
+        ids[row, : len(example.tokens)] = torch.tensor(example.tokens)
+        targets[row, : len(example.tokens)] = example.targets
+    logits = module(input_ids=ids.to(device), use_cache=False).logits.float()
+    chosen = logits.gather(-1, targets.to(device).unsqueeze(-1)).squeeze(-1)
+    logprobs = chosen - logits.logsumexp(-1)
+    return [logprobs[row, : len(example.tokens)] for row, example in enumerate(batch)]
+
+
+def loss_of(loss_fn: str, logprobs: Tensor, example: Example, options: Mapping[str, float]) -> Tensor:
+    """The loss of one example, summed over its tokens; see `Trainer.forward_backward` for the formulas.
+
+    An importance weight that overflows (above about e^88) is not clamped: it means that `logprobs` are not those of the
+    policy that sampled, and a clamped one would hide that. The loss is infinite then, and the step is refused.
+    """
+    inputs = {key: value.to(logprobs.device) for key, value in example.inputs.items()}
+    if loss_fn == "cross_entropy":
+        weights = inputs["weights"]
+        return -torch.where(weights != 0, weights * logprobs, 0.0).sum()  # 0 · −inf is NaN
+    advantages = inputs["advantages"]
+    # Tokens that were not sampled have no sampling log-probability to compare with; their advantage is 0.
+    log_ratio = torch.where(advantages != 0, logprobs - inputs["logprobs"], 0.0)
+    if loss_fn == "importance_sampling":
+        return -(torch.exp(log_ratio) * advantages).sum()
+    # Behind the clip the loss has no slope; but autograd would make that of an infinite ratio 0 · ∞.
+    ratio = torch.exp(torch.where(advantages > 0, log_ratio.clamp(max=80.0), log_ratio))
+    clipped = ratio.clamp(options["clip_low_threshold"], options["clip_high_threshold"])
+    return -torch.minimum(ratio * advantages, clipped * advantages).sum()
+
+
+def score(weights: Weights, tokens: Sequence[int]) -> list[float | None]:
+    """The log-probability of each token given those before it; None for the first."""
+    weights.base.check_prompt(tokens, weights.base.context)
+    if len(tokens) == 1:
+        return [None]
+    example = Example(tokens[:-1], torch.tensor(tokens[1:]), {})
+    with torch.inference_mode():
+        return [None, *target_logprobs(weights.module, [example], weights.base.device.name)[0].tolist()]

@@ -1,11 +1,16 @@
-"""A model of a few thousand random weights, in the architecture of Qwen3."""
+"""A model of a few thousand random weights, in the architecture of Qwen3, an engine for it, and data."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tinker
+
+from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
 
 
 def make_model(folder: Path, seed: int = 0, **options: object) -> Path:
@@ -46,3 +51,48 @@ def make_model(folder: Path, seed: int = 0, **options: object) -> Path:
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a random model."""
     return make_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
+    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path, max_batch=8)) as made:
+        yield made
+
+
+def save_beside_tokenizer(model: Any, folder: Path, tokenizer: Path) -> Path:
+    """Save a model with the tokenizer of another folder."""
+    import transformers
+
+    model.save_pretrained(folder)
+    library: Any = transformers
+    library.AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
+    return folder
+
+
+def prompt_of(length: int, seed: int = 0) -> list[int]:
+    """Random ids."""
+    rng = random.Random(seed)
+    return [rng.randrange(256) for _ in range(length)]
+
+
+def datum(ids: list[int], **inputs: list[float]) -> tinker.Datum:
+    """All ids but the first as targets, of equal weight if no inputs are given."""
+    data: Any = {"target_tokens": ids[1:], **(inputs or {"weights": [1.0] * (len(ids) - 1)})}
+    return tinker.Datum(model_input=tinker.ModelInput.from_ints(ids[:-1]), loss_fn_inputs=data)
+
+
+async def step(trainer: Any, data: list[tinker.Datum], learning_rate: float = 1e-2) -> float:
+    """One step of supervised training. Returns the loss before it."""
+    outcome = await trainer.forward_backward(data, "cross_entropy")
+    await trainer.optim_step(tinker.AdamParams(learning_rate=learning_rate))
+    return float(outcome.metrics["loss:sum"])
+
+
+async def check_scores(
+    sampler: Any, prompt: list[int], tokens: list[int], logprobs: list[float] | None, near: float = 1e-4
+) -> None:
+    """The log-probabilities that were sampled are those that scoring gives."""
+    assert logprobs is not None
+    assert len(logprobs) == len(tokens)
+    scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints([*prompt, *tokens]))
+    assert scored[len(prompt) :] == pytest.approx(logprobs, abs=near)

@@ -21,6 +21,8 @@ from rtl_agent_gym.engines import connect
 from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
 from rtl_agent_gym.engines.protocol import Service, Trainer
 
+from .conftest import check_scores, datum, step
+
 pytestmark = pytest.mark.filterwarnings("default::FutureWarning", "default::DeprecationWarning")
 
 TEXT = "module counter (input wire clk, input wire reset, output reg [7:0] count);"
@@ -120,30 +122,14 @@ def inputs(ids: list[int]) -> tinker.ModelInput:
     return tinker.ModelInput.from_ints(ids)
 
 
-def supervised(ids: list[int]) -> tinker.Datum:
-    """All tokens but the first as targets of equal weight."""
-    return tinker.Datum(
-        model_input=inputs(ids[:-1]),
-        loss_fn_inputs={"target_tokens": ids[1:], "weights": [1.0] * (len(ids) - 1)},  # type: ignore[dict-item]
-    )
-
-
-def rollout(ids: list[int], logprobs: list[float], advantages: list[float]) -> tinker.Datum:
-    data: Any = {"target_tokens": ids[1:], "logprobs": logprobs, "advantages": advantages}
-    return tinker.Datum(model_input=inputs(ids[:-1]), loss_fn_inputs=data)
-
-
 async def test_sampled_logprobs_are_those_that_scoring_gives(engine: Engine) -> None:
     sampler = await engine.service.create_sampling_client(base_model=engine.model)
     prompt = sampler.get_tokenizer().encode(TEXT)
     answer = await sampler.sample(inputs(prompt), 3, tinker.SamplingParams(max_tokens=24, temperature=1.0, seed=3))
     assert len(answer.sequences) == 3
     assert len({tuple(one.tokens) for one in answer.sequences}) == 3
-    for one in answer.sequences:
-        scored = await sampler.compute_logprobs(inputs(prompt + one.tokens))
-        assert one.logprobs is not None
-        assert len(one.logprobs) == len(one.tokens)
-        assert scored[len(prompt) :] == pytest.approx(one.logprobs, abs=1e-4 if local(engine) else 0.1)
+    for sequence in answer.sequences:
+        await check_scores(sampler, prompt, sequence.tokens, sequence.logprobs, near=1e-4 if engine.local else 0.1)
 
 
 async def test_scoring_gives_one_value_a_token_and_none_for_the_first(engine: Engine) -> None:
@@ -162,7 +148,7 @@ async def test_prompt_logprobs_come_with_a_sample(engine: Engine) -> None:
     answer = await sampler.sample(inputs(ids), 1, params, include_prompt_logprobs=True)
     scored = await sampler.compute_logprobs(inputs(ids))
     assert answer.prompt_logprobs is not None
-    assert answer.prompt_logprobs[1:] == pytest.approx(scored[1:], abs=1e-4 if local(engine) else 0.1)
+    assert answer.prompt_logprobs[1:] == pytest.approx(scored[1:], abs=1e-4 if engine.local else 0.1)
 
 
 async def test_a_sample_ends_at_its_limit_or_at_a_stop_token_which_it_keeps(engine: Engine) -> None:
@@ -204,7 +190,7 @@ async def test_training_makes_the_targets_likelier(engine: Engine, trainer: Trai
     ids = trainer.get_tokenizer().encode(TEXT)
     losses = []
     for _ in range(6):
-        gradient = trainer.forward_backward([supervised(ids)], "cross_entropy")
+        gradient = trainer.forward_backward([datum(ids)], "cross_entropy")
         step = trainer.optim_step(tinker.AdamParams(learning_rate=5e-3))
         outcome = await gradient
         await step
@@ -219,7 +205,7 @@ async def test_fresh_adapters_change_nothing(engine: Engine, trainer: Trainer) -
     base = await engine.service.create_sampling_client(base_model=engine.model)
     sampler = await trainer.save_weights_and_get_sampling_client()
     assert (await sampler.compute_logprobs(inputs(ids)))[1:] == pytest.approx(
-        (await base.compute_logprobs(inputs(ids)))[1:], abs=1e-4 if local(engine) else 0.1
+        (await base.compute_logprobs(inputs(ids)))[1:], abs=1e-4 if engine.local else 0.1
     )
 
 
@@ -229,10 +215,10 @@ async def test_a_sampler_keeps_the_weights_of_its_moment_and_the_base_its_own(en
     untouched = await base.compute_logprobs(inputs(ids))
     before = await trainer.save_weights_and_get_sampling_client()
     early = await before.compute_logprobs(inputs(ids))
-    await trainer.forward_backward([supervised(ids)], "cross_entropy")
+    await trainer.forward_backward([datum(ids)], "cross_entropy")
     await trainer.optim_step(tinker.AdamParams(learning_rate=2e-2))
     after = await trainer.save_weights_and_get_sampling_client()
-    near = 1e-6 if local(engine) else 0.1
+    near = 1e-6 if engine.local else 0.1
     assert (await before.compute_logprobs(inputs(ids)))[1:] == pytest.approx(early[1:], abs=near)
     assert (await base.compute_logprobs(inputs(ids)))[1:] == pytest.approx(untouched[1:], abs=near)
     assert total(await after.compute_logprobs(inputs(ids))) > total(early) + 1
@@ -245,8 +231,8 @@ async def test_advantages_move_probabilities_their_way(engine: Engine, trainer: 
     half = len(scored) // 2
     advantages = [1.0] * half + [-1.0] * (len(scored) - half)
     for loss_fn in ("importance_sampling", "ppo"):
-        outcome = await trainer.forward_backward([rollout(ids, scored, advantages)], loss_fn)
-        assert outcome.metrics["loss:sum"] == pytest.approx(-sum(advantages), abs=0.1 if local(engine) else 2.0)
+        outcome = await trainer.forward_backward([datum(ids, logprobs=scored, advantages=advantages)], loss_fn)
+        assert outcome.metrics["loss:sum"] == pytest.approx(-sum(advantages), abs=0.1 if engine.local else 2.0)
     await trainer.optim_step(tinker.AdamParams(learning_rate=2e-3))
     after = await trainer.save_weights_and_get_sampling_client()
     now = [value or 0.0 for value in (await after.compute_logprobs(inputs(ids)))[1:]]
@@ -255,21 +241,21 @@ async def test_advantages_move_probabilities_their_way(engine: Engine, trainer: 
 
 async def test_forward_alone_leaves_the_weights_without_a_gradient(engine: Engine, trainer: Trainer) -> None:
     ids = trainer.get_tokenizer().encode(TEXT)
-    first = await trainer.forward([supervised(ids)], "cross_entropy")
-    second = await trainer.forward([supervised(ids)], "cross_entropy")
+    first = await trainer.forward([datum(ids)], "cross_entropy")
+    second = await trainer.forward([datum(ids)], "cross_entropy")
     assert first.metrics["loss:sum"] == pytest.approx(second.metrics["loss:sum"], rel=1e-2)
     assert len(first.loss_fn_outputs[0]["logprobs"].to_numpy()) == len(ids) - 1
 
 
 async def test_saved_weights_can_be_sampled_from_and_trained_on(engine: Engine, trainer: Trainer) -> None:
     ids = trainer.get_tokenizer().encode(TEXT)
-    await trainer.forward_backward([supervised(ids)], "cross_entropy")
+    await trainer.forward_backward([datum(ids)], "cross_entropy")
     await trainer.optim_step(tinker.AdamParams(learning_rate=1e-2))
     live = await trainer.save_weights_and_get_sampling_client()
     wanted = (await live.compute_logprobs(inputs(ids)))[1:]
     path = (await trainer.save_weights_for_sampler("sampler")).path
     saved = await engine.service.create_sampling_client(model_path=path)
-    near = 1e-5 if local(engine) else 0.1
+    near = 1e-5 if engine.local else 0.1
     assert (await saved.compute_logprobs(inputs(ids)))[1:] == pytest.approx(wanted, abs=near)
     state = (await trainer.save_state("state")).path
     again = await engine.service.create_training_client_from_state(state)
@@ -278,20 +264,14 @@ async def test_saved_weights_can_be_sampled_from_and_trained_on(engine: Engine, 
 
 
 async def test_a_restored_trainer_goes_on_as_the_first_one_does(engine: Engine, trainer: Trainer) -> None:
-    ids = trainer.get_tokenizer().encode(TEXT)
-
-    async def train(one: Trainer) -> float:
-        outcome = await one.forward_backward([supervised(ids)], "cross_entropy")
-        await one.optim_step(tinker.AdamParams(learning_rate=3e-3))
-        return outcome.metrics["loss:sum"]
-
+    data = [datum(trainer.get_tokenizer().encode(TEXT))]
     for _ in range(3):
-        await train(trainer)
+        await step(trainer, data, 3e-3)
     state = (await trainer.save_state("middle")).path
     again = await engine.service.create_training_client_from_state_with_optimizer(state)
     for _ in range(2):
-        first, second = await train(trainer), await train(again)
-        assert first == second if local(engine) else math.isclose(first, second, rel_tol=1e-2)
+        first, second = await step(trainer, data, 3e-3), await step(again, data, 3e-3)
+        assert first == second if engine.local else math.isclose(first, second, rel_tol=1e-2)
 
 
 async def test_info_names_the_model_and_the_rank(engine: Engine, trainer: Trainer) -> None:
@@ -302,10 +282,6 @@ async def test_info_names_the_model_and_the_rank(engine: Engine, trainer: Traine
 
 def total(logprobs: list[float | None]) -> float:
     return sum(value for value in logprobs if value is not None)
-
-
-def local(engine: Engine) -> bool:
-    return engine.local
 
 
 @pytest.mark.parametrize("status", ["success", "errored", "interrupted"])

@@ -15,7 +15,7 @@ from rtl_agent_gym.engines.export import export_checkpoint, portable_config
 from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
 from rtl_agent_gym.errors import UsageError
 
-from .conftest import make_model
+from .conftest import datum, make_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*tie")  # peft's, on adapters of a tied output layer, as intended
 
@@ -24,12 +24,10 @@ IDS = [(7 * place) % 250 for place in range(40)]
 
 def trained(folder: Path, model: Path, rank: int) -> tuple[str, list[float]]:
     """The checkpoint of a trained model, and its log-probabilities of `IDS`."""
-    inputs: Any = {"target_tokens": IDS[1:], "weights": [1.0] * (len(IDS) - 1)}
-    datum = tinker.Datum(model_input=tinker.ModelInput.from_ints(IDS[:-1]), loss_fn_inputs=inputs)
     with LocalServiceClient(LocalEngineConfig(checkpoint_dir=folder)) as service:
         trainer = service.create_lora_training_client(str(model), rank).result()
         for _ in range(3):
-            trainer.forward_backward([datum], "cross_entropy").result()
+            trainer.forward_backward([datum(IDS)], "cross_entropy").result()
             trainer.optim_step(tinker.AdamParams(learning_rate=0.02)).result()
         path = trainer.save_state("last").result().path
         sampler = service.create_sampling_client(model_path=path).result()

@@ -17,30 +17,14 @@ import torch
 import transformers
 
 from rtl_agent_gym.engines import local
-from rtl_agent_gym.engines.attention import grouped_attention
 from rtl_agent_gym.engines.connect import local_engine
-from rtl_agent_gym.engines.local import LocalEngineConfig, LocalSamplingClient, LocalServiceClient, LocalTrainingClient
+from rtl_agent_gym.engines.local import LocalEngineConfig, LocalSamplingClient, LocalServiceClient
+from rtl_agent_gym.engines.models import grouped_attention
 from rtl_agent_gym.engines.requests import Purpose, translate
-from rtl_agent_gym.engines.slots import SlotTable
+from rtl_agent_gym.engines.sampling import SlotTable
 from rtl_agent_gym.errors import UsageError
 
-from .conftest import make_model
-
-
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
-    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path, max_batch=8)) as made:
-        yield made
-
-
-def prompt_of(length: int, seed: int = 0) -> list[int]:
-    rng = random.Random(seed)
-    return [rng.randrange(256) for _ in range(length)]
-
-
-def datum(ids: list[int], **inputs: list[float]) -> tinker.Datum:
-    data: Any = {"target_tokens": ids[1:], **inputs}
-    return tinker.Datum(model_input=tinker.ModelInput.from_ints(ids[:-1]), loss_fn_inputs=data)
+from .conftest import check_scores, datum, make_model, prompt_of, save_beside_tokenizer, step
 
 
 def textbook(loss_fn: str, logprobs: torch.Tensor, inputs: dict[str, list[float]]) -> torch.Tensor:
@@ -95,7 +79,7 @@ async def test_the_gradient_is_that_of_the_textbook_loss(
 
 
 async def test_padding_and_the_size_of_batches_change_no_gradient(model_path: Path) -> None:
-    data = [datum(prompt_of(length, length), weights=[1.0] * (length - 1)) for length in (5, 40, 12, 3)]
+    data = [datum(prompt_of(length, length)) for length in (5, 40, 12, 3)]
     found = []
     for batch_tokens in (1, 64, 10_000):
         with LocalServiceClient(LocalEngineConfig(batch_tokens=batch_tokens)) as service:
@@ -109,22 +93,24 @@ async def test_padding_and_the_size_of_batches_change_no_gradient(model_path: Pa
 
 
 async def converse(sampler: LocalSamplingClient, number: int, delays: list[float]) -> list[tuple[Any, Any]]:
-    """Three turns of one conversation, with pauses between them."""
-    ids, said = prompt_of(20, seed=7), []
+    """Three turns of a conversation, with pauses between them."""
+    ids, answers = prompt_of(20, seed=7), []
     for turn, delay in enumerate(delays):
         await asyncio.sleep(delay)
         params = tinker.SamplingParams(max_tokens=12 + number, seed=number * 10 + turn, stop=[])
         answer = (await sampler.sample(tinker.ModelInput.from_ints(ids), 1, params)).sequences[0]
-        said.append((answer.tokens, answer.logprobs))
+        answers.append((answer.tokens, answer.logprobs))
         ids = ids + answer.tokens + prompt_of(9, seed=turn)
-    return said
+    return answers
 
 
 async def test_the_order_of_requests_changes_no_bit(service: LocalServiceClient, model_path: Path) -> None:
     trainer = await service.create_lora_training_client(str(model_path), rank=4, seed=0)
     runs = []
     for run in range(3):
-        sampler = await trainer.save_weights_and_get_sampling_client()  # anew, so that nothing of the last run is kept
+        sampler = (
+            await trainer.save_weights_and_get_sampling_client()
+        )  # a new one, so that nothing of the last run is kept
         rng = random.Random(run)
         order = rng.sample(range(8), 8)
         delays = {number: [rng.random() * 0.03 * run for _ in range(3)] for number in order}
@@ -166,21 +152,21 @@ async def test_a_conversation_that_goes_on_scores_as_its_whole(service: LocalSer
     sampler = await service.create_sampling_client(base_model=str(model_path))
     ids = prompt_of(20, seed=7)
     for turn, (tokens, logprobs) in enumerate(await converse(sampler, 3, [0.0, 0.0, 0.0])):
-        scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints(ids + tokens))
-        assert scored[len(ids) :] == pytest.approx(logprobs, abs=1e-4)
+        await check_scores(sampler, ids, tokens, logprobs)
         ids = ids + tokens + prompt_of(9, seed=turn)
 
 
 async def test_more_requests_than_slots_are_all_served(service: LocalServiceClient, model_path: Path) -> None:
     sampler = await service.create_sampling_client(base_model=str(model_path))
     params = [tinker.SamplingParams(max_tokens=3 + number % 5, seed=number, stop=[]) for number in range(20)]
-    prompts = [tinker.ModelInput.from_ints(prompt_of(5 + number, number)) for number in range(20)]
-    answers = await asyncio.gather(*(sampler.sample(one, 2, param) for one, param in zip(prompts, params, strict=True)))
-    for number, answer in enumerate(answers):
-        assert [len(one.tokens) for one in answer.sequences] == [3 + number % 5] * 2
-        for one in answer.sequences:
-            scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints(prompts[number].to_ints() + one.tokens))
-            assert scored[-len(one.tokens) :] == pytest.approx(one.logprobs, abs=1e-4)
+    prompts = [prompt_of(5 + number, number) for number in range(20)]
+    waiting = [
+        sampler.sample(tinker.ModelInput.from_ints(ids), 2, param) for ids, param in zip(prompts, params, strict=True)
+    ]
+    for number, answer in enumerate(await asyncio.gather(*waiting)):
+        assert [len(sequence.tokens) for sequence in answer.sequences] == [3 + number % 5] * 2
+        for sequence in answer.sequences:
+            await check_scores(sampler, prompts[number], sequence.tokens, sequence.logprobs)
 
 
 async def test_samples_follow_the_models_distribution(service: LocalServiceClient, model_path: Path) -> None:
@@ -214,8 +200,7 @@ async def test_without_a_stop_the_models_end_token_ends_a_sample(service: LocalS
     end = trainer.get_tokenizer().eos_token_id
     ids = [*prompt_of(5), 7, end]
     for _ in range(30):
-        await trainer.forward_backward([datum(ids, weights=[0.0] * 4 + [1.0, 1.0])], "cross_entropy")
-        await trainer.optim_step(tinker.AdamParams(learning_rate=2e-2))
+        await step(trainer, [datum(ids, weights=[0.0] * 4 + [1.0, 1.0])], 2e-2)
     sampler = await trainer.save_weights_and_get_sampling_client()
     prompt = tinker.ModelInput.from_ints(ids[:5])
     plain = tinker.SamplingParams(max_tokens=9, temperature=0.0)
@@ -260,7 +245,7 @@ async def test_a_request_that_is_given_up_frees_its_slot(service: LocalServiceCl
     begun = time.perf_counter()
     assert (await sampler.sample(prompt, 8, tinker.SamplingParams(max_tokens=2, stop=[]))).sequences
     assert time.perf_counter() - begun < 20
-    scheduler = service._engine.scheduler
+    scheduler = service.scheduler
     assert not any(slot.busy for table in scheduler._tables.values() for slot in table._slots)
 
 
@@ -342,8 +327,7 @@ async def test_all_weights_can_be_trained_saved_and_read_by_transformers(
     trainer = await service.create_lora_training_client(str(model_path), rank=0)
     ids = prompt_of(30)
     for _ in range(2):
-        await trainer.forward_backward([datum(ids, weights=[1.0] * 29)], "cross_entropy")
-        await trainer.optim_step(tinker.AdamParams(learning_rate=1e-2))
+        await step(trainer, [datum(ids)])
     assert trainer.get_info().is_lora is False
     path = (await trainer.save_state("full")).path
     sampler = await trainer.save_weights_and_get_sampling_client()
@@ -357,44 +341,21 @@ async def test_all_weights_can_be_trained_saved_and_read_by_transformers(
     assert await restored.compute_logprobs(tinker.ModelInput.from_ints(ids)) == wanted
 
 
+@pytest.mark.parametrize(("rank", "device"), [(4, "cpu"), (4, "cuda:0"), (0, "cuda:0")])
 async def test_a_trainer_from_a_checkpoint_goes_back_to_what_was_saved(
-    service: LocalServiceClient, model_path: Path
-) -> None:
-    trainer = await service.create_lora_training_client(str(model_path), rank=4)
-    data = [datum(prompt_of(30), weights=[1.0] * 29)]
-
-    async def step(one: LocalTrainingClient) -> float:
-        outcome = await one.forward_backward(data, "cross_entropy")
-        await one.optim_step(tinker.AdamParams(learning_rate=1e-2))
-        return outcome.metrics["loss:sum"]
-
-    await step(trainer)
-    path = (await trainer.save_state("one")).path
-    first = [await step(trainer), await step(trainer)]
-    again = await service.create_training_client_from_state_with_optimizer(path)
-    assert [await step(again), await step(again)] == first
-    without = await service.create_training_client_from_state(path)
-    assert [await step(without), await step(without)] != first
-
-
-@pytest.mark.parametrize("rank", [0, 4])
-async def test_a_checkpoint_of_a_gpu_goes_on_on_the_cpu(
-    service: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+    service: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, device: str
 ) -> None:
     trainer = await service.create_lora_training_client(str(model_path), rank=rank)
-    data = [datum(prompt_of(30), weights=[1.0] * 29)]
-
-    async def step(one: LocalTrainingClient) -> float:
-        outcome = await one.forward_backward(data, "cross_entropy")
-        await one.optim_step(tinker.AdamParams(learning_rate=1e-2))
-        return outcome.metrics["loss:sum"]
-
-    await step(trainer)
-    with monkeypatch.context() as patched:  # as saved where the optimizer's state is on a GPU
-        patched.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+    data = [datum(prompt_of(30))]
+    await step(trainer, data)
+    with monkeypatch.context() as patched:  # as saved where the optimizer's state is on that device
+        patched.setattr(torch.serialization, "location_tag", lambda storage: device)
         path = (await trainer.save_state("one")).path
+    first = [await step(trainer, data), await step(trainer, data)]
     again = await service.create_training_client_from_state_with_optimizer(path)
-    assert [await step(again), await step(again)] == [await step(trainer), await step(trainer)]
+    assert [await step(again, data), await step(again, data)] == first
+    without = await service.create_training_client_from_state(path)
+    assert [await step(without, data), await step(without, data)] != first
 
 
 async def test_saved_adapters_are_read_to_the_device_of_the_model(
@@ -407,42 +368,30 @@ async def test_saved_adapters_are_read_to_the_device_of_the_model(
     assert len(await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2]))) == 2
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "sliding", "mixed"])
-async def test_other_architectures_sample_as_they_score(
-    service: LocalServiceClient, model_path: Path, tmp_path: Path, kind: str
+@pytest.mark.parametrize("kind", ["qwen3", "gpt2", "sliding", "mixed"])
+@pytest.mark.parametrize("steady", [True, False])
+async def test_every_architecture_samples_as_it_scores(
+    model_path: Path, tmp_path: Path, kind: str, steady: bool
 ) -> None:
     if kind == "gpt2":
-        import transformers
-
         library: Any = transformers
         sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 257}
-        library.GPT2LMHeadModel(library.GPT2Config(**sizes, initializer_range=0.3)).save_pretrained(tmp_path / "m")
-        library.AutoTokenizer.from_pretrained(model_path).save_pretrained(tmp_path / "m")
-    else:
+        model = library.GPT2LMHeadModel(library.GPT2Config(**sizes, initializer_range=0.3))
+        save_beside_tokenizer(model, tmp_path / "m", model_path)
+    elif kind != "qwen3":
         layers = {"sliding": ["sliding_attention"] * 2, "mixed": ["full_attention", "sliding_attention"]}[kind]
         make_model(tmp_path / "m", layer_types=layers, use_sliding_window=True, sliding_window=8)
-    trainer = await service.create_lora_training_client(str(tmp_path / "m"), rank=2)
-    sampler = await trainer.save_weights_and_get_sampling_client()
-    prompts = [prompt_of(20 + number, number) for number in range(3)]
-    params = tinker.SamplingParams(max_tokens=30, seed=1, stop=[])
-    answers = await asyncio.gather(*(sampler.sample(tinker.ModelInput.from_ints(one), 1, params) for one in prompts))
-    for prompt, answer in zip(prompts, answers, strict=True):
-        one = answer.sequences[0]
-        scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints(prompt + one.tokens))
-        assert scored[len(prompt) :] == pytest.approx(one.logprobs, abs=1e-4)
-
-
-async def test_without_steadiness_the_numbers_are_as_good(model_path: Path) -> None:
-    with LocalServiceClient(LocalEngineConfig(steady=False)) as service:
-        sampler = await service.create_sampling_client(base_model=str(model_path))
-        params = [tinker.SamplingParams(max_tokens=10, seed=number, stop=[]) for number in range(5)]
-        prompts = [prompt_of(10) + prompt_of(number, number) for number in range(5)]
-        inputs = [tinker.ModelInput.from_ints(one) for one in prompts]
-        answers = await asyncio.gather(*(sampler.sample(*pair) for pair in zip(inputs, [1] * 5, params, strict=True)))
+    with LocalServiceClient(LocalEngineConfig(steady=steady)) as service:
+        path = model_path if kind == "qwen3" else tmp_path / "m"
+        trainer = await service.create_lora_training_client(str(path), rank=2)
+        sampler = await trainer.save_weights_and_get_sampling_client()
+        prompts = [prompt_of(10) + prompt_of(10 + number, number) for number in range(4)]
+        params = tinker.SamplingParams(max_tokens=30, seed=1, stop=[])
+        answers = await asyncio.gather(
+            *(sampler.sample(tinker.ModelInput.from_ints(ids), 1, params) for ids in prompts)
+        )
         for prompt, answer in zip(prompts, answers, strict=True):
-            one = answer.sequences[0]
-            scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints(prompt + one.tokens))
-            assert scored[len(prompt) :] == pytest.approx(one.logprobs, abs=1e-4)
+            await check_scores(sampler, prompt, answer.sequences[0].tokens, answer.sequences[0].logprobs)
 
 
 def test_the_package_and_the_protocol_import_neither_torch_nor_tinker() -> None:
@@ -488,13 +437,6 @@ async def half(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
         yield made
 
 
-def transformers_tokenizer(path: Path) -> Any:
-    import transformers
-
-    library: Any = transformers
-    return library.AutoTokenizer.from_pretrained(path)
-
-
 async def test_small_steps_move_weights_that_are_kept_in_half_precision(
     half: LocalServiceClient, model_path: Path, tmp_path: Path
 ) -> None:
@@ -502,13 +444,10 @@ async def test_small_steps_move_weights_that_are_kept_in_half_precision(
     model = library.from_pretrained(model_path)
     with torch.no_grad():
         model.model.layers[0].mlp.down_proj.weight.fill_(0.02)
-    model.save_pretrained(tmp_path / "model")
-    transformers_tokenizer(model_path).save_pretrained(tmp_path / "model")
-    trainer = await half.create_lora_training_client(str(tmp_path / "model"), rank=0)
-    data = [datum(prompt_of(20), weights=[1.0] * 19)]
+    path = save_beside_tokenizer(model, tmp_path / "model", model_path)
+    trainer = await half.create_lora_training_client(str(path), rank=0)
     for _ in range(30):
-        await trainer.forward_backward(data, "cross_entropy")
-        await trainer.optim_step(tinker.AdamParams(learning_rate=1e-5))
+        await step(trainer, [datum(prompt_of(20))], 1e-5)
     after = library.from_pretrained((await trainer.save_state("after")).path, dtype=torch.bfloat16)
     weight = after.model.layers[0].mlp.down_proj.weight.detach()
     moved = (weight.float() - torch.tensor(0.02, dtype=torch.bfloat16).float()).abs()
@@ -519,23 +458,19 @@ async def test_small_steps_move_weights_that_are_kept_in_half_precision(
 async def test_a_run_in_half_precision_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(
     half: LocalServiceClient, model_path: Path
 ) -> None:
-    data = [datum(prompt_of(20), weights=[1.0] * 19)]
-
-    async def steps(trainer: Any, count: int) -> None:
-        for _ in range(count):
-            await trainer.forward_backward(data, "cross_entropy")
-            await trainer.optim_step(tinker.AdamParams(learning_rate=2e-5))
-
+    data = [datum(prompt_of(20))]
     whole = await half.create_lora_training_client(str(model_path), rank=0)
-    await steps(whole, 3)
+    for _ in range(3):
+        await step(whole, data, 2e-5)
     path = (await whole.save_state("middle")).path
     again = await half.create_training_client_from_state_with_optimizer(path)
     fresh = await half.create_training_client_from_state(path)
     for name, master in whole._training._masters.items():
         assert master.dtype == torch.float32
         assert torch.equal(fresh._training._masters[name], master), name
-    await steps(whole, 3)
-    await steps(again, 3)
+    for _ in range(3):
+        await step(whole, data, 2e-5)
+        await step(again, data, 2e-5)
     for name, master in whole._training._masters.items():
         assert torch.equal(again._training._masters[name], master), name
     sampler = (await whole.save_weights_for_sampler("s")).path
@@ -546,8 +481,7 @@ async def test_a_run_that_goes_on_in_full_precision_has_the_master_copies(
     half: LocalServiceClient, service: LocalServiceClient, model_path: Path
 ) -> None:
     begun = await half.create_lora_training_client(str(model_path), rank=0)
-    await begun.forward_backward([datum(prompt_of(20), weights=[1.0] * 19)], "cross_entropy")
-    await begun.optim_step(tinker.AdamParams(learning_rate=2e-5))
+    await step(begun, [datum(prompt_of(20))], 2e-5)
     path = (await begun.save_state("half")).path
     again = await service.create_training_client_from_state_with_optimizer(path)
     for name, master in begun._training._masters.items():
@@ -555,7 +489,7 @@ async def test_a_run_that_goes_on_in_full_precision_has_the_master_copies(
 
 
 async def test_gradients_of_several_batches_add_up_in_full_precision(model_path: Path, tmp_path: Path) -> None:
-    data = [datum(prompt_of(20, seed), weights=[1.0] * 19) for seed in range(6)]
+    data = [datum(prompt_of(20, seed)) for seed in range(6)]
     config = LocalEngineConfig(checkpoint_dir=tmp_path, dtype="bfloat16", batch_tokens=20)  # one at a time
     with LocalServiceClient(config) as service:
         trainer = await service.create_lora_training_client(str(model_path), rank=0)
@@ -575,7 +509,7 @@ async def test_gradients_of_several_batches_add_up_in_full_precision(model_path:
 async def test_gradient_checkpointing_changes_no_gradient_and_computes_twice(
     model_path: Path, tmp_path: Path, rank: int
 ) -> None:
-    data = [datum(prompt_of(30, seed), weights=[1.0] * 29) for seed in range(3)]
+    data = [datum(prompt_of(30, seed)) for seed in range(3)]
     found, passes = [], []
     for checkpointing in (False, True):
         config = LocalEngineConfig(checkpoint_dir=tmp_path, gradient_checkpointing=checkpointing)
@@ -618,12 +552,12 @@ async def test_small_models_are_steady_and_others_use_all_cores(
     for limit in (10**9, 10):
         monkeypatch.setattr(local, "STEADY_PARAMETERS", limit)
         with LocalServiceClient() as service:
-            cores = service._engine._threads if service._submit(lambda: None).result() is None else 0
-            monkeypatch.setattr(service._engine, "_threads", 2)
+            cores = service._threads if service.submit(lambda: None).result() is None else 0
+            monkeypatch.setattr(service, "_threads", 2)
             sampler = await service.create_sampling_client(base_model=str(model_path))
             await sampler.sample(tinker.ModelInput.from_ints([1, 2]), 1, tinker.SamplingParams(max_tokens=2))
-            threads = await service._submit(torch.get_num_threads)
-            (table,) = service._engine.scheduler._tables.values()
+            threads = await service.submit(torch.get_num_threads)
+            (table,) = service.scheduler._tables.values()
             assert cores >= 1
             assert (table._steady, threads) == ((True, 1) if limit > 10 else (False, 2))
 
@@ -634,7 +568,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
             LocalServiceClient(LocalEngineConfig(device=device))
 
 
-async def test_an_error_of_a_models_code_reaches_who_waits_and_the_engine_works_on(
+async def test_an_error_of_a_models_code_reaches_the_caller_and_the_engine_works_on(
     service: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampler = await service.create_sampling_client(base_model=str(model_path))
@@ -646,8 +580,8 @@ async def test_an_error_of_a_models_code_reaches_who_waits_and_the_engine_works_
     assert (await sampler.sample(prompt, 1, params)).sequences
 
 
-async def test_an_answer_that_nobody_wants_any_more_is_no_error(service: LocalServiceClient, model_path: Path) -> None:
-    """The future may be cancelled between the look at it and its result."""
+async def test_a_request_cancelled_with_its_answer_is_no_error(service: LocalServiceClient, model_path: Path) -> None:
+    """The future may be cancelled between the check and its result."""
     sampler = await service.create_sampling_client(base_model=str(model_path))
     prompt, params = tinker.ModelInput.from_ints(prompt_of(5)), tinker.SamplingParams(max_tokens=3)
     response = tinker.SampleResponse
@@ -670,8 +604,7 @@ def test_a_model_whose_attention_is_another_is_refused(tmp_path: Path, model_pat
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 16, "vocab_size": 300}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2, "num_experts_per_tok": 1}
     model = library.GptOssForCausalLM(library.GptOssConfig(**sizes, **heads))
-    model.save_pretrained(tmp_path / "model")
-    transformers_tokenizer(model_path).save_pretrained(tmp_path / "model")
+    save_beside_tokenizer(model, tmp_path / "model", model_path)
     with LocalServiceClient() as made, pytest.raises(UsageError, match="does not support the attention of GptOss"):
         made.create_sampling_client(base_model=str(tmp_path / "model")).future().result(60)
 

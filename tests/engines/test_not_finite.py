@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,18 @@ import torch
 from safetensors.torch import load_file
 
 from rtl_agent_gym.engines.config import LocalEngineConfig
-from rtl_agent_gym.engines.drawing import draw
 from rtl_agent_gym.engines.local import LocalServiceClient, LocalTrainingClient
-from rtl_agent_gym.engines.losses import Example, loss_of
+from rtl_agent_gym.engines.sampling import draw
+from rtl_agent_gym.engines.training import Example, loss_of
 from rtl_agent_gym.errors import NotFinite, UsageError
+
+from .conftest import save_beside_tokenizer
 
 IDS = [5, 6, 7, 8]
 ADAM = tinker.AdamParams(learning_rate=1e-2)
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
-    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path)) as made:
-        yield made
-
-
-def datum(logprob: float, advantage: float = 1.0) -> tinker.Datum:
+def episode(logprob: float, advantage: float = 1.0) -> tinker.Datum:
     inputs: Any = {"target_tokens": IDS[1:], "logprobs": [logprob, -3.0, -3.0], "advantages": [advantage, 0.5, -0.5]}
     return tinker.Datum(model_input=tinker.ModelInput.from_ints(IDS[:-1]), loss_fn_inputs=inputs)
 
@@ -42,7 +37,7 @@ async def test_a_step_with_an_importance_weight_that_overflows_is_not_taken(
 ) -> None:
     trainer, other = [await service.create_lora_training_client(str(model_path), rank=0) for _ in range(2)]
     before = await saved(trainer, "before")
-    gradient = trainer.forward_backward([datum(-200.0)], "importance_sampling")
+    gradient = trainer.forward_backward([episode(-200.0)], "importance_sampling")
     step = trainer.optim_step(ADAM)  # sent before the loss is known
     assert math.isinf((await gradient).metrics["loss:sum"])
     with pytest.raises(NotFinite, match=r"the gradient is not finite \(in model\."):
@@ -50,7 +45,7 @@ async def test_a_step_with_an_importance_weight_that_overflows_is_not_taken(
     after = await saved(trainer, "after")
     assert all(torch.equal(after[name], before[name]) for name in before)
     for one in (trainer, other):  # of the refused gradient nothing is left, nor of the optimizer's state
-        await one.forward_backward([datum(-3.0)], "importance_sampling")
+        await one.forward_backward([episode(-3.0)], "importance_sampling")
         await one.optim_step(ADAM)
     first, second = await saved(trainer, "first"), await saved(other, "second")
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -86,7 +81,7 @@ async def test_no_weights_that_are_not_finite_leave_the_trainer(tmp_path: Path, 
     with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path, dtype=dtype)) as service:
         trainer = await service.create_lora_training_client(str(model_path), rank=0)
         good = (await trainer.save_state("good")).path
-        await trainer.forward_backward([datum(-3.0)], "importance_sampling")
+        await trainer.forward_backward([episode(-3.0)], "importance_sampling")
         rate = math.inf if dtype == "float32" else 1e6  # which float32 holds, and float16 does not
         await trainer.optim_step(tinker.AdamParams(learning_rate=rate))
         for leave in (
@@ -109,9 +104,8 @@ async def test_nothing_is_sampled_from_an_output_that_is_not_finite(
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(model_path)
     with torch.no_grad():
         model.model.norm.weight[0] = math.nan
-    model.save_pretrained(tmp_path / "damaged")
-    transformers.AutoTokenizer.from_pretrained(model_path).save_pretrained(tmp_path / "damaged")
-    sampler = await service.create_sampling_client(base_model=str(tmp_path / "damaged"))
+    path = save_beside_tokenizer(model, tmp_path / "damaged", model_path)
+    sampler = await service.create_sampling_client(base_model=str(path))
     prompt = tinker.ModelInput.from_ints(IDS)
     with pytest.raises(NotFinite, match="the model's output is NaN or infinite"):
         await sampler.sample(prompt, 1, tinker.SamplingParams(max_tokens=4, seed=1))

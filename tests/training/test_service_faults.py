@@ -102,17 +102,16 @@ async def test_a_step_that_failed_counts_once(toy: Any, home: Path, method: str,
     assert ran.faults.played == whole.faults.played  # the episodes are the same ones
 
 
-async def test_the_first_step_can_be_repeated_too(toy: Any, home: Path) -> None:
-    whole = await played(toy, home, "whole", None)
-    faults = {"save_weights_and_get_sampling_client": {0: SERVERS}, "optim_step": {0: SERVERS}}
-    ran = await played(toy, home, "faulty", lambda below: Faulty(below, faults))
-    assert differs(ran.weights, whole.weights) < 1e-6
-
-
-async def test_a_pipelined_step_that_failed_counts_once(toy: Any, home: Path) -> None:
-    whole = await played(toy, home, "whole", None, "pipeline=true")
-    faults = {"forward_backward": {1: SERVERS}, "save_weights_for_sampler": {0: SERVERS}}
-    ran = await played(toy, home, "faulty", lambda below: Faulty(below, faults), "pipeline=true")
+@pytest.mark.parametrize(
+    ("faults", "arguments"),
+    [
+        ({"save_weights_and_get_sampling_client": {0: SERVERS}, "optim_step": {0: SERVERS}}, ()),  # the first step
+        ({"forward_backward": {1: SERVERS}, "save_weights_for_sampler": {0: SERVERS}}, ("pipeline=true",)),
+    ],
+)
+async def test_any_step_can_be_repeated(toy: Any, home: Path, faults: Any, arguments: tuple[str, ...]) -> None:
+    whole = await played(toy, home, "whole", None, *arguments)
+    ran = await played(toy, home, "faulty", lambda below: Faulty(below, faults), *arguments)
     assert differs(ran.weights, whole.weights) < 1e-6
 
 
