@@ -13,7 +13,7 @@ from rtl_agent_gym.sandboxes import DockerSandbox
 from rtl_agent_gym.scoring.grader.connections import reached_signals
 from rtl_agent_gym.scoring.grader.sources import driven_inputs
 
-from .attacks.written_inputs import HIDDEN, TESTBENCH, honest, memories, ways
+from .attacks.written_inputs import TESTBENCH, design, honest, joined, memories, ways
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
 
@@ -31,12 +31,12 @@ BY_TEXT = ("a switch that goes both ways",)
 
 
 async def _played(
-    designs: Iterable[tuple[str, str]], sandbox: DockerSandbox, folder: Path
+    designs: Iterable[tuple[str, str]], sandbox: DockerSandbox, folder: Path, testbench: str = TESTBENCH
 ) -> dict[str, tuple[bool, list[str]]]:
     """Whether each design that compiles reached the testbench, and what is found in it before it runs."""
     named = list(designs)
     files = {f"inputs/{number}.sv": text for number, (_, text) in enumerate(named)}
-    await sandbox.write_files({**files, "inputs/testbench.sv": TESTBENCH})
+    await sandbox.write_files({**files, "inputs/testbench.sv": testbench})
     assert not (await sandbox.run(RUN, timeout=280)).timed_out
     kept = await sandbox.read_files(["inputs"])
     told = {}
@@ -45,13 +45,17 @@ async def _played(
         if f"{start}.vvp" in kept:
             compiled = folder / f"{number}.vvp"
             compiled.write_bytes(kept[f"{start}.vvp"])
-            found = reached_signals(str(compiled), HIDDEN) + driven_inputs(kept[f"{start}.log"].splitlines())
+            found = reached_signals(str(compiled), lambda name: not name.endswith("testbench.sv")) + driven_inputs(
+                kept[f"{start}.log"].splitlines()
+            )
             told[name] = (kept[f"{start}.reached"].strip() != b"0", found)
     return told
 
 
-async def _nothing_is_missed(designs: Iterable[tuple[str, str]], sandbox: DockerSandbox, folder: Path) -> int:
-    told = await _played(designs, sandbox, folder)
+async def _nothing_is_missed(
+    designs: Iterable[tuple[str, str]], sandbox: DockerSandbox, folder: Path, testbench: str = TESTBENCH
+) -> int:
+    told = await _played(designs, sandbox, folder, testbench)
     reached = [name for name, (reaches, _) in told.items() if reaches]
     missed = [name for name in reached if not told[name][1] and not any(way in name for way in BY_TEXT)]
     assert missed == []
@@ -60,6 +64,31 @@ async def _nothing_is_missed(designs: Iterable[tuple[str, str]], sandbox: Docker
 
 async def test_no_way_to_write_a_variable_is_missed(shared_sandbox: DockerSandbox, tmp_path: Path) -> None:
     assert await _nothing_is_missed(ways(("v",)), shared_sandbox, tmp_path) >= 25
+
+
+async def test_no_way_to_join_two_ports_is_missed(shared_sandbox: DockerSandbox, tmp_path: Path) -> None:
+    testbench = TESTBENCH.replace(", .m(m)", "")
+    assert await _nothing_is_missed(joined(), shared_sandbox, tmp_path, testbench) >= 15
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        (b'"t" "Top"', b'"t" "T\np"'),  # as Icarus can write it: it prints a name from memory that it has freed
+        (b'"t" "Top"', b'"t" "tb"'),
+        (b"S_", b"s_"),
+    ],
+)
+async def test_what_cannot_be_judged_is_refused(
+    damage: tuple[bytes, bytes], shared_sandbox: DockerSandbox, tmp_path: Path
+) -> None:
+    written = design("v", "initial #5 v = 0;", "input var logic [7:0] v")
+    await shared_sandbox.write_files({"one/d.sv": written, "one/testbench.sv": TESTBENCH})
+    await shared_sandbox.run("cd one && iverilog -g2012 -s tb -o d.vvp d.sv testbench.sv")
+    text = (await shared_sandbox.read_files(["one"]))["one/d.vvp"]
+    assert damage[0] in text
+    (tmp_path / "d.vvp").write_bytes(text.replace(*damage))
+    assert reached_signals(str(tmp_path / "d.vvp"), lambda name: not name.endswith("testbench.sv"))
 
 
 @pytest.mark.slow  # some six hundred simulations

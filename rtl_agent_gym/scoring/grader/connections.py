@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from .compiled import FILES, short
 
 SCOPE = re.compile(
-    rb'(?P<label>S_\w+) \.scope (?P<kind>\w+)[^"]*, "(?:[^"\\]|\\.)*" "(?P<name>(?:[^"\\]|\\.)*)" \d+ \d+'
-    rb"(?:, (?P<file>\d+) (?P<line>\d+) \d+)?(?:, (?P<parent>S_\w+))?;"
+    rb'(?P<label>S_\w+) \.scope (?P<kind>\w+)[^"]*, "(?:[^"\\]|\\.)*" "(?P<name>(?:[^"\\]|\\.)*)"'
+    rb" (?P<file>\d+) (?P<line>\d+)"
+    rb"(?:, (?P<own_file>\d+) (?P<own_line>\d+) \d+)?(?:, (?P<parent>S_\w+))?;"
 )
-"""A scope, with the file and the line of its definition."""
+"""A scope, with the file and line of its instance and, if there is one, those of its definition.
+
+Whose it is follows from the file. Its names do not tell: for some, Icarus writes other bytes than those of the source.
+"""
 PORT = re.compile(rb' +\.port_info \d+ /(\w+) +\d+ "((?:[^"\\]|\\.)*)"')
 SIGNAL = re.compile(rb'(\w+) \.([a-z]+)[\w/]* (?:\*?"((?:[^"\\]|\\.)*)")?([^;]*)')
 """The label, the kind and the name of a signal or functor, and the rest with what drives it."""
-WRITE = re.compile(rb" +%(?!load|ix/getv|test_nul|vpi_|push)[a-z][\w/]* (?:[^;]*?[ ,])??(v0x[\da-f]+(?:_\d+)?)(?![\w])")
+WRITE = re.compile(rb" +%(?!load|ix/getv|test_nul|vpi_|push)[a-z][\w/]* (?:[^;]*?[ ,])??(v0x[\da-f]+(?:_\d+)?)(?!\w)")
 """An instruction that changes a signal. Those that are left out only read, or are calls of tasks."""
 CALL = re.compile(rb' +%vpi_[/a-z]+ \d+ \d+ "\$(\w+)"(.*)')
 LABEL = re.compile(rb"(?<!\w)[vL]_?0x[\da-f]+(?:_\d+)?(?!\w)")
 RESOLVED = re.compile(rb"(?<!\w)RS_0x[\da-f]+(?!\w)")
+CONSTANT = re.compile(rb" BUFT?Z? ?\d*, *C(?P<kind>\d)<(?P<value>[^>]*)>")
 TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 READERS = re.compile(
     rb"f?(?:display|write|strobe|monitor)[bho]?|dump\w+|s?time|realtime|info|warning|error|fatal|sformatf|clog2|countones"
@@ -37,42 +42,42 @@ READERS = re.compile(
 """Tasks and functions of the simulator that write none of their arguments."""
 
 
-def reached_signals(path: str, hidden: Collection[str]) -> list[str]:
+def reached_signals(path: str, is_own: Callable[[str], bool]) -> list[str]:
     """Where a design writes its inputs, or what else is the testbench's, as ``file:line: reason``.
 
     Args:
         path: The compiled file.
-        hidden: The modules and packages that the hidden sources declare. All others are the design's.
+        is_own: Whether a source is the design's.
     """
     with open(path, "rb") as stream:
         text = stream.read()
     files = [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
-    read = _Compiled(text, {name.encode() for name in hidden})
+    found = _Compiled(text, [is_own(os.path.realpath(name)) for name in files])
     faults = []
-    for module, reason in read.faults:
-        number = int(module["file"] or 0)
-        file = short(files[number]) if number < len(files) else "?"
-        faults.append(f"{file}:{int(module['line'] or 0)}: {reason}: that is a signal of the hidden testbench")
-    return list(dict.fromkeys(faults))
+    for scope, reason in found.faults:
+        number, line = (int(scope["own_file"] or scope["file"]), int(scope["own_line"] or scope["line"]))
+        faults.append(f"{short(files[number])}:{line}: {reason}: that is a signal of the hidden testbench")
+    return list(dict.fromkeys(found.unclear + faults))
 
 
 class _Compiled:
     """What a compiled file says of scopes, ports and signals.
 
     Attributes:
-        faults: Modules of the design that write what is not theirs, by their definitions, and what they write.
+        unclear: What cannot be judged.
+        faults: Modules of the design that write or drive what is not theirs, and what they do.
     """
 
-    def __init__(self, text: bytes, hidden: set[bytes]) -> None:
-        self._hidden = hidden
+    def __init__(self, text: bytes, own_files: Sequence[bool]) -> None:
+        self._own_files = own_files
         self._scopes: dict[bytes, re.Match[bytes]] = {}
         self._signals: dict[bytes, tuple[bytes, re.Match[bytes]]] = {}
         self._ports: dict[tuple[bytes, bytes], bytes] = {}
-        self._named: dict[tuple[bytes, bytes], re.Match[bytes]] = {}
+        self.unclear: list[str] = []
         writes: list[tuple[bytes, bytes]] = []
         scope = b""
         for line in text.split(b"\n"):
-            if found := SCOPE.match(line):
+            if found := SCOPE.fullmatch(line):
                 scope = found["label"]
                 self._scopes[scope] = found
             elif line.startswith(b"    .scope "):  # the scope of the instructions that follow
@@ -81,42 +86,63 @@ class _Compiled:
                 writes += [(scope, label) for label in _written(line)]
             elif found := PORT.match(line):
                 self._ports[scope, found[2]] = found[1]
+            elif b".scope " in line:
+                self.unclear.append("?: the compiled design has a scope that cannot be judged")
             elif found := SIGNAL.match(line):
                 self._signals[found[1]] = scope, found
-                self._named[scope, found[3]] = found
-        self.faults = [*self._writes(writes), *self._driven_outputs()]
+        self.faults = [*self._writes(writes), *self._shared_nets()]
 
     def _writes(self, writes: list[tuple[bytes, bytes]]) -> Iterator[tuple[re.Match[bytes], str]]:
         for scope, label in dict.fromkeys(writes):
             module, (owner, signal) = self._module(scope), self._signals.get(label, (b"", None))
-            if signal is None or module is None or self._is_hidden(module):
-                continue
-            name, other = _shown(signal[3]), self._module(owner)
-            # A net is only written where it stands for a variable behind a port.
-            if signal[2] == b"net" or self._ports.get((owner, signal[3])) == b"INPUT":
-                yield module, f"{_shown(module['name'])} writes its input {name}"
-            elif self._is_hidden(other):
-                yield module, f"{_shown(module['name'])} writes {name}"
+            if module is None or signal is None:
+                self.unclear.append("?: the compiled design has an instruction that cannot be judged")
+            elif self._is_own(module):
+                name = _shown(signal[3] or b"?")
+                # A net is only written where it stands for a variable behind a port.
+                if signal[2] == b"net" or self._ports.get((owner, signal[3])) == b"INPUT":
+                    yield module, f"{_shown(module['name'])} writes its input {name}"
+                elif (
+                    not self._is_own(other := self._module(owner)) and other is not None and other["kind"] == b"module"
+                ):
+                    yield module, f"{_shown(module['name'])} writes {name}"
 
-    def _driven_outputs(self) -> Iterator[tuple[re.Match[bytes], str]]:
-        """Outputs of a design in the place of inputs: the testbench drives the same net."""
-        resolved = [LABEL.findall(found[4]) for _, found in self._signals.values() if found[2] == b"resolv"]
-        for (scope, name), way in self._ports.items():
-            module, signal = self._scopes[scope], self._named.get((scope, name))
-            outer = way == b"OUTPUT" and self._is_hidden(self._module(module["parent"]))
-            if signal is None or not outer or self._is_hidden(module):
-                continue
-            nets = [self._signals[label][1][4] for label in RESOLVED.findall(signal[4]) if label in self._signals]
-            sources = {label for net in nets for label in LABEL.findall(net)}
-            sources.update(*(labels for labels in resolved if signal[1] in labels))
-            if any(map(self._is_of_testbench, sources)):
-                yield module, f"{_shown(module['name'])} drives a net by its output {_shown(name)} that has a driver"
+    def _shared_nets(self) -> Iterator[tuple[re.Match[bytes], str]]:
+        """Nets that the testbench drives and that the design drives, too, or connects with another of its nets.
 
-    def _is_of_testbench(self, label: bytes) -> bool:
+        Outputs in the place of inputs do that, and two ports of one signal: Icarus resolves them into one net. A net of
+        a port that goes both ways is left out.
+        """
+        nets = {
+            label: set(LABEL.findall(found[4])) for label, (_, found) in self._signals.items() if found[2] == b"resolv"
+        }
+        joined: dict[bytes, list[tuple[bytes, re.Match[bytes]]]] = {}
+        for scope, found in self._signals.values():
+            for net in RESOLVED.findall(found[4]) if found[2] == b"net" else ():
+                joined.setdefault(net, []).append((scope, found))
+        for net, drivers in nets.items():
+            signals = [pair for pair in joined.get(net, ()) if self._is_own(self._module(pair[0]))]
+            own = [self._signals[label] for label in drivers if self._drives(label, own=True)]
+            if not signals + own or not any(self._drives(label, own=False) for label in drivers):
+                continue
+            fixed = any(map(self._is_fixed, drivers))
+            if (own or fixed) and not any(self._ports.get((at, one[3])) == b"INOUT" for at, one in signals):
+                scope, signal = (signals + own)[0]
+                module = self._module(scope) or self._scopes[scope]
+                yield module, f"{_shown(module['name'])} drives or joins the net {_shown(signal[3] or b'?')}"
+
+    def _drives(self, label: bytes, *, own: bool) -> bool:
+        """Whether a driver is a variable or a functor, not a constant, of the design or of the testbench."""
         scope, found = self._signals.get(label, (b"", None))
-        if found is None or found[2] == b"net" or not self._is_hidden(self._module(scope)):
+        if found is None or found[2] == b"net" or self._is_own(self._module(scope)) != own:
             return False
-        return found[2] != b"functor" or bool(LABEL.search(found[4]))  # not a constant, such as a pull-up's
+        return found[2] != b"functor" or bool(LABEL.search(found[4]) or RESOLVED.search(found[4]))
+
+    def _is_fixed(self, label: bytes) -> bool:
+        """Whether a driver is a constant: not a pull, and not high impedance. Whose it is cannot be told."""
+        found = self._signals.get(label, (b"", None))[1]
+        value = CONSTANT.search(b" " + found[4]) if found is not None and found[2] == b"functor" else None
+        return value is not None and value["kind"] == b"4" and bool(value["value"].strip(b"z"))
 
     def _module(self, scope: bytes | None) -> re.Match[bytes] | None:
         """The module or package that a scope belongs to."""
@@ -125,8 +151,12 @@ class _Compiled:
             found = self._scopes.get(found["parent"])
         return found
 
-    def _is_hidden(self, module: re.Match[bytes] | None) -> bool:
-        return module is not None and module["kind"] == b"module" and module["name"] in self._hidden
+    def _is_own(self, module: re.Match[bytes] | None) -> bool:
+        """Whether a module is the design's; one that is not known is."""
+        if module is None:
+            return True
+        number = int(module["own_file"] or module["file"])
+        return number >= len(self._own_files) or self._own_files[number]
 
 
 def _written(line: bytes) -> list[bytes]:

@@ -75,7 +75,7 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
             reach = sources.icarus_beyond_ports(lines, arguments)
             violations += reach.violations
             refusals = reach.refusals + (driven if sources.mixed(lines) else [])
-            refusals += written_signals(arguments, reach.modules) if reach.modules else []
+            refusals += written_signals(arguments) if reach.mixed else []
         judged = True
     finally:  # also if this program fails: what was not judged must not run
         if violations or refusals or not judged:
@@ -84,15 +84,15 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
     end_compiler(line, code, text, violations, refusals)
 
 
-def written_signals(arguments: list[str], hidden: set[str]) -> list[str]:
-    """Where the design that was just compiled writes signals of the `hidden` modules that it was compiled with."""
+def written_signals(arguments: list[str]) -> list[str]:
+    """Where the design that was just compiled writes signals of the testbench that it was compiled with."""
     from . import sources
     from .connections import reached_signals
 
     written = [path for path in dict.fromkeys(sources.outputs(arguments)) if os.path.isfile(path)]
     if not written and not any(word == "-E" or word.startswith("-t") for word in arguments):
         return ["?: the compiled design is in no file, so it cannot be judged beside the hidden testbench"]
-    return [fault for path in written for fault in reached_signals(path, hidden)]
+    return [fault for path in written for fault in reached_signals(path, sources.is_own)]
 
 
 def run_verilator(line: Line, arguments: list[str]) -> None:

@@ -13,15 +13,16 @@ from .compiled import COCOTB_DUMP, EDITABLE, READABLE, TOOLS, below, short
 
 APART = "?: the texts of the hidden testbench and of the design cannot be separated, so nothing is simulated"
 CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
+CLAIMED = "?: a `line directive of the design names a file that is not the design's, so nothing is simulated"
 SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"((?:[^"\\]|\\.)*)"', re.MULTILINE)
-DRIVEN = re.compile(rb".+:\d+: warning: input port (\S+) is coerced to inout")
+DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
 
 
-Reach = namedtuple("Reach", "violations refusals modules")
-"""Where a design uses a testbench that it is compiled with, why that cannot be found out, and the modules that the
-hidden sources declare; none if nothing is hidden."""
+Reach = namedtuple("Reach", "violations refusals mixed")
+"""Where a design uses a testbench that it is compiled with, why that cannot be found out, and whether there is one."""
 SHIPPED = ("/usr/local/lib/ivl/include", "/usr/lib/ivl/include")
 """Folders of the headers that come with Icarus, such as ``constants.vams``, which any source may include."""
+OWN = (*READABLE, *SHIPPED)
 
 
 class OwnFolder:
@@ -120,7 +121,7 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
     tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
     named += [path for path in _libraries(others) if os.path.realpath(path) in sources]
     if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
-        return Reach([], [APART], set())  # an options file names sources
+        return Reach([], [APART], True)  # an options file names sources
     hidden = [word for word in named if not below(os.path.realpath(word), READABLE)]
     if 0 < len(hidden) < len(named):
         with OwnFolder() as folder:
@@ -128,8 +129,13 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
             run(preprocess, {1: "/dev/null", 2: "/dev/null"})
             read = read_lines(f"{folder}/files")
         if not read or any(below(os.path.realpath(line[2:]), READABLE) for line in read):
-            return Reach([], [APART], set())  # the testbench includes a file of the design
+            return Reach([], [APART], True)  # the testbench includes a file of the design
     return beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
+
+
+def is_own(path: str) -> bool:
+    """Whether a source that the compiler names is the design's."""
+    return below(os.path.realpath(path), READABLE)
 
 
 def _libraries(arguments: list[str]) -> list[str]:
@@ -148,16 +154,16 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> Rea
     """Where a design uses names of a testbench that it is compiled with."""
     hidden = [not below(os.path.realpath(word), READABLE) for word in sources]
     if all(hidden) or not any(hidden):
-        return Reach([], [], set())
+        return Reach([], [], False)
     texts = _texts(command, sources)
     alone = _texts(command, [word for word, own in zip(sources, hidden, strict=True) if own])
     if texts is None or alone is None:
-        return Reach([], [APART], set())
+        return Reach([], [APART], True)
     theirs = [text for text, own in zip(texts, hidden, strict=True) if own]
     if theirs != alone:
-        return Reach([], [CHANGED], set())
+        return Reach([], [CHANGED], True)
     if any(below(os.path.realpath(file), READABLE) for text in theirs for file in SOURCE_OF.findall(text)):
-        return Reach([], [APART], set())  # the testbench includes a file of the design
+        return Reach([], [APART], True)  # the testbench includes a file of the design
     from .testbench import Names, odd_directives, reach_faults
 
     names = Names(theirs, tops)
@@ -165,7 +171,8 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> Rea
     own = [(text, os.path.realpath(word)) for word, text, is_hidden in every if not is_hidden]
     faults = [fault for text, file in own for fault in reach_faults(text, file, names, short)]
     odd = [fault for text, file in own for fault in odd_directives(text, file, short)]
-    return Reach(faults, odd, names.modules)
+    odd += [CLAIMED for text, _ in own for file in SOURCE_OF.findall(text) if not below(os.path.realpath(file), OWN)]
+    return Reach(faults, list(dict.fromkeys(odd)), True)
 
 
 def _texts(command: list[str], sources: list[str]) -> list[str] | None:
@@ -213,7 +220,7 @@ def mixed(lines: list[str]) -> bool:
 
 def driven_inputs(said: Iterable[bytes]) -> list[str]:
     """Inputs that are driven from inside, and with them the signals behind them, from Icarus's warnings."""
-    names = [match[1].decode("utf-8", errors="replace") for line in said if (match := DRIVEN.match(line))]
+    names = [match[1].decode("utf-8", errors="replace") for line in said if (match := DRIVEN.search(line))]
     return [
         f"?: input port {name} is driven from inside, and so would be the hidden testbench's signal" for name in names
     ]

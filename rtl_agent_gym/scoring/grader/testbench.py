@@ -64,7 +64,6 @@ COMPLETE = {";", "end", "endcase", "endfunction", "endtask", "endspecify", "endg
 
 # The hidden text is trusted, so patterns are enough for it.
 _DESIGN = re.compile(r"\b(?:module|macromodule|interface|program|package|class)\s+(?:automatic\s+|static\s+)?(\w+)")
-_MODULE = re.compile(r"\b(?:module|macromodule|program)\s+(?:automatic\s+|static\s+)?(\w+)")
 _ROUTINE = re.compile(r"\b(?:function|task)\b[^;(]*?(\w+)\s*[;(]")
 _BLOCK = re.compile(r"\b(?:begin|fork)\s*:\s*(\w+)")
 _INSTANCE = re.compile(r"\b([A-Za-z_]\w*)\s*(?:#\s*\([^;]*?\)\s*)?\b([A-Za-z_]\w*)\s*\(")
@@ -85,7 +84,6 @@ class Names:
     Attributes:
         scopes: What can stand before a dot: modules, instances, blocks, routines, packages, classes.
         routines: Functions and tasks, which a design can also call without a dot (upward name resolution).
-        modules: Modules and programs, also those that are for the design.
         used: Modules, packages and classes that the testbench itself is or uses. Others in the hidden sources are for
             the design.
     """
@@ -96,7 +94,6 @@ class Names:
         while plain != (plain := _RANGE.sub(" ", plain)):
             pass
         declared = self._names(_DESIGN.findall(plain))
-        self.modules = self._names(_MODULE.findall(plain))
         self.routines = self._names(_ROUTINE.findall(plain))
         instances = [pair for pair in _INSTANCE.findall(plain) if not _WORDS.intersection(pair)]
         kinds = [kind for kind, _ in instances] + _PACKAGE.findall(plain)

@@ -71,7 +71,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     if testbench:
         reach = _beyond_ports(kept, design.read)
         violations, refusals = violations + reach.violations, refusals + reach.refusals
-        refusals += written_inputs(design) if reach.modules else []
+        refusals += written_inputs(design) if reach.mixed else []
     return None, b"", violations, refusals
 
 
@@ -99,7 +99,7 @@ def _beyond_ports(kept: list[str], read: list[str]) -> Reach:
     own = [below(os.path.realpath(path), READABLE) for path in read if not path.startswith("/usr/")]
     listed = len(named) < len(files) or any(word.lstrip("-") in OPTIONS_FILES for word in others)
     if listed and any(own) and not all(own):
-        return Reach([], [APART], set())
+        return Reach([], [APART], True)
     tops = [word for option, word in itertools.pairwise(others) if option.lstrip("-") == "top-module"]
     return beyond_ports([f"{TOOLS}/verilator", "-E", *others], named, tops)
 

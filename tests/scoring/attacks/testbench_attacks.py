@@ -203,6 +203,12 @@ def _own_input(
     return {TARGET: text.replace("input logic [7:0] req,", f"{declared}, input logic [7:0]")}
 
 
+def _named(ports: str, body: str) -> str:
+    """A design whose ports have other names outside than inside."""
+    head = f"module fixed_priority_arbiter(.clk(clk), .reset(reset), {ports}, .grant(grant), .valid(valid), .grant_index(gi));"
+    return f"{head}\ninput clk, reset; output [7:0] grant; output valid; output [2:0] gi;\nassign valid = 0, gi = 0;\n{body}\nendmodule\n"
+
+
 _BELOW = "module below(input var logic [7:0] r);\nalways @(r) r = 0;\nendmodule\n"
 _OFF = "/* verilator lint_off ASSIGNIN */"
 REACHES += [
@@ -210,6 +216,9 @@ REACHES += [
     Attack("an input that is a variable, written below", 3, _own_input("below b(req);", after=_BELOW), None, ("testbench",), harness(_MODELS)),
     Attack("an input that is a net, written below", 3, _own_input("below b(req);", "input logic [7:0] req", _BELOW.replace("r = 0", "r = 'x"), "'x"), None, ("testbench",), harness(_WIRES)),
     Attack("an output in the place of an input", 3, _own_input("assign req = 'x;", "output wire [7:0] req", grant="'x"), None, ("testbench",), harness(_WIRES)),
+    Attack("two inputs that are one signal", 3, {TARGET: _named(".req(x), .priority_override(x)", "input [7:0] x;\nassign grant = x;")}, None, ("testbench",), harness(_WIRES)),
+    Attack("an output under another name in the place of an input", 3, {TARGET: _named(".req(z), .priority_override(p)", "output [7:0] z; input [7:0] p;\nassign z = 'x; assign grant = 'x;")}, None, ("testbench",), harness(_WIRES)),
+    Attack("an input with a vertical tab in its name, driven", 3, {TARGET: _named(".req(\\z\v ), .priority_override(p)", "input [7:0] \\z\v , p;\nassign \\z\v = 'x; assign grant = 'x;")}, None, ("testbench",), harness(_WIRES)),
     Attack("Verilator: an input written by always_comb", 3, _own_input(f"{_OFF}\nalways_comb req = 0;"), None, ("testbench",), _on_verilator("", "", None).harness | {"src/tb.sv": _WIRES}, 120.0, True),
     Attack("Verilator: an input written", 3, _own_input(f"{_OFF}\nalways @(posedge clk or req) req = 0;"), None, ("testbench",), _on_verilator("", "", None).harness | {"src/tb.sv": _WIRES}, 120.0, True),
 ]  # fmt: skip

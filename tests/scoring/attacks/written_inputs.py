@@ -8,34 +8,35 @@ derived from what the design says.
 # ruff: noqa: E501 — one way a line
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 
-HIDDEN = {"tb", "stimulus"}
-"""The testbench's modules."""
 TESTBENCH = """\
 `timescale 1ns/1ps
-module stimulus(output reg [7:0] g); initial begin g = 8'h11; #20 g = 8'h22; #20 g = 8'h33; end endmodule
+module stimulus(output reg [7:0] g); initial begin g = 8'h91; #20 g = 8'ha2; #20 g = 8'hb3; end endmodule
 module tb;
-    reg [7:0] v = 8'h11, ws = 8'h11, want;
+    reg [7:0] v = 8'h11, ws = 8'h51, want;
     wire [7:0] w = ws;
     wire [7:0] g, o;
-    logic signed [7:0] sv = 8'h11;
-    bit [7:0] bv = 8'h11;
+    logic signed [7:0] sv = 8'h12;
+    bit [7:0] bv = 8'h13;
     integer i = 17, n;
     real r = 17.0;
     logic [7:0] m [0:3];
+    wire [7:0] sum = v + sv + bv;
     stimulus s(.g(g));
     Top t(.v(v), .w(w), .g(g), .sv(sv), .bv(bv), .i(i), .r(r), .m(m), .o(o));
     initial begin
         for (n = 0; n < 4; n = n + 1) m[n] = n;
-        #20 v = 8'h22; ws = 8'h22; sv = 8'h22; bv = 8'h22; i = 34; r = 34.0;
-        #20 v = 8'h33; ws = 8'h33; sv = 8'h33; bv = 8'h33; i = 51; r = 51.0;
+        #20 v = 8'h22; ws = 8'h62; sv = 8'h23; bv = 8'h24; i = 34; r = 34.0;
+        #20 v = 8'h33; ws = 8'h73; sv = 8'h34; bv = 8'h35; i = 51; r = 51.0;
         #20 $finish;
     end
     always begin
         #3 want = $time < 20 ? 8'h11 : $time < 40 ? 8'h22 : 8'h33;
-        if (v !== want || w !== want || g !== want || sv !== want || bv !== want || i !== want || r != want
+        if (v !== want || w !== want + 8'h40 || g !== want + 8'h80 || sv !== want + 8'h01 || bv !== want + 8'h02
+            || sum !== 8'(3 * want + 3) || i !== want || r != want
             || m[0] !== 0 || m[1] !== 1 || m[2] !== 2 || m[3] !== 3) begin $display("REACHED"); $finish; end
     end
 endmodule
@@ -142,6 +143,36 @@ def ways(ports: tuple[str, ...]) -> Iterator[tuple[str, str]]:
                     yield f"{port}: {name}, {kind}", text
                 else:
                     yield f"{port}: {name}, {kind}", design(port, body, declared)
+
+
+def joined() -> Iterator[tuple[str, str]]:
+    """Designs in which two ports are one signal, in the module's header and one level below, or a port has another name
+    outside than inside. Icarus has no such ports that are memories, so they are for a testbench without one.
+    """
+    kinds = ("v", "w", "g", "sv", "bv", "o")
+    for first, second in itertools.combinations(kinds, 2):
+        names = {name: "x" if name in (first, second) else name for name in (*_TYPES, "o")}
+        head = ", ".join(f".{name}({names[name]})" for name in names)
+        rest = ", ".join(name for name in kinds if name not in (first, second, "o"))
+        output = "" if second == "o" else "output [7:0] o;\nassign o = 0;\n"
+        text = f"`timescale 1ns/1ps\nmodule Top({head});\ninput [7:0] x, {rest};\ninput integer i;\ninput real r;\n{output}endmodule\n"
+        yield f"{first} and {second}", text
+        if second != "o":
+            below = "module one(.p(z), .q(z));\ninput [7:0] z;\nendmodule\n"
+            yield f"{first} and {second}, below", design("", f"one b(.p({first}), .q({second}));", before=below)
+    for port in ("v", "w", "g"):
+        for name, declared in {
+            "an output": "output [7:0] z;\nassign z = 'x;",
+            "a register": "output reg [7:0] z;\ninitial z = 'x;",
+            "a vertical tab": "input [7:0] \\z\v ;\nassign \\z\v = 'x;",
+        }.items():
+            names = {one: one if one != port else "\\z\v " if "tab" in name else "z" for one in (*_TYPES, "o")}
+            head = ", ".join(f".{one}({names[one]})" for one in names)
+            rest = ", ".join(one for one in kinds if one not in (port, "o"))
+            yield (
+                f"{port}: {name} under another name",
+                f"`timescale 1ns/1ps\nmodule Top({head});\ninput [7:0] {rest};\ninput integer i;\ninput real r;\noutput [7:0] o;\nassign o = 0;\n{declared}\nendmodule\n",
+            )
 
 
 def memories() -> Iterator[tuple[str, str]]:

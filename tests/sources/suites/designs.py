@@ -205,6 +205,9 @@ _SATURATES = "wire [8:0] s = a + b;\nassign full = s[8];\nassign y = s[8] ? 8'd2
 DESIGNS = [
     Design("majority as a sum", MAJORITY, "module TopModule(input a, b, c, output m);\nassign m = a + b + c > 2'd1;\nendmodule\n", True),
     Design("majority in a case", MAJORITY, "module TopModule(input logic a, b, c, output logic m);\nalways_comb case ({a, b, c})\n3'b011, 3'b101, 3'b110, 3'b111: m = 1;\ndefault: m = 0;\nendcase\nendmodule\n", True),
+    Design("majority on a bus of its own", MAJORITY, "module TopModule(input a, b, c, output m);\nwire io;\ndrives d(a & b | c & (a | b), io);\nassign m = io;\nendmodule\nmodule drives(input a, inout io);\nassign io = a;\nendmodule\n", True),
+    Design("majority with a pull of its own", MAJORITY, "module TopModule(input a, b, c, output m);\nwire p;\npullup u(p);\nassign p = (a & b | c & (a | b)) ? 1'bz : 1'b0;\nassign m = p;\nendmodule\n", True),
+    Design("majority in transistors", MAJORITY, "module TopModule(input a, b, c, output m);\nsupply1 vdd; supply0 gnd;\nwire n = ~(a & b | c & (a | b));\npmos p(m, vdd, n);\nnmos q(m, gnd, n);\nendmodule\n", True),
     Design("majority as an AND", MAJORITY, "module TopModule(input a, b, c, output m);\nassign m = a & b & c;\nendmodule\n", False),
     Design("majority with an unknown value", MAJORITY, "module TopModule(input a, b, c, output m);\nassign m = a == b ? a : 1'bx;\nendmodule\n", False),
     Design("a counter in SystemVerilog", COUNTER, "module TopModule(input logic clk, reset, output logic [2:0] q);\nalways_ff @(posedge clk)\nif (reset) q <= '0; else if (q == 4) q <= '0; else q <= q + 1'b1;\nendmodule\n", True),
