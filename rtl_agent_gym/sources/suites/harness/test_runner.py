@@ -120,8 +120,9 @@ def check_directions(compiled, hidden):
     in_order = [*ports.values()]
     by_name = re.search(rf"\b{module}\s*(?:#\s*\([^;]*?\)\s*)?\w+\s*\(\s*\.", words_of(hidden))
     scopes = SCOPE.split(compiled)  # the text before, and for each scope its module's name and its text
-    for name, text in zip(scopes[1::2], scopes[2::2], strict=True):
-        found = PORT.findall(text) if name == SETTINGS["module"] else []
+    designs = [text for name, text in zip(scopes[1::2], scopes[2::2], strict=True) if name == SETTINGS["module"]]
+    assert designs, f"the testbench has no part {SETTINGS['module']}"
+    for found in map(PORT.findall, designs):
         for at, (way, port) in enumerate(found):
             way, past = way.lower(), at >= len(in_order)
             assert way != "inout" or SETTINGS["inout"], (
