@@ -20,10 +20,9 @@ import rtl_agent_gym  # noqa: F401 - registers the environments
 from rtl_agent_gym.policies import heredoc
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import Action, Message, Renderer
-from rtl_agent_gym.renderers.actions import limit_calls
-from rtl_agent_gym.renderers.calls import CallError, check_command, printable
-from rtl_agent_gym.renderers.codec import Control, Piece, char_bytes
+from rtl_agent_gym.renderers.actions import CallError, check_command, limit_calls
 from rtl_agent_gym.renderers.transcript import TokenTranscript
+from rtl_agent_gym.renderers.vocabularies import Control, Piece, char_bytes, printable
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 

@@ -19,8 +19,7 @@ from research.variation import invented
 from rtl_agent_gym.demo.founding import FOUNDING, READ
 from rtl_agent_gym.demo.shipped import RENDERER, call
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.renderers.codec import char_bytes
-from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
+from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL, char_bytes
 from rtl_agent_gym.sources.families.family import STEMS, Family, suffixes
 
 _CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))

@@ -177,7 +177,7 @@ def _make(folder: Path) -> None:
     import transformers
 
     from ..engines.models import without_progress_bars
-    from ..renderers.codec import Codec
+    from ..renderers.vocabularies import Codec
 
     file = gguf.GGUFReader(path)
     metadata = read_metadata(file)

@@ -9,7 +9,7 @@ from ..problems import Problem
 from ..prompts import build_prompt, build_single_turn_prompt, file_order
 from ..prompts.shortening import fit_passages
 from ..renderers import Renderer
-from ..renderers.toolless import ToollessRenderer
+from ..renderers.renderer import ToollessRenderer
 from .rules import EpisodeConfig
 from .turns import Opening
 

@@ -9,7 +9,7 @@ from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Message, get_renderer
 from ..renderers.protocol import TOOL
-from ..renderers.toolless import ToollessRenderer
+from ..renderers.renderer import ToollessRenderer
 from .prompt import open_prompt
 from .rules import EpisodeConfig
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ..errors import TranscriptError, UsageError
 from ..renderers import Action, Renderer, get_renderer
 from ..renderers.actions import native_action
-from ..renderers.toolless import ToollessRenderer
+from ..renderers.renderer import ToollessRenderer
 from ..scoring.score import Score
 from ..transcripts import Transcript, TurnRecord, read_transcript
 from .outcome import EpisodeResult

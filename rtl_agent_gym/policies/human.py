@@ -14,7 +14,7 @@ from ..engines.threads import in_thread
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Message, Renderer
-from ..renderers.toolless import ToollessRenderer
+from ..renderers.renderer import ToollessRenderer
 from .protocol import Completion
 from .scripted import write_turn
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from ..errors import UsageError
 from ..problems import Problem
 from ..renderers import Message, ModelTurn, Renderer, ToolCall
-from ..renderers.toolless import ToollessRenderer
+from ..renderers.renderer import ToollessRenderer
 from ..transcripts import read_transcript
 from .protocol import Completion
 

@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..problems.notes import Rows
 from ..problems.paths import expand_home
 from ..renderers import RENDERER_NAMES
-from ..renderers.turns import Kind
+from ..renderers.protocol import Kind
 from ..scoring import RewardWeights
 from .option_types import (
     Names,

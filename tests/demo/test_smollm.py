@@ -21,8 +21,8 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import Row
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
-from rtl_agent_gym.renderers.codec import Codec, char_bytes
-from rtl_agent_gym.renderers.turns import phrases_of
+from rtl_agent_gym.renderers.protocol import phrases_of
+from rtl_agent_gym.renderers.vocabularies import Codec, char_bytes
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.training.plan import plan_run

@@ -18,7 +18,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.prompts import build_single_turn_prompt, file_order
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.renderers.toolless import ToollessRenderer
+from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from rtl_agent_gym.transcripts import read_transcript
 

@@ -17,7 +17,7 @@ from rtl_agent_gym.policies import make_policy
 from rtl_agent_gym.policies.protocol import Completion
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import Message, ModelTurn, Renderer, ToolCall, get_renderer
-from rtl_agent_gym.renderers.toolless import ToollessRenderer
+from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Score, Scorer

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.renderers import Renderer, get_renderer
-from rtl_agent_gym.renderers.codec import Codec
-from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
+from rtl_agent_gym.renderers.vocabularies import Codec, harmony_encoding, qwen3_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.renderers import Renderer, get_renderer
-from rtl_agent_gym.renderers.codec import char_bytes
 from rtl_agent_gym.renderers.transcript import TokenTranscript
+from rtl_agent_gym.renderers.vocabularies import char_bytes
 
 DOCS = (Path(__file__).parents[2] / "docs" / "renderers.md").read_text()
 

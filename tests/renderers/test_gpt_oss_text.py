@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import Action, Renderer, get_renderer
-from rtl_agent_gym.renderers.gpt_oss import EFFORTS
-from rtl_agent_gym.renderers.harmony_text import EXAMPLE, pieces_of, read_turn
+from rtl_agent_gym.renderers.gpt_oss import EFFORTS, EXAMPLE, pieces_of, read_turn
 
 TO = "to=functions.execute_bash"
 JSON = "<|constrain|>json"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import Action, Renderer, get_renderer, with_notes
-from rtl_agent_gym.renderers.qwen_text import EXAMPLE
+from rtl_agent_gym.renderers.qwen import EXAMPLE
 
 RENDERER = get_renderer("qwen3")
 

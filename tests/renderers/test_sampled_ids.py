@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import Renderer, get_renderer
-from rtl_agent_gym.renderers.codec import Codec
+from rtl_agent_gym.renderers.vocabularies import Codec
 
 FAMILIES = ["qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss"]
 Sampled = Callable[[str, str], list[int]]

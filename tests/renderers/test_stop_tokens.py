@@ -10,7 +10,7 @@ import pytest
 from rtl_agent_gym.renderers import Action, Renderer, get_renderer
 from rtl_agent_gym.renderers.gpt_oss import GPT_OSS_NAMES
 from rtl_agent_gym.renderers.qwen import QWEN_NAMES
-from rtl_agent_gym.renderers.toolless import ToollessRenderer
+from rtl_agent_gym.renderers.renderer import ToollessRenderer
 
 NAMES = [*QWEN_NAMES, *GPT_OSS_NAMES]
 STOPS = ("<|im_end|>", "<|call|>", "<|return|>", "<|end|>")

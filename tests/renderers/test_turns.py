@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import Action, Message, ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.actions import native_action
-from rtl_agent_gym.renderers.codec import Control, Piece
-from rtl_agent_gym.renderers.turns import Part
+from rtl_agent_gym.renderers.protocol import Part
+from rtl_agent_gym.renderers.vocabularies import Control, Piece
 
 FAMILIES = ["qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss"]
 

@@ -17,7 +17,7 @@ import tinker
 from ...engines.protocol import Sampler
 from ...errors import UsageError
 from ...renderers import Renderer
-from ...renderers.turns import Part
+from ...renderers.protocol import Part
 from .align import Group, Tokens, spread_kl
 from .base import Judgement, Prompt, Sampled
 from .structure import ImplicitAnswer, Pair, match_turns

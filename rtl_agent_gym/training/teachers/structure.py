@@ -28,7 +28,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...renderers.turns import Part
+from ...renderers.protocol import Part
 from .align import Group, Tokens, align_passage, common_passages
 
 
