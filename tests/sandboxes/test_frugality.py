@@ -27,7 +27,7 @@ ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 IN_SANDBOX = """
 import collections, json, os, subprocess, sys
 name = "rtl_agent_gym.sandboxes.warden."
-shells, processes, output, watchers = (sys.modules[name + one] for one in ("shell", "processes", "output", "watcher"))
+shells, processes, output, frames = (sys.modules[name + part] for part in ("shell", "processes", "output", "frames"))
 seen, replies = collections.Counter(), []
 
 def counted(kind, function):
@@ -37,10 +37,10 @@ def counted(kind, function):
     return call
 
 shells.processes = counted("looks at all processes", shells.processes)
-watchers.os = type(sys)("os")
-vars(watchers.os).update(vars(os), write=counted("writes to bash", os.write))
+frames.os = type(sys)("os")
+vars(frames.os).update(vars(os), write=counted("writes to bash", os.write))
 output.reply = lambda kind, header, body=b"": replies.append([kind.decode(), header["exit_code"], body.decode()])
-watcher = watchers.Watcher()
+watcher = frames.Watcher()
 shell = shells.Shell(watcher, lambda: None, ())
 shell.start()
 found = {}

@@ -28,12 +28,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from .files import read_files, read_small, write_files
-from .frames import LARGE, reply, reply_error, split, unpack
+from .frames import LARGE, Watcher, reply, reply_error, split, unpack
 from .output import Job
 from .processes import Process, refuse
 from .relay import Relay, divide, name_users
 from .shell import Shell
-from .watcher import Watcher
 
 BROKEN = 70
 """Exit status of a warden that failed unexpectedly."""

@@ -14,8 +14,7 @@ from typing import Any
 
 from .confine import build, confine
 from .files import read_small
-from .frames import reply
-from .watcher import Outbox, Watcher
+from .frames import Outbox, Watcher, reply
 
 OUTPUT_FD, COMMAND_FD = 201, 202
 """Where bash has the pipe for its commands' output, and the file with a command. Closed while one runs."""

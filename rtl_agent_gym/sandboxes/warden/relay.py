@@ -10,8 +10,7 @@ import contextlib
 import os
 import socket
 
-from .frames import split, write_all
-from .watcher import Outbox, Watcher
+from .frames import Outbox, Watcher, split, write_all
 
 NAMES = "/var/lib/extrausers"
 """Where libnss-extrausers finds the names of users."""

@@ -21,6 +21,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 
+from .frames import Outbox, Watcher
 from .output import Job
 from .processes import (
     COMMAND_FD,
@@ -33,7 +34,6 @@ from .processes import (
     signal_all,
     spawn,
 )
-from .watcher import Outbox, Watcher
 
 INTERRUPT_STEPS = (0.0, 0.1, 0.25, 0.4, 0.55)
 """Seconds after the time-out at which the command is interrupted, more firmly each time."""
