@@ -30,7 +30,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from prometheus_client import REGISTRY
@@ -38,7 +37,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ..errors import DaemonError, SandboxError, UsageError
-from .cgroups import Groups, free_memory, make_groups
+from .cgroups import Groups, free_memory, group_cpus, group_memory, make_groups
 from .daemon import is_local
 from .protocol import SandboxSpec
 
@@ -118,32 +117,6 @@ def read_limits(text: str, source: str) -> dict[str, float]:
             raise UsageError(f"{source}: {part!r} is no limit such as memory=16G, cpus=4, starts=8 or ready=2")
         found[name] = float(match[1]) * 1024.0 ** " KMGT".index((match[2] or " ").upper())
     return found
-
-
-def group_memory(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """The memory limit in bytes of this process's control group (version 1 or 2); 0 for none."""
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        found = _numbers(root, name)
-        if found and found[0] < 1 << 60:  # version 1 has a huge number for no limit
-            return int(found[0])
-    return 0
-
-
-def group_cpus(root: Path = Path("/sys/fs/cgroup")) -> float:
-    """The processors that this process's control group may use (version 1 or 2); 0 for no limit."""
-    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
-        found = _numbers(root, *names)
-        if len(found) == 2 and found[0] > 0:  # version 1 has -1 for no limit
-            return found[0] / found[1]
-    return 0.0
-
-
-def _numbers(root: Path, *names: str) -> list[float]:
-    """The numbers in some files; none if one is missing or has a word, such as ``max`` for no limit."""
-    try:
-        return [float(word) for name in names for word in (root / name).read_text().split()]
-    except (OSError, ValueError):
-        return []
 
 
 def require_enforced(missing: Sequence[str]) -> None:

@@ -127,6 +127,32 @@ def _controllers(root: Path, name: str = "*") -> Iterator[Path]:
         )
 
 
+def group_memory(root: Path = ROOT) -> int:
+    """The memory limit in bytes of this process's control group (version 1 or 2); 0 for none."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        found = _numbers(root, name)
+        if found and found[0] < 1 << 60:  # version 1 has a huge number for no limit
+            return int(found[0])
+    return 0
+
+
+def group_cpus(root: Path = ROOT) -> float:
+    """The processors that this process's control group may use (version 1 or 2); 0 for no limit."""
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        found = _numbers(root, *names)
+        if len(found) == 2 and found[0] > 0:  # version 1 has -1 for no limit
+            return found[0] / found[1]
+    return 0.0
+
+
+def _numbers(root: Path, *names: str) -> list[float]:
+    """The numbers in some files; none if one is missing or has a word, such as ``max`` for no limit."""
+    try:
+        return [float(word) for name in names for word in (root / name).read_text().split()]
+    except (OSError, ValueError):
+        return []
+
+
 def shares(memory: int, cpus: float) -> dict[Role, int]:
     """The memory of all agents, and of all gradings with the sandboxes that wait, in bytes.
 

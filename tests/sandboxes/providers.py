@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
+import docker
+
 from rtl_agent_gym.sandboxes import Process, Sandbox, SandboxProvider, SandboxSpec
+
+
+@contextlib.contextmanager
+def docker_api() -> Iterator[docker.APIClient]:
+    """The daemon's low-level client."""
+    with contextlib.closing(docker.from_env()) as client:
+        yield client.api
+
+
+def containers(name: str = "rtl-gym-", **options: Any) -> set[str]:
+    """The names of the containers whose name begins so."""
+    with docker_api() as api:
+        return {item["Names"][0].lstrip("/") for item in api.containers(filters={"name": name}, **options)}
 
 
 class ProviderAround(SandboxProvider):

@@ -26,8 +26,6 @@ from rtl_agent_gym.sandboxes.admission import (
     Permits,
     QueueMetrics,
     budget_of,
-    group_cpus,
-    group_memory,
     queueing_as,
     read_limits,
     set_limits,
@@ -230,41 +228,6 @@ def test_limits_of_a_daemon_in_use_are_not_replaced_silently(monkeypatch: pytest
 def test_a_wrong_limit_is_named(text: str) -> None:
     with pytest.raises(UsageError, match=f"sandbox_limits: '{text}' is no limit"):
         set_limits(f"starts=1,{text}")
-
-
-@pytest.mark.parametrize(
-    ("files", "memory", "cpus"),
-    [
-        ({"memory.max": "8589934592\n", "cpu.max": "150000 100000\n"}, 8 << 30, 1.5),
-        ({"memory.max": "max\n", "cpu.max": "max 100000\n"}, 0, 0),
-        (
-            {
-                "memory/memory.limit_in_bytes": "4294967296\n",
-                "cpu/cpu.cfs_quota_us": "200000\n",
-                "cpu/cpu.cfs_period_us": "100000\n",
-            },
-            4 << 30,
-            2,
-        ),
-        (
-            {
-                "memory/memory.limit_in_bytes": "9223372036854771712\n",
-                "cpu/cpu.cfs_quota_us": "-1\n",
-                "cpu/cpu.cfs_period_us": "100000\n",
-            },
-            0,
-            0,
-        ),
-        ({}, 0, 0),
-    ],
-)
-def test_control_groups_of_both_versions_are_read(
-    files: dict[str, str], memory: int, cpus: float, tmp_path: Path
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert (group_memory(tmp_path), group_cpus(tmp_path)) == (memory, cpus)
 
 
 async def test_metrics_say_what_happened_since_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, admission, cgroups
-from rtl_agent_gym.sandboxes.cgroups import Groups, make_groups, shares, sweep_groups
+from rtl_agent_gym.sandboxes.cgroups import Groups, group_cpus, group_memory, make_groups, shares, sweep_groups
 from rtl_agent_gym.scoring import Scorer
 
 MIB = 1 << 20
@@ -171,3 +171,38 @@ def test_who_may_not_make_groups_has_none(tmp_path: Path, monkeypatch: pytest.Mo
     assert "Podman" in cgroups.why_none("cgroupfs", local=True, podman=True)
     monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root
     assert cgroups.why_none("cgroupfs", local=True) == "this process may not make control groups"
+
+
+@pytest.mark.parametrize(
+    ("files", "memory", "cpus"),
+    [
+        ({"memory.max": "8589934592\n", "cpu.max": "150000 100000\n"}, 8 << 30, 1.5),
+        ({"memory.max": "max\n", "cpu.max": "max 100000\n"}, 0, 0),
+        (
+            {
+                "memory/memory.limit_in_bytes": "4294967296\n",
+                "cpu/cpu.cfs_quota_us": "200000\n",
+                "cpu/cpu.cfs_period_us": "100000\n",
+            },
+            4 << 30,
+            2,
+        ),
+        (
+            {
+                "memory/memory.limit_in_bytes": "9223372036854771712\n",
+                "cpu/cpu.cfs_quota_us": "-1\n",
+                "cpu/cpu.cfs_period_us": "100000\n",
+            },
+            0,
+            0,
+        ),
+        ({}, 0, 0),
+    ],
+)
+def test_control_groups_of_both_versions_are_read(
+    files: dict[str, str], memory: int, cpus: float, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert (group_memory(tmp_path), group_cpus(tmp_path)) == (memory, cpus)

@@ -13,42 +13,31 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-import docker
 import pytest
 
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, container
 from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, DockerClient, uid_range
 from rtl_agent_gym.sandboxes.container import CpuTime, cpu_time, own_doing
+from tests.sandboxes.providers import containers, docker_api
 
 pytestmark = pytest.mark.docker
 shared = pytest.mark.asyncio(loop_scope="module")
 """For tests that need no sandbox of their own."""
 
 
-def containers(name: str = "rtl-gym-") -> list[str]:
-    client = docker.from_env()
-    try:
-        return [item["Names"][0].lstrip("/") for item in client.api.containers(all=True, filters={"name": name})]
-    finally:
-        client.close()
-
-
 async def gone(name: str, seconds: float, besides: Collection[str] = ()) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if set(containers(name)) <= set(besides):
+        if containers(name, all=True) <= set(besides):
             return True
         await asyncio.sleep(0.1)
     return False
 
 
 async def test_the_container_is_hardened(sandbox: DockerSandbox) -> None:
-    client = docker.from_env()
-    try:
-        found = client.api.inspect_container(sandbox.id)
-    finally:
-        client.close()
+    with docker_api() as api:
+        found = api.inspect_container(sandbox.id)
     host = found["HostConfig"]
     assert host["NetworkMode"] == "none"
     assert host["CapDrop"] == ["ALL"]
@@ -309,9 +298,9 @@ async def test_a_provider_that_closes_while_one_starts_leaves_nothing(seconds: f
 
 async def test_close_leaves_nothing(provider: DockerSandboxes) -> None:
     sandbox = await provider.create()
-    assert containers(sandbox.id)
+    assert containers(sandbox.id, all=True)
     await sandbox.close()
-    assert not containers(sandbox.id)
+    assert not containers(sandbox.id, all=True)
     await sandbox.close()
     with pytest.raises(SandboxLost, match="closed"):
         await sandbox.run("true")
@@ -336,7 +325,7 @@ async def test_an_exception_and_a_cancellation_leave_nothing() -> None:
 
 async def test_cancelled_while_starting_leaves_nothing() -> None:
     mine = f"rtl-gym-agent-{os.getpid()}-"
-    before = containers(mine)
+    before = containers(mine, all=True)
     async with DockerSandboxes() as provider:
         for delay in (0.0, 0.01, 0.05, 0.1, 0.15, 0.2):
             task = asyncio.create_task(provider.create())
@@ -382,14 +371,11 @@ def test_user_ids_are_drawn_from_what_the_daemon_can_give() -> None:
 async def test_a_paused_container_is_a_machine_fault(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtl_agent_gym.sandboxes.container.GRACE", 0.5)
     await sandbox.run("true")
-    client = docker.from_env()
-    try:
-        client.api.pause(sandbox.id)
+    with docker_api() as api:
+        api.pause(sandbox.id)
         with pytest.raises(SandboxLost, match="has not answered"):
             await sandbox.run("true", timeout=0.5)
-        client.api.unpause(sandbox.id)
-    finally:
-        client.close()
+        api.unpause(sandbox.id)
     with pytest.raises(SandboxLost):
         await sandbox.read_files(["."])
 
@@ -407,14 +393,11 @@ async def test_a_silent_sandbox_is_judged_by_its_whole_silence(
     monkeypatch.setattr(container, "LATE", 0.2)
     monkeypatch.setattr(container, "own_doing", own_doing)
     await sandbox.run("true")
-    client = docker.from_env()
-    try:
-        client.api.pause(sandbox.id)
+    with docker_api() as api:
+        api.pause(sandbox.id)
         with pytest.raises(SandboxLost, match="has not answered"):
             await sandbox.run("true", timeout=0.5)
-        client.api.unpause(sandbox.id)
-    finally:
-        client.close()
+        api.unpause(sandbox.id)
     [(before, after)] = judged
     assert 0 < before.seconds <= after.seconds
     assert 0.2 < after.at - before.at < 60.0
@@ -469,13 +452,10 @@ async def test_a_memory_that_a_short_command_fills_is_reported(provider: DockerS
 
 
 async def test_a_container_killed_from_outside_is_a_machine_fault(sandbox: DockerSandbox) -> None:
-    client = docker.from_env()
-    try:
-        running = asyncio.create_task(sandbox.run("sleep 30"))
-        await asyncio.sleep(0.3)
-        client.api.kill(sandbox.id)
-    finally:
-        client.close()
+    running = asyncio.create_task(sandbox.run("sleep 30"))
+    await asyncio.sleep(0.3)
+    with docker_api() as api:
+        api.kill(sandbox.id)
     with pytest.raises(SandboxLost, match="went away"):
         await running
     with pytest.raises(SandboxLost):
@@ -511,7 +491,7 @@ async def test_a_killed_owner_leaves_nothing(number: signal.Signals, forks: bool
     try:
         assert owner.stdout is not None
         name = owner.stdout.readline().strip()
-        assert containers(name)
+        assert containers(name, all=True)
         owner.send_signal(number)
         owner.wait(60)
         assert await gone(name, 60)

@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 
-import docker
 import pytest
 
 from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, WaitingSandboxes
+from tests.sandboxes.providers import containers, docker_api
 
 pytestmark = pytest.mark.docker
 SCORING = SandboxSpec(role="scoring")
 
 
 def names(role: str = "scoring") -> set[str]:
-    client = docker.from_env()
-    try:
-        mine = {"name": f"rtl-gym-{role}-{os.getpid()}-"}
-        return {item["Names"][0].lstrip("/") for item in client.api.containers(filters=mine)}
-    finally:
-        client.close()
+    return containers(f"rtl-gym-{role}-{os.getpid()}-")
 
 
 async def test_each_is_handed_out_once_and_replaced(provider: DockerSandboxes) -> None:
@@ -55,11 +50,8 @@ async def test_one_that_died_in_waiting_is_not_handed_out(provider: DockerSandbo
         before = names()
         await pool.prepare(SCORING)
         (dead,) = names() - before
-        client = docker.from_env()
-        try:
-            client.api.kill(dead)
-        finally:
-            client.close()
+        with docker_api() as api:
+            api.kill(dead)
         await asyncio.sleep(0.2)
         sandbox = await pool.create(SCORING)
         assert sandbox.id != dead
