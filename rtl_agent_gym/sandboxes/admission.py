@@ -114,7 +114,7 @@ def read_limits(text: str, source: str) -> dict[str, float]:
         unit = r"(?:([kKMGT])(?:i?B)?)?" if name == "memory" else "()"
         match = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*{unit}", number)
         if name not in Limits.__annotations__ or match is None or float(match[1]) <= 0:
-            raise UsageError(f"{source}: {part!r} is no limit such as memory=16G, cpus=4, starts=8 or ready=2")
+            raise UsageError(f"{source}: {part!r} is not a limit such as memory=16G, cpus=4, starts=8 or ready=2")
         found[name] = float(match[1]) * 1024.0 ** " KMGT".index((match[2] or " ").upper())
     return found
 

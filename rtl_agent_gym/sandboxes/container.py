@@ -320,7 +320,7 @@ class DockerSandbox(Sandbox):
         contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
         for path in (*contents, *folders):
             if set(path.split("/")) & {"", ".", ".."} or re.search("[\0\ud800-\udfff]", path):
-                raise ValueError(f"{path!r} is no relative file path below {root}")
+                raise ValueError(f"{path!r} is not a relative file path below {root}")
         sizes = [[path, len(data)] for path, data in contents.items()]
         header = {"root": root, "folders": list(folders), "files": sizes}
         await self._ask(b"W", header, b"".join(contents.values()), patience=60.0, keeper=keeper)

@@ -226,7 +226,7 @@ def test_limits_of_a_daemon_in_use_are_not_replaced_silently(monkeypatch: pytest
 
 @pytest.mark.parametrize("text", ["memory=much", "cpus=0", "starts=-1", "cpu=2", "cpus=2G", "4"])
 def test_a_wrong_limit_is_named(text: str) -> None:
-    with pytest.raises(UsageError, match=f"sandbox_limits: '{text}' is no limit"):
+    with pytest.raises(UsageError, match=f"sandbox_limits: '{text}' is not a limit"):
         set_limits(f"starts=1,{text}")
 
 

@@ -151,7 +151,7 @@ async def test_files_go_in_and_come_out(box: Sandbox) -> None:
     await box.write_files(files)
     assert await box.read_files(["."]) == files
     assert await box.read_files(["rtl", "nowhere"]) == {"rtl/a.sv": b"module a;\n"}
-    with pytest.raises(ValueError, match="no relative file path"):
+    with pytest.raises(ValueError, match="relative file path"):
         await box.write_files({"../x": ""})
     await box.ping()
 

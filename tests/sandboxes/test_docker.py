@@ -175,7 +175,7 @@ async def test_writing_never_follows_a_link(shared_sandbox: DockerSandbox) -> No
 @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "", "a/./b", "a\0b", "a\ud800"])
 @shared
 async def test_a_path_that_leaves_the_folder_is_refused(shared_sandbox: DockerSandbox, path: str) -> None:
-    with pytest.raises(ValueError, match="no relative file path"):
+    with pytest.raises(ValueError, match="relative file path"):
         await shared_sandbox.write_files({path: "x"})
 
 
