@@ -6,6 +6,7 @@ import asyncio
 import gc
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -290,9 +291,15 @@ def test_a_daemon_may_stay_away_for_long_without_many_words(caplog: pytest.LogCa
     assert len(caplog.records) == 13
 
 
-def test_without_groups_the_memory_of_the_machine_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], object]:
+    """Sets the bytes of memory that the machine has available."""
     monkeypatch.setattr(cgroups, "MEMINFO", tmp_path / "meminfo")
-    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
+    return lambda bytes_: cgroups.MEMINFO.write_text(f"MemAvailable: {bytes_ >> 10} kB\n")
+
+
+def test_without_groups_the_memory_of_the_machine_counts(available: Callable[[int], object]) -> None:
+    available(5 << 30)
     here = Budget(LIMITS, local=True)
     assert not here.shortage(4 << 30)  # a twentieth of the limit stays free
     assert here.shortage((4 << 30) + 1) == "memory"
@@ -302,27 +309,25 @@ def test_without_groups_the_memory_of_the_machine_counts(tmp_path: Path, monkeyp
 
 
 def test_what_other_processes_take_counts_beside_the_own_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    available: Callable[[int], object], tmp_path: Path
 ) -> None:
     """Two runs on one machine have groups of their own, whose limits together are more than the machine has."""
-    monkeypatch.setattr(cgroups, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "cgroup.controllers").write_text("cpu memory")
     own = Groups(tmp_path, "rtl-gym-1-0", {"agent": 10 << 30, "scoring": 10 << 30})
-    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {22 << 20} kB\n")
+    available(22 << 30)
     assert not Budget(LIMITS, own, local=True).shortage(9 << 30)
     assert Budget(LIMITS, own, local=True).shortage(10 << 30) == "memory"  # with a twentieth of its limit
-    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {2 << 20} kB\n")
+    available(2 << 30)
     assert not Budget(LIMITS, own, local=True).shortage(1 << 30)
     assert Budget(LIMITS, own, local=True).shortage((1 << 30) + 1) == "memory"
 
 
 async def test_memory_that_sandboxes_will_use_once_they_have_started_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    available: Callable[[int], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise all that wait for the same free memory would be let in together."""
-    monkeypatch.setattr(cgroups, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(admission, "PATIENCE", 0.0)
-    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
+    available(5 << 30)
     here = Budget(LIMITS, local=True)
     async with here.promised(3 << 30), here.promised(1 << 30):
         with pytest.raises(SandboxError, match="no memory for another sandbox"):
@@ -333,11 +338,10 @@ async def test_memory_that_sandboxes_will_use_once_they_have_started_is_taken(
 
 
 async def test_memory_that_another_event_loop_has_promised_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    available: Callable[[int], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroups, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(admission, "PATIENCE", 0.0)
-    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {5 << 20} kB\n")
+    available(5 << 30)
     budget = Budget(LIMITS, local=True)
 
     async def elsewhere() -> None:
@@ -348,7 +352,7 @@ async def test_memory_that_another_event_loop_has_promised_is_taken(
         with pytest.raises(SandboxError, match="no memory for another sandbox"):
             await asyncio.to_thread(asyncio.run, elsewhere())
     await asyncio.to_thread(asyncio.run, elsewhere())
-    assert budget.shortage(5 << 29) == ""
+    assert budget.shortage(4 << 30) == ""  # all of it
 
 
 async def test_a_sandbox_waits_while_the_disk_of_the_daemon_is_nearly_full(
@@ -376,10 +380,11 @@ async def test_a_sandbox_waits_while_the_disk_of_the_daemon_is_nearly_full(
     await asyncio.wait_for(waiting, 5)
 
 
-async def test_who_waits_for_memory_is_not_overtaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "MEMINFO", tmp_path / "meminfo")
+async def test_who_waits_for_memory_is_not_overtaken(
+    available: Callable[[int], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(admission, "POLL_SECONDS", 0.01)
-    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {3 << 20} kB\n")
+    available(3 << 30)
     here, order = Budget(LIMITS, local=True), list[str]()
 
     async def take(name: str, memory: int) -> None:
@@ -391,7 +396,7 @@ async def test_who_waits_for_memory_is_not_overtaken(tmp_path: Path, monkeypatch
     small = asyncio.ensure_future(take("small", 1 << 30))  # for which there would be room
     await asyncio.sleep(0.05)
     assert order == []
-    (tmp_path / "meminfo").write_text(f"MemTotal: {24 << 20} kB\nMemAvailable: {9 << 20} kB\n")
+    available(9 << 30)
     await asyncio.wait_for(asyncio.gather(large, small), 5)
     assert order == ["large", "small"]
 
