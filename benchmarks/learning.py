@@ -44,8 +44,7 @@ from rtl_agent_gym.demo.jobs import JOBS, train
 from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.demo.smollm import SMOLLM
 from rtl_agent_gym.errors import RTLGymError, UsageError
-from rtl_agent_gym.training.options import TrainOptions
-from rtl_agent_gym.training.sft.options import SftOptions
+from rtl_agent_gym.training.options import SftOptions, TrainOptions
 
 RUNS = {
     "following": Run("distillation from the teacher that follows specifications", splits=True),

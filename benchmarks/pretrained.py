@@ -11,8 +11,8 @@ from learning_options import SELF, changed, final_weights, summary
 
 from rtl_agent_gym.demo.jobs import train, train_sft
 from rtl_agent_gym.demo.smollm import SMOLLM, WARM_START_EPISODES, demonstrations
+from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.run_folder import RunFolder
-from rtl_agent_gym.training.sft.options import SftOptions
 
 REFERENCES = 0.3
 """Share of the transcripts with a reference solution in the prompt: the model will be its own teacher."""

@@ -18,7 +18,7 @@ from rtl_agent_gym.demo.smollm import demonstrations
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.policies import ModelOptions
-from rtl_agent_gym.training.sft.options import SftOptions
+from rtl_agent_gym.training.options import SftOptions
 
 SUPERVISED = {
     "sft": Run("supervised training on transcripts that write the reference, with as many tokens"),

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from dataclasses import replace
-from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,64 +13,36 @@ from ..cluster import CANARY_SECONDS, runtime_at
 from ..episodes.runtime import using
 from ..evaluation import EvaluationConfig, evaluate
 from ..metrics import serving
+from ..options import EvaluationOptions, ProblemOptions
 from ..sandboxes.provider import warning_of_others
 from ..scoring import RewardWeights
 from .ending import FAILED, MACHINE_FAILED
-from .episode_options import CacheOption, with_options
 from .eval_show import EvaluationProgress, episode_observer, print_summary, print_unstated
-from .options import CategoriesOption, DifficultiesOption, FairOnlyOption, JsonOption, ProblemIdsOption
+from .options import (
+    CanarySecondsOption,
+    FairOnlyOption,
+    JsonOption,
+    MetricsPortOption,
+    RayOption,
+    RaySlotsOption,
+    with_options,
+)
 
 
 @with_options(
-    ids=ProblemIdsOption,
-    categories=CategoriesOption,
-    difficulties=DifficultiesOption,
-    samples=Annotated[int, typer.Option("-n", "--samples", min=1, help="Episodes to play of each problem.")],
-    folder=Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for results and transcripts; by default one below runs/eval/."),
-    ],
-    concurrency=Annotated[int, typer.Option(min=1, help="Episodes to play at the same time.")],
-    max_cost=Annotated[
-        float | None,
-        typer.Option(metavar="USD", help="Stop when the model has cost this much, earlier runs included."),
-    ],
-    max_tokens_total=Annotated[
-        int | None, typer.Option(min=1, help="Stop when the model has read and written this many tokens.")
-    ],
-    cache=CacheOption,
+    *((ProblemOptions, name) for name in ("ids", "categories", "difficulties")),
+    *(
+        (EvaluationOptions, name)
+        for name in ("samples", "folder", "concurrency", "max_cost", "max_tokens_total", "cache")
+    ),
 )
 def eval_command(
     config: EvaluationConfig,
     fair_only: FairOnlyOption = False,
-    ray: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Ray cluster whose nodes have the sandboxes and grade (see: cluster up); auto for this machine's.",
-        ),
-    ] = "",
-    ray_slots: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="With --ray: slots that this run reserves of each node at most, so that others get the rest; 0: as "
-            "many as --concurrency.",
-        ),
-    ] = 0,
-    canary_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=3600,
-            help="With --ray: seconds for which a verdict waits at most until its node has graded two known designs "
-            "right. More costs less grading and makes episodes end later; 0 checks at once.",
-        ),
-    ] = CANARY_SECONDS,
-    metrics_port: Annotated[
-        int,
-        typer.Option(min=-1, max=65535, help="Port that serves metrics for Prometheus; 0: none; -1: any free one."),
-    ] = 0,
+    ray: RayOption = "",
+    ray_slots: RaySlotsOption = 0,
+    canary_seconds: CanarySecondsOption = CANARY_SECONDS,
+    metrics_port: MetricsPortOption = 0,
     json_: JsonOption = False,
 ) -> None:
     """Play many episodes of every problem with a policy, several at once, and sum up the results.
@@ -83,10 +52,10 @@ def eval_command(
     is, 3 when machine faults left some without one, and 1 when --max-cost or --max-tokens-total stopped it.
     """
     if fair_only:
-        config = replace(config, rows="fair")
+        config = config.with_options(rows="fair")
     interactive = config.policy == "human"
     if interactive:
-        config = replace(config, concurrency=1)
+        config = config.with_options(concurrency=1)
     console = Console(stderr=json_)
     progress = EvaluationProgress(console, shown=not interactive)
     observer = episode_observer(console, progress) if interactive else progress.observer

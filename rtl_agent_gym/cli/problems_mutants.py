@@ -25,8 +25,8 @@ from ..problems.rows import problem_row
 from ..sources.mutants.derived import Derived, Hint, MutantOptions, derive, enough_candidates, too_few, with_design
 from ..sources.mutants.mutant import VerdictStore
 from ..visible import plural, visible
-from .episode_options import CacheOption
 from .options import (
+    CacheOption,
     CategoriesOption,
     DifficultiesOption,
     FairOnlyOption,

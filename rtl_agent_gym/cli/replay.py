@@ -23,8 +23,11 @@ from ..sandboxes import DockerSandboxes
 from ..scoring import Scorer
 from ..transcripts import Transcript, read_transcript
 from ..visible import plural, visible
-from .episode_options import JudgeOption
-from .options import JsonOption, ProblemsOption
+from .options import (
+    JsonOption,
+    JudgeOption,
+    ProblemsOption,
+)
 from .shell import attach_terminal, require_terminal
 
 _STATE = "/tmp/.replayed-shell"

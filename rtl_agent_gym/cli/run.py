@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +15,7 @@ from ..evaluation import EvaluationConfig, evaluate
 from ..scoring import RewardWeights
 from ..scoring.scorable import require_scorable
 from ..visible import plural
-from .episode_options import with_options
-from .options import JsonOption, ProblemOption, one_problem, writable_folder
+from .options import JsonOption, ProblemOption, one_problem, with_options, writable_folder
 from .show import EpisodePrinter, print_score
 
 
@@ -35,8 +33,8 @@ def run_command(
     chosen = require_scorable(one_problem(str(config.problems), problem), config.episode.grading)
     weights = RewardWeights.preset(str(config.reward))
     writable_folder(transcript_dir, "--transcript-dir")
-    rules = replace(config.episode, transcript_dir=transcript_dir)
-    config = replace(config, problems=[chosen], episode=rules, keep=False, attempts=1, concurrency=1, cache=False)
+    rules = config.episode.with_options(transcript_dir=transcript_dir)
+    config = config.with_options(problems=[chosen], episode=rules, keep=False, attempts=1, concurrency=1, cache=False)
     console = Console(stderr=json_)
     faults: list[SandboxError] = []
     observer = EpisodePrinter(console).observer

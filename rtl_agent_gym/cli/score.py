@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .. import strict_json
-from ..episodes.rules import LONGEST_TIMEOUT
 from ..errors import UsageError
+from ..options import LONGEST_TIMEOUT
 from ..policies.judge import NamedJudges
 from ..problems import Problem, find_problem, load_problems
 from ..problems.paths import AGENT_FOLDERS, ANSWER_FILE, graded_folders
@@ -25,15 +25,17 @@ from ..scoring import TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
 from ..scoring.options import GradingOptions, HarnessOptions
 from ..scoring.scorable import require_scorable
 from ..visible import visible
-from .episode_options import (
+from .options import (
     CacheOption,
     HarnessEnvOption,
     HarnessImagesOption,
     HarnessNetworkOption,
     JudgeOption,
+    ProblemOption,
+    ProblemsOption,
     WeightsOption,
+    one_problem,
 )
-from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_score
 
 _MOST = 64 << 20

@@ -8,18 +8,21 @@ from typing import Annotated
 
 import typer
 
-from ..episodes.rules import LONGEST_TIMEOUT, EpisodeConfig
+from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..scoring import RewardWeights
 from ..scoring.scorable import scorable
 from ..visible import plural
-from .episode_options import WeightsOption
 from .options import (
     CategoriesOption,
+    CommandTimeoutOption,
     DifficultiesOption,
     FairOnlyOption,
+    HarnessFeedbackOption,
+    MaxTurnsOption,
     ProblemIdsOption,
     ProblemsOption,
+    WeightsOption,
     chosen_problems,
     writable_folder,
 )
@@ -47,13 +50,9 @@ def serve_command(
     idle_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds without a message after which a connection is closed; 0: never.")
     ] = 3600.0,
-    max_turns: Annotated[int, typer.Option(min=1, help="Turns after which an episode ends.")] = 50,
-    command_timeout: Annotated[
-        float, typer.Option(min=0.1, max=LONGEST_TIMEOUT, help="Seconds that one shell command may run.")
-    ] = 30.0,
-    harness_feedback: Annotated[
-        int, typer.Option(min=0, help="How often the agent may submit its files and read which checks fail; 0: never.")
-    ] = 0,
+    max_turns: MaxTurnsOption = 50,
+    command_timeout: CommandTimeoutOption = 30.0,
+    harness_feedback: HarnessFeedbackOption = 0,
     weights: WeightsOption = "default",
     transcript_dir: Annotated[
         Path | None, typer.Option(help="Folder for transcripts; none are written without it.")

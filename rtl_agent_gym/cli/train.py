@@ -9,9 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from ..demo.jobs import train, train_sft
-from ..training.arguments import describe_options, split_arguments
-from ..training.options import TrainOptions
-from ..training.sft.options import SftOptions
+from ..training.options import SftOptions, TrainOptions, describe_options, split_arguments
 from .options import JsonOption
 
 

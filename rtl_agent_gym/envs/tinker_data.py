@@ -7,13 +7,14 @@ import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import chz
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
+from ..options import EpisodeRules, EvaluationOptions, Options, ProblemOptions
 from ..problems import Problem, load_problems, split_problems
 from ..problems.notes import Rows
 from ..scoring import RewardWeights
@@ -93,6 +94,13 @@ class CVDPDataset(RLDataset):
         self.problem_sampler.learn(problem, passed)
 
 
+def _field(kind: type[Options], name: str) -> Any:
+    """An option of the tree as a field of chz."""
+    field = kind.model_fields[name]
+    doc = " ".join((field.description or "").replace("``", "").split())
+    return chz.field(default=field.default or None if isinstance(field.default, tuple) else field.default, doc=doc)
+
+
 @chz.chz
 class CVDPDatasetBuilder(RLDatasetBuilder):
     """Builds the datasets to train on and to test with, for any trainer of the cookbook.
@@ -102,11 +110,11 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
         train, test = await builder()
     """
 
-    problems: str = chz.field(default="bundled", doc="bundled, a path, or a data set on the Hugging Face hub")
-    ids: list[str] | None = chz.field(default=None, doc="keep only these problems")
-    categories: list[str] | None = chz.field(default=None, doc="keep only these categories, such as cid003")
-    difficulties: list[str] | None = chz.field(default=None, doc="keep only these: easy, medium, hard")
-    rows: Rows = chz.field(default="all", doc="fair, partial or sound: keep only such rows of CVDP, or better")
+    problems: str = _field(ProblemOptions, "problems")
+    ids: list[str] | None = _field(ProblemOptions, "ids")
+    categories: list[str] | None = _field(ProblemOptions, "categories")
+    difficulties: list[str] | None = _field(ProblemOptions, "difficulties")
+    rows: Rows = _field(ProblemOptions, "rows")
     held_out: float = chz.field(default=0.0, doc="share of the problems to test with, never trained on")
 
     batch_size: int = chz.field(default=1, doc="problems, and so groups, in a batch")
@@ -120,21 +128,21 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
     model_name: str = chz.field(default="Qwen/Qwen3-8B", doc="the model whose tokenizer is used")
     renderer_name: str | None = chz.field(default=None, doc="the dialect; None for the cookbook's choice for the model")
     single_turn: bool = chz.field(default=False, doc="one answer instead of work in a shell")
-    max_turns: int = chz.field(default=50, doc="turns of an episode")
-    command_timeout: float = chz.field(default=30.0, doc="seconds a command may run")
-    max_output: int = chz.field(default=16_000, doc="characters of a command's output that the model reads")
-    max_malformed: int = chz.field(default=3, doc="malformed turns in a row that end an episode")
-    scoring_timeout: float = chz.field(default=600.0, doc="seconds the hidden tests may run")
-    harness_feedback: int = chz.field(default=0, doc="how often the agent may submit and learn which checks fail")
-    progress_coef: float = chz.field(default=0.5, doc="total reward of submissions when all tests pass")
-    judge: str | None = chz.field(default=None, doc="judge of answers that are text, such as chat:MODEL; None for none")
-    max_tokens: int | None = chz.field(default=None, doc="tokens that a turn may sample; None leaves it to the trainer")
-    max_trajectory_tokens: int | None = chz.field(default=None, doc="tokens of a whole episode; None for no limit")
-    max_prompt_tokens: int | None = chz.field(default=None, doc="tokens of the prompt; a longer task is shortened")
+    max_turns: int = _field(EpisodeRules, "max_turns")
+    command_timeout: float = _field(EpisodeRules, "command_timeout")
+    max_output: int = _field(EpisodeRules, "max_output")
+    max_malformed: int = _field(EpisodeRules, "max_malformed")
+    scoring_timeout: float = _field(EpisodeRules, "scoring_timeout")
+    harness_feedback: int = _field(EpisodeRules, "harness_feedback")
+    progress_coef: float = _field(EpisodeRules, "progress_coef")
+    judge: str | None = _field(EpisodeRules, "judge")
+    max_tokens: int | None = _field(EpisodeRules, "max_tokens")
+    max_trajectory_tokens: int | None = _field(EpisodeRules, "max_trajectory_tokens")
+    max_prompt_tokens: int | None = _field(EpisodeRules, "max_prompt_tokens")
     overflow_reward: float = chz.field(default=0.0, doc="reward if even the shortened prompt does not fit")
-    reward: str = chz.field(default="default", doc="preset of reward weights: default, staged, dense, compile, proxy")
+    reward: str = _field(EvaluationOptions, "reward")
     reward_weights: RewardWeights | None = chz.field(default=None, doc="weights of your own, instead of a preset")
-    transcript_dir: str | None = chz.field(default=None, doc="folder for transcripts; None writes none")
+    transcript_dir: str | None = _field(EpisodeRules, "transcript_dir")
     score_cache: str | None = chz.field(default=None, doc="folder of cached gradings; None for no cache")
 
     async def __call__(self) -> tuple[RLDataset, RLDataset | None]:
@@ -170,7 +178,7 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
 
     def env_config(self) -> TinkerEnvConfig:
         """The options as the environments take them."""
-        shared = {rule.name for rule in dataclasses.fields(EpisodeConfig)} & set(chz.chz_fields(type(self)))
+        shared = EpisodeConfig.model_fields.keys() & chz.chz_fields(type(self)).keys()
         rules = {name: getattr(self, name) for name in shared}
         return TinkerEnvConfig(
             model_name=self.model_name,
@@ -179,5 +187,5 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
             overflow_reward=self.overflow_reward,
             reward=self.reward_weights or RewardWeights.preset(self.reward),
             score_cache=Path(self.score_cache) if self.score_cache is not None else None,
-            **rules | {"transcript_dir": Path(self.transcript_dir) if self.transcript_dir is not None else None},
+            **rules,
         )

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validator
 
 from .. import __version__
 from ..episodes.episode import EpisodeConfig
 from ..episodes.prompt import open_prompt
 from ..episodes.rewards import Reward
-from ..errors import UsageError
+from ..options import EvaluationOptions, OptionalPath, ProblemOptions, SandboxOptions, with_default
 from ..policies import ModelOptions, Policy, ScriptedPolicy
 from ..policies.judge import judge_name
 from ..policies.registry import with_address
 from ..policies.sampler import TokenSamplerPolicy, files_digest
 from ..problems import Problem
-from ..problems.notes import Rows
 from ..renderers import Renderer
-from ..retries import EPISODE
 from ..sandboxes import SandboxSpec
 from ..sandboxes.image import image_tag
 from .play import rules_for
 
 
-@dataclass(frozen=True)
-class EvaluationConfig:
+class EvaluationConfig(EvaluationOptions, SandboxOptions, ProblemOptions):
     """The episodes of an evaluation, their rules, and the folder for the results.
 
     ::
@@ -48,68 +43,26 @@ class EvaluationConfig:
         UsageError: A number is out of range.
     """
 
-    problems: str | Path | Sequence[Problem] = "bundled"
-    """A source for `load_problems`, or a list of problems. The next four options apply to a source."""
-    ids: Sequence[str] | None = None
-    """Only the problems with these ids."""
-    categories: Sequence[str] | None = None
-    """Only the problems of these categories, such as ``cid003``."""
-    difficulties: Sequence[str] | None = None
-    """Only the problems of these difficulties: ``easy``, ``medium``, ``hard``."""
-    rows: Rows = "all"
-    """Only the rows of CVDP that are known to be ``fair``, ``partial`` or ``sound``; see `load_problems`."""
-    policy: str = "golden"
-    """Name of the policy, as in `make_policy`; not used if `evaluate` is given a policy."""
-    model: ModelOptions = field(default_factory=ModelOptions)
-    """Sampling and connection options of the policy that `policy` names."""
-    renderer: str | Renderer = "qwen3"
-    """The model's dialect: its name or a `Renderer`."""
-    episode: EpisodeConfig = field(default_factory=EpisodeConfig)
-    """The rules of the episodes."""
-    reward: Reward = "default"
-    """How the score becomes a reward: a preset's name, weights, or a function of a `Score`."""
-    samples: int = 1
-    """Episodes of each problem."""
-    seed: int = 0
-    """Each episode's own seed is derived from this, its problem and its sample number (`episode_seed`)."""
-    keep: bool = True
-    """Whether results and transcripts are saved in `folder`. If not, results are only in memory, and transcripts go to
-    `EpisodeConfig.transcript_dir` if that is set."""
-    folder: Path | None = None
-    """Folder for results and transcripts; None for one below ``runs/eval/``, named by the configuration."""
-    resume: bool = True
-    """Play only the episodes without a verdict in the folder. False refuses a folder that holds results."""
-    concurrency: int = 8
-    """Episodes at the same time."""
-    sandbox_limits: str = ""
-    """What sandboxes may use of the machine, such as ``memory=16G,cpus=4,starts=8``: memory in all, gradings and
-    container starts at the same time. What is not given follows from the Docker daemon's machine."""
-    attempts: int = EPISODE.attempts
-    """Attempts at an episode while the machine fails, before it is left without a verdict."""
-    longest_pause: float = EPISODE.longest
-    """Upper bound on the seconds between two attempts."""
-    max_cost: float | None = None
-    """US dollars after which the evaluation stops: no further request is made, finished results are kept, and
-    unfinished episodes have none. Up to `concurrency` requests on their way come on top. What earlier runs in the
-    folder spent counts too."""
-    max_tokens_total: int | None = None
-    """The same for tokens, read and written."""
-    longest_outage: float = 1800.0
-    """Once an episode has got a result: seconds for which no attempt is counted while the Docker daemon or the model
-    does not answer and no episode gets a result."""
-    cache: bool = True
-    """Whether gradings are cached on disk and reused for equal files."""
+    model_config = ConfigDict(strict=True)
 
-    def __post_init__(self) -> None:
-        policy, model = with_address(self.policy, self.model)  # so that both forms are the same evaluation
-        object.__setattr__(self, "policy", policy)
-        object.__setattr__(self, "model", model)
-        for name in ("samples", "concurrency", "attempts"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("max_cost", "max_tokens_total"):
-            if (limit := getattr(self, name)) is not None and not 0 < limit < math.inf:
-                raise UsageError(f"{name} must be above 0, got {limit:g}")
+    problems: str | Path | SkipValidation[Sequence[Problem]] = with_default(ProblemOptions, "problems", "bundled")
+    folder: OptionalPath = with_default(EvaluationOptions, "folder", None)
+    renderer: str | Renderer = with_default(EvaluationOptions, "renderer", "qwen3")
+    reward: SkipValidation[Reward] = with_default(EvaluationOptions, "reward", "default")
+    model: ModelOptions = Field(default_factory=ModelOptions)
+    """Sampling and connection options of the policy that `policy` names."""
+    episode: EpisodeConfig = Field(default_factory=EpisodeConfig)
+    """The rules of the episodes."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_once(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Move an address in the policy's name to the model's options, so that both forms are the same evaluation."""
+        policy = given.get("policy", "golden")
+        if not isinstance(policy, str):
+            return given
+        policy, model = with_address(policy, given.get("model") or ModelOptions())
+        return given | {"policy": policy, "model": model}
 
 
 class EvaluationRecord(BaseModel):

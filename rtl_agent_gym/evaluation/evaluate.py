@@ -17,7 +17,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,7 @@ async def evaluate(
         player = policy
         if player is None:
             single_turn = config.episode.workspace == "answer"
-            player = make_policy(config.policy, replace(config.model, tools=False) if single_turn else config.model)
+            player = make_policy(config.policy, config.model.with_options(tools=False) if single_turn else config.model)
             if isinstance(player, Closable):
                 owned.push_async_callback(player.close)
         renderer = config.renderer
@@ -154,7 +154,7 @@ async def evaluate(
                 ResultsFile(config.folder or default_folder(record), record, resume=config.resume)
             )
             owned.enter_context(logging_to(file.folder / LOGS))
-            rules = replace(rules, transcript_dir=file.folder / "transcripts")
+            rules = rules.with_options(transcript_dir=file.folder / "transcripts")
         for problem in problems:  # raises if it cannot play one of them
             player.player(problem, episode_renderer(config.episode, renderer), 0)
         runtime: Runtime | None = None
@@ -336,8 +336,8 @@ def scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Prob
     found, source = config.problems, "the given list"
     if isinstance(found, (str, Path)):
         source = str(found)
-        filters = {"ids": config.ids, "categories": config.categories, "difficulties": config.difficulties}
-        found = load_problems(found, rows=config.rows, **filters)
+        names = ("ids", "categories", "difficulties")
+        found = load_problems(found, rows=config.rows, **{name: getattr(config, name) or None for name in names})
     problems, left_out = scorable(found, config.episode.grading)
     for problem, reason in left_out:
         observer.left_out(problem, reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..episodes.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
@@ -47,7 +47,7 @@ class Observer:
 
 def rules_for(policy: Policy, rules: EpisodeConfig) -> EpisodeConfig:
     """The rules for a policy: the prompt does not teach the dialect to a chat service that has tools of its own."""
-    return replace(rules, teach_dialect=False) if getattr(policy, "native_tools", False) else rules
+    return rules.with_options(teach_dialect=False) if getattr(policy, "native_tools", False) else rules
 
 
 async def play(

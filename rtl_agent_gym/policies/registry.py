@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from ..errors import UsageError
 from .human import HumanPolicy
@@ -72,7 +71,7 @@ def with_address(name: str, options: ModelOptions) -> tuple[str, ModelOptions]:
         return name, options
     if options.base_url not in (None, address):
         raise UsageError(f"{short!r} has an address after its @, and base_url (--base-url) is another one; give one")
-    return short, replace(options, base_url=address)
+    return short, options.with_options(base_url=address)
 
 
 def _split(name: str) -> tuple[str, str]:

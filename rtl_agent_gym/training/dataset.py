@@ -35,7 +35,7 @@ def env_config(plan: Plan, folder: RunFolder, context: int | None = None) -> Tin
         episode=EpisodeConfig(
             workspace="answer" if o.env == "single_turn" else "shell",
             max_turns=o.max_turns,
-            command_timeout=o.timeout_seconds,
+            command_timeout=o.command_timeout,
             harness_feedback=o.harness_feedback,
             judge=o.judge,
             progress_coef=o.progress_coef,

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
 from ..logs import showing
 from ..metrics import serving
-from .arguments import describe_options, split_arguments
 from .cost import describe_cost
-from .options import TrainOptions
+from .options import TrainOptions, describe_options, split_arguments
 from .plan import ModelRecipe, Plan, plan_run
 from .progress import Progress
 from .run_folder import RunFolder
@@ -231,8 +230,8 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
     from .dataset import check_prompts, env_config, make_dataset
     from .evaluator import Evaluator
     from .loop import TrainingLoop
+    from .options import SftOptions
     from .sft.loop import SupervisedLoop
-    from .sft.options import SftOptions
     from .teachers.setup import make_teachers
 
     o = plan.options

@@ -1,4 +1,4 @@
-"""The options of a training run, given as ``key=value`` on the command line.
+"""The options of training runs, given as ``name=value``: those of the tree, and the trainers' own.
 
 Nothing heavy is imported here, so that a wrong option is reported at once.
 """
@@ -6,38 +6,55 @@ Nothing heavy is imported here, so that a wrong option is reported at once.
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Mapping
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ..engines.config import LocalEngineConfig
 from ..errors import UsageError
-from ..problems.notes import Rows
-from ..problems.paths import expand_home
-from ..renderers import RENDERER_NAMES
-from ..renderers.protocol import Kind
-from ..scoring import RewardWeights
-from .option_types import (
+from ..options import (
+    ClusterOptions,
+    EpisodeOptions,
     Names,
     OptionalCount,
     OptionalNonNegative,
     OptionalPositive,
     OptionalText,
+    ProblemOptions,
+    SandboxOptions,
     Table,
+    first_mistake,
     from_json,
+    optional,
+    with_default,
 )
+from ..problems.paths import expand_home
+from ..renderers import RENDERER_NAMES
+from ..renderers.protocol import Kind
+from ..scoring import RewardWeights
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 BaselineName = Literal["group", "batch", "running", "none"]
 
 
-class TrainOptions(BaseModel):
-    """All options of a run. Each docstring is the option's help text."""
+OLDER_NAMES = {"problems": "cvdp_jsonl_path", "ids": "problem_ids", "command_timeout": "timeout_seconds"}
+"""The names that trainers have for options of the tree; both can be given."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+def _older_name(name: str) -> str:
+    return OLDER_NAMES.get(name, name)
+
+
+class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOptions):
+    """All options of a run. Each docstring is the option's help text; the others are those of the tree."""
+
+    model_config = ConfigDict(alias_generator=_older_name)
 
     # Models
     student_model: str = "Qwen/Qwen3-8B"
@@ -66,9 +83,9 @@ class TrainOptions(BaseModel):
     local_dtype: str = "auto"
     """Local engine: precision, such as ``float32`` or ``bfloat16``; ``auto`` is float32 on a CPU, bfloat16 on a GPU.
     In half precision the optimizer updates float32 copies."""
-    local_batch: int = Field(16, ge=1)
+    local_batch: int = Field(default=16, ge=1)
     """Local engine: maximum number of sequences sampled at once. More is faster and needs more memory."""
-    local_batch_tokens: int = Field(16_384, ge=1)
+    local_batch_tokens: int = Field(default=16_384, ge=1)
     """Local engine: maximum number of tokens, with padding, in one forward pass of training. Less needs less memory."""
     local_gradient_checkpointing: bool = False
     """Local engine: compute activations twice instead of keeping them: more time, less memory, the same gradients."""
@@ -79,18 +96,7 @@ class TrainOptions(BaseModel):
     """Weights to start from: the ``state_path`` of a checkpoint."""
 
     # Problems and episodes
-    cvdp_jsonl_path: str = "bundled"
-    """Problems to train on: ``bundled``, a JSONL file, or a Hugging Face data set id."""
-    problem_ids: Names = ()
-    """Only these problems, separated by commas; empty for all."""
-    categories: Names = ()
-    """Only these categories, as ``3`` or ``cid003``; empty for all."""
-    difficulties: Names = ()
-    """Only these of ``easy``, ``medium`` and ``hard``; empty for all."""
-    rows: Rows = "all"
-    """Only rows of CVDP that are known to be ``fair`` (a right design passes, nothing unstated is demanded), also
-    without the weak ones (``partial``), or without any known blind spot of their tests (``sound``); to train on, not of
-    another held-out source."""
+    problems: str = with_default(ProblemOptions, "problems", "bundled")
     held_out: OptionalText = None
     """Problems to test on and never train on: a fraction such as ``0.2``, ids separated by commas, or another source of
     problems. They are evaluated before the first step, every ``eval_every`` steps and last: ``test/pass_rate``."""
@@ -105,50 +111,39 @@ class TrainOptions(BaseModel):
     """Replaces the agent's system message: a text, or ``@file``."""
     user_prompt: OptionalText = None
     """Replaces the problem's user message: a text, or ``@file``."""
-    max_turns: int = Field(50, ge=1)
-    """Maximum number of turns; then the episode ends and is graded."""
-    max_tokens: int = Field(4096, ge=1)
-    """Maximum number of tokens sampled in one turn."""
-    max_trajectory_tokens: int = Field(32_768, ge=1)
-    """Maximum number of tokens in an episode, including the prompt and the commands' output."""
-    temperature: float = Field(1.0, gt=0)
+    max_tokens: int = with_default(EpisodeOptions, "max_tokens", 4096)
+    max_trajectory_tokens: int = with_default(EpisodeOptions, "max_trajectory_tokens", 32_768)
+    temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature of the student."""
     eval_temperature: OptionalNonNegative = None
     """Sampling temperature in evaluations; None for ``temperature``. 0: the most likely token, once a problem."""
-    timeout_seconds: float = Field(30.0, gt=0, le=7 * 24 * 3600)
-    """Time limit of a command in seconds."""
     reward: str = "default"
     """Reward preset: default, staged, dense, compile or proxy."""
     reward_weights: Annotated[dict[str, Any], BeforeValidator(from_json)] = Field(default_factory=dict)
     """Weights that replace some of the preset's, as JSON: ``{"tests": 2.0}``."""
-    judge: OptionalText = None
-    """The judge model of problems whose answer is text: ``chat:MODEL`` or ``chat:MODEL@URL``; None leaves them out."""
-    harness_feedback: int = Field(0, ge=0)
-    """How often the agent may submit its files within an episode to read which checks fail; progress is rewarded."""
-    progress_coef: float = Field(0.5, ge=0)
-    """Total reward for progress between submissions, from no test passed to all."""
+    judge: OptionalText = with_default(EpisodeOptions, "judge", None)
     control: Literal["none", "permuted_rewards", "negated_kl"] = "none"
     """For a run that must not learn: give each episode the reward of an episode of another problem in its step, or use
     the KL with the opposite sign."""
 
     # Advantages
-    kl_penalty_coef: float = Field(0.7, ge=0)
+    kl_penalty_coef: float = Field(default=0.7, ge=0)
     """Weight of the KL to the teacher in the advantages; 0 uses no teacher."""
-    kl_discount_factor: float = Field(0.0, ge=0, le=1)
+    kl_discount_factor: float = Field(default=0.0, ge=0, le=1)
     """Discount factor for the KL of later tokens, which is added to a token's own; 0 uses only its own KL."""
     kl_clip: OptionalPositive = None
     """Bound on a token's own KL times its coefficient and weight, before discounting; None for no bound."""
     kl_budget: OptionalPositive = None
     """Sum of |KL| in nats after which the rest of an episode gets no KL; None for no limit."""
-    kl_weight_thinking: float = Field(1.0, ge=0)
+    kl_weight_thinking: float = Field(default=1.0, ge=0)
     """Weight of the KL of tokens in the student's thinking."""
-    kl_weight_text: float = Field(1.0, ge=0)
+    kl_weight_text: float = Field(default=1.0, ge=0)
     """Weight of the KL of tokens outside thinking and calls."""
-    kl_weight_call: float = Field(1.0, ge=0)
+    kl_weight_call: float = Field(default=1.0, ge=0)
     """Weight of the KL of tokens in calls. Control tokens and headers always have weight 1."""
-    reward_coef: float = Field(1.0, ge=0)
+    reward_coef: float = Field(default=1.0, ge=0)
     """Weight of the episode's reward in the advantages."""
-    weak_coef: float = Field(1.0, ge=0, le=1)
+    weak_coef: float = Field(default=1.0, ge=0, le=1)
     """Factor on that weight in rows of CVDP whose tests do not see what the task is mainly about; 0 leaves only the
     teacher."""
     baseline: BaselineName = "group"
@@ -156,76 +151,65 @@ class TrainOptions(BaseModel):
     (batch), of the problem's earlier episodes (running), or nothing (none)."""
 
     # Steps
-    num_steps: int = Field(100, ge=1)
+    num_steps: int = Field(default=100, ge=1)
     """Total number of steps, including those done before the run was resumed."""
-    batch_size: int = Field(1, ge=1)
+    batch_size: int = Field(default=1, ge=1)
     """Problems in each step."""
-    group_size: int = Field(1, ge=1)
+    group_size: int = Field(default=1, ge=1)
     """Episodes of each problem in a step."""
-    learning_rate: float = Field(1e-4, gt=0, le=1e6)
+    learning_rate: float = Field(default=1e-4, gt=0, le=1e6)
     """Learning rate of Adam, after the warm-up."""
     lr_schedule: Literal["constant", "linear"] = "constant"
     """Learning rate schedule: ``linear`` falls to ``lr_final`` times the learning rate at the last step."""
-    lr_final: float = Field(0.05, ge=0, le=1)
+    lr_final: float = Field(default=0.05, ge=0, le=1)
     """Fraction of the learning rate at which the linear schedule ends."""
-    warmup_steps: int = Field(0, ge=0)
+    warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the learning rate rises from 0."""
-    lora_rank: int = Field(32, ge=0)
+    lora_rank: int = Field(default=32, ge=0)
     """Rank of the LoRA adapters; 0 trains all weights, on the local engine only."""
     loss_fn: Literal["importance_sampling", "ppo"] = "importance_sampling"
     """The policy-gradient loss: importance-weighted, or clipped as in PPO."""
     loss_reduction: Literal["sum", "mean"] = "sum"
     """Whether the loss is the sum or the mean over sampled tokens."""
-    num_substeps: int = Field(1, ge=1)
+    num_substeps: int = Field(default=1, ge=1)
     """Number of optimizer steps per batch."""
-    adam_beta2: float = Field(0.95, ge=0, lt=1)
+    adam_beta2: float = Field(default=0.95, ge=0, lt=1)
     """Adam's beta2: decay of its mean of squared gradients."""
-    grad_clip_norm: float = Field(0.0, ge=0)
+    grad_clip_norm: float = Field(default=0.0, ge=0)
     """Bound on the gradient's norm; 0 for none."""
     pipeline: bool = False
     """Sample the next batch while this one is trained on; the same as ``max_lag=1``."""
-    max_lag: int = Field(0, ge=0)
+    max_lag: int = Field(default=0, ge=0)
     """How many steps the sampling weights may be behind the trained ones, so that batches are sampled ahead."""
     curriculum: Literal["none", "difficulty", "pass_rate", "edge"] = "none"
     """Order of the problems: shuffled in each epoch, easy ones first, preferring those solved only sometimes, or those
     whose pass rate in this run is likely to be near one half."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     """Seed for the order of problems, the held-out fraction, sampling and new weights."""
-    rollout_retries: int = Field(3, ge=0)
+    rollout_retries: int = Field(default=3, ge=0)
     """How often an episode is played again after a fault of the machine or the service."""
-    min_survivors: int = Field(1, ge=1)
+    min_survivors: int = Field(default=1, ge=1)
     """Minimum number of episodes left in a group after such faults; a smaller group is dropped and counted."""
-    max_concurrent: int = Field(64, ge=1)
+    max_concurrent: int = Field(default=64, ge=1)
     """Maximum number of episodes at the same time."""
-    ray_address: str = ""
-    """Ray cluster whose nodes have the sandboxes: ``10.0.0.1:6379``, or ``auto`` for this machine's; empty: none."""
-    ray_slots: int = Field(0, ge=0)
-    """On a cluster: slots to reserve of each node at most, so that other runs get the rest; 0: ``max_concurrent``."""
-    canary_seconds: float = Field(15.0, ge=0, le=3600)
-    """On a cluster: seconds that a verdict waits at most until its node has graded two known designs right."""
-    sandbox_limits: str = ""
-    """What sandboxes may use of the machine, such as ``memory=16G,cpus=4,starts=8``: memory in all, gradings and
-    container starts at the same time. What is not given follows from the Docker daemon's machine."""
-    service_wait_seconds: float = Field(60.0, gt=0)
+    service_wait_seconds: float = Field(default=60.0, gt=0)
     """Seconds to wait for a Tinker service that does not answer when the run starts; later ten times as long."""
 
     # The run
-    metrics_port: int = Field(0, ge=-1, le=65535)
-    """Port on this machine (127.0.0.1) that serves metrics for Prometheus; 0 for none, -1 for any free port."""
     log_path: str = "runs/train"
     """The run's folder."""
     behavior_if_log_dir_exists: LogDirBehavior = "resume"
     """What to do if that folder already contains a run: resume it, delete it, ask, or refuse."""
-    eval_every: int = Field(20, ge=0)
+    eval_every: int = Field(default=20, ge=0)
     """Steps between evaluations; 0 evaluates only before the first step and after the last."""
-    eval_episodes: int = Field(0, ge=0)
+    eval_episodes: int = Field(default=0, ge=0)
     """New episodes per evaluation, split over its problems, at least one for each. If not 0, the training problems are
     evaluated too (``train/pass_rate``)."""
-    save_every: int = Field(20, ge=0)
+    save_every: int = Field(default=20, ge=0)
     """Steps between checkpoints that are kept; 0 keeps only the last."""
     annotate_transcripts: bool = True
     """Add the sampled tokens, with the student's and the teacher's log-probabilities, to the transcripts."""
-    resume_every: int = Field(1, ge=1)
+    resume_every: int = Field(default=1, ge=1)
     """Steps between the checkpoints for resuming a run; the last two are kept."""
     wandb_project: OptionalText = None
     """Weights & Biases project to log to; None for none."""
@@ -252,8 +236,9 @@ class TrainOptions(BaseModel):
 
     @classmethod
     def names(cls) -> list[str]:
-        """The options that can be given."""
-        return list(cls.model_fields)
+        """The options that can be given, its own first."""
+        own = [name for name in TrainOptions.__annotations__ if name not in EpisodeOptions.model_fields]
+        return list(dict.fromkeys([_older_name(name) for name in own] + super().names()))
 
     @classmethod
     def build(cls, given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Self:
@@ -262,18 +247,15 @@ class TrainOptions(BaseModel):
         Raises:
             UsageError: An option is unknown or has a wrong value; the message names it.
         """
+        given = {_older_name(name): value for name, value in given.items()}
         names = cls.names()
-        unknown = [name for name in given if name not in names]
-        if unknown and unknown[0] in cls.model_fields:
-            raise UsageError(f"{unknown[0]}: does not apply to this recipe; leave it out")
-        if unknown:
-            near = difflib.get_close_matches(unknown[0], names, n=3)
+        if unknown := next((name for name in given if name not in names), None):
+            if unknown in TrainOptions.names():
+                raise UsageError(f"{unknown}: does not apply to this recipe; leave it out")
+            near = difflib.get_close_matches(unknown, names, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise UsageError(f"{unknown[0]}: unknown option{hint}")
-        try:
-            return cls(**{**(defaults or {}), **given})
-        except ValidationError as error:
-            raise UsageError(_first(error)) from error
+            raise UsageError(f"{unknown}: unknown option{hint}")
+        return cls(**{**(defaults or {}), **given})
 
     @property
     def lag(self) -> int:
@@ -314,7 +296,7 @@ class TrainOptions(BaseModel):
         try:
             return RewardWeights(**(weights.model_dump() | self.reward_weights))
         except ValidationError as error:
-            raise UsageError(f"reward_weights: {_first(error)}") from error
+            raise UsageError(f"reward_weights: {first_mistake(error, RewardWeights)}") from error
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
@@ -333,8 +315,93 @@ class TrainOptions(BaseModel):
             raise UsageError(f"{name}: {value[1:]} cannot be read: {error}") from error
 
 
-def _first(error: ValidationError) -> str:
-    first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{name}: {message}, got {first['input']!r}" if name else message
+NOT_APPLICABLE = {
+    "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt", "teacher_context", "teacher_lag",
+    "control", "prices",
+    "kl_penalty_coef", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking", "kl_weight_text",
+    "kl_weight_call", "reward_coef", "weak_coef", "baseline", "num_steps", "group_size", "loss_fn", "num_substeps",
+    "pipeline", "max_lag", "curriculum", "min_survivors", "annotate_transcripts",
+}  # fmt: skip
+"""Options of runs that play their own training episodes."""
+
+
+class SftOptions(TrainOptions):
+    """All options of a supervised run. The options of episodes apply to the evaluations."""
+
+    episodes: Names = ()
+    """Episodes to imitate, separated by commas: transcripts, folders of them, runs, evaluations, or files that
+    ``rtl-agent-gym export`` wrote as ``sft`` or ``tokens``."""
+    passed_only: bool = True
+    """Leave out episodes that did not pass."""
+    min_reward: Annotated[float | None, BeforeValidator(optional)] = None
+    """Leave out episodes with a lower reward; None for no limit."""
+    epochs: int = Field(default=1, ge=1)
+    """How often each episode is trained on."""
+    batch_size: int = Field(default=16, ge=1)
+    """Episodes in each step."""
+    loss_reduction: Literal["sum", "mean"] = "mean"
+    """Whether the loss is the sum or the mean over the trained tokens of a step."""
+    teacher_model: OptionalText = None
+    """None."""
+    kl_penalty_coef: float = 0.0
+    """0."""
+    log_path: str = "runs/sft"
+    """The run's folder."""
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The options that can be given, its own first."""
+        own = ["episodes", "passed_only", "min_reward", "epochs"]
+        return own + [name for name in super().names() if name not in NOT_APPLICABLE and name not in own]
+
+
+MAX_HELP_WIDTH = 120
+"""Columns of the help text at most."""
+
+
+def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
+    """Split ``key=value`` arguments. Raises `UsageError` for another form, or for an option that is given twice."""
+    given: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, value = argument.lstrip("-").partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UsageError(f"{argument!r} is not an option; give options as name=value, such as learning_rate=1e-4")
+        if name in given:
+            raise UsageError(f"{name}: given twice, as {given[name]!r} and as {value!r}")
+        given[name] = value
+    return given
+
+
+def describe_options(width: int | None = None, kind: type[TrainOptions] = TrainOptions) -> str:
+    """All options with their defaults and descriptions. `width` is in columns; by default that of the terminal."""
+    columns = max(40, min(width or shutil.get_terminal_size().columns, MAX_HELP_WIDTH))
+    lines = ["Options, as name=value, with their defaults:", ""]
+    fields = {field.alias or name: field for name, field in kind.model_fields.items()}
+    for name in kind.names():
+        field = fields[name]
+        lines.append(f"  {name}={_default(field.get_default(call_default_factory=True))}")
+        lines += textwrap.wrap(
+            _description(field.description or "", field.annotation),
+            columns,
+            initial_indent=" " * 6,
+            subsequent_indent=" " * 6,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
+
+
+def _description(text: str, annotation: Any) -> str:
+    words = " ".join(text.replace("``", "").split())
+    if get_origin(annotation) is Literal:
+        words += f" One of {', '.join(map(str, get_args(annotation)))}."
+    if get_origin(annotation) is tuple:
+        words += " Separated by commas."
+    return words
+
+
+def _default(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return json.dumps(value) if isinstance(value, dict) else str(value)

@@ -187,7 +187,7 @@ def _check_engine(
 
 def _choose_problems(o: TrainOptions) -> tuple[list[Problem], list[Problem], dict[str, list[Problem]]]:
     """The problems to train on, those to test on, and those of ``extra_held_out`` by name."""
-    found = _load(o, "cvdp_jsonl_path", o.cvdp_jsonl_path, ids=list(o.problem_ids) or None, rows=o.rows)
+    found = _load(o, "cvdp_jsonl_path", o.problems, ids=list(o.ids) or None, rows=o.rows)
     problems, held_out = _hold_out(o, found)
     extra = {name: _load(o, "extra_held_out", source) for name, source in o.extra_held_out.items()}
     tested = {problem.id for some in extra.values() for problem in some}

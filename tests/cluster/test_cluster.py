@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +152,7 @@ async def test_a_process_of_ray_that_is_killed_or_stopped_costs_nothing(
 
     before = machine_faults()
     with using(runtime_at("auto")):
-        config = replace(config, folder=tmp_path / "there", longest_pause=0.1)
+        config = config.with_options(folder=tmp_path / "there", longest_pause=0.1)
         there, _ = await asyncio.gather(evaluate(config), kill_one())
     assert there.summary.faults == 0
     assert machine_faults() > before, "what was killed had neither an episode nor a grading"

@@ -10,8 +10,7 @@ import pytest
 import typer
 
 from rtl_agent_gym.cli import app
-from rtl_agent_gym.training.options import TrainOptions
-from rtl_agent_gym.training.sft.options import SftOptions
+from rtl_agent_gym.training.options import SftOptions, TrainOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

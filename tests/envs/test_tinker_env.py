@@ -242,7 +242,7 @@ async def test_a_pickled_builder_works_as_the_one_it_came_from(arbiter: Problem,
 async def test_stop_reasons(
     arbiter: Problem, quick: TinkerEnvConfig, texts: list[str], changes: dict[str, Any], stop: str
 ) -> None:
-    config = replace(quick, episode=replace(quick.episode, **changes))
+    config = replace(quick, episode=quick.episode.with_options(**changes))
     trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), Script(texts)))
     assert trajectory.stop_reason == stop
     last = trajectory.transitions[-1].metrics

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -37,7 +36,7 @@ def test_the_callers_own_words_are_used_and_shortened_too(
 
     whole = open_prompt(problem, own, renderer)
     assert (whole.system, whole.user, whole.cut) == (own.system_prompt, own.user_prompt, ())
-    short = open_prompt(problem, replace(own, max_prompt_tokens=500), renderer)
+    short = open_prompt(problem, own.with_options(max_prompt_tokens=500), renderer)
     assert tokens(short.system, short.user) <= 500 < tokens(whole.system, whole.user)
     assert short.system == "Be brief."
     assert short.user.startswith("Design it.")

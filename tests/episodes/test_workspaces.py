@@ -138,7 +138,7 @@ async def test_a_machines_fault_in_the_grading_is_raised(arbiter: Problem, tmp_p
         async def score(self, *_: Any, **__: Any) -> Score:
             raise SandboxError("the daemon is gone")
 
-    rules = EpisodeConfig("answer", transcript_dir=tmp_path)
+    rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path)
     async with Episode(arbiter, grader=Broken(), renderer=get_renderer("qwen3"), config=rules) as episode:
         await episode.start()
         with pytest.raises(SandboxError, match="the daemon is gone"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -343,7 +342,7 @@ async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: Dock
     assert read_config(tmp_path).weights.endswith("by_syntax")
     assert (tmp_path / "summary.json").is_file()
     with pytest.raises(UsageError, match="holds results already"):
-        await evaluate(replace(config, resume=False), provider=provider)
+        await evaluate(config.with_options(resume=False), provider=provider)
 
 
 @pytest.mark.parametrize("name", ["samples", "concurrency", "attempts"])

@@ -303,7 +303,7 @@ def test_an_address_that_is_none_is_refused_at_once(address: str) -> None:
     "options", [{"temperature": float("nan")}, {"temperature": float("inf")}, {"top_p": float("nan")}]
 )
 def test_numbers_that_are_none_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="temperature must be"):
+    with pytest.raises(UsageError, match="must be a finite number"):
         ModelOptions(**options)  # type: ignore[arg-type]
 
 

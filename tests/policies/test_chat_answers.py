@@ -282,7 +282,7 @@ def test_an_unknown_price_is_none(model: str, options: dict[str, Any]) -> None:
     "options", [{"price_input": 1.0}, {"price_cached": 1.0}, {"price_input": -1.0, "price_output": 1.0}]
 )
 def test_prices_that_are_none_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="prices"):
+    with pytest.raises(UsageError, match="price"):
         ModelOptions(**options)  # type: ignore[arg-type]
 
 

@@ -13,12 +13,11 @@ import tinker
 from rtl_agent_gym.envs.tinker_config import load_renderer
 from rtl_agent_gym.envs.tinker_data import CVDPDataset
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.training.arguments import split_arguments
 from rtl_agent_gym.training.checkpointer import Checkpointer
 from rtl_agent_gym.training.dataset import env_config, make_dataset
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
-from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.options import TrainOptions, split_arguments
 from rtl_agent_gym.training.plan import Plan
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.rollout_store import rollout_name

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from rtl_agent_gym.training.cost import describe_cost, usage
+from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.sft.data import EncodedEpisode, SupervisedData
-from rtl_agent_gym.training.sft.options import SftOptions
 
 STUDENT, TEACHER = "Qwen/Qwen3-8B", "Qwen/Qwen3-32B"
 

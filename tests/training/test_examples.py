@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.training.arguments import split_arguments
+from rtl_agent_gym.training.options import SftOptions, split_arguments
 from rtl_agent_gym.training.plan import plan_options, plan_run
-from rtl_agent_gym.training.sft.options import SftOptions
 
 RUNS = sorted((Path(__file__).parents[2] / "examples" / "runs").glob("*.sh"))
 

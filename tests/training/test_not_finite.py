@@ -17,10 +17,9 @@ from rtl_agent_gym.evaluation.export import ExportConfig, export_rows
 from rtl_agent_gym.training import launch
 from rtl_agent_gym.training.advantages import token_advantages
 from rtl_agent_gym.training.launch import cause_of
-from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.options import SftOptions, TrainOptions
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.sft.episodes import read_demonstrations
-from rtl_agent_gym.training.sft.options import SftOptions
 from rtl_agent_gym.training.teachers import Judgement, SameTokens, Sampled
 from rtl_agent_gym.training.teachers.align import Group
 from rtl_agent_gym.training.teachers.structure import ImplicitAnswer
@@ -395,8 +394,9 @@ def test_a_commands_numbers_are_finite(command: str, bad: str) -> None:
 @pytest.mark.parametrize("bad", ["nan", "inf", "-inf"])
 def test_a_runs_numbers_are_finite(bad: str) -> None:
     for options, given in ((TrainOptions, {}), (SftOptions, {"episodes": "x"})):
+        fields = {field.alias or name: field for name, field in options.model_fields.items()}
         for name in options.names():
-            if "float" in str(options.model_fields[name].annotation) and name != "prices":
+            if "float" in str(fields[name].annotation) and name != "prices":
                 with pytest.raises(UsageError, match=name):
                     options.build({**given, name: bad})
     value = bad.replace("nan", "NaN").replace("inf", "Infinity")

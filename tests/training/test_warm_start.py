@@ -19,10 +19,10 @@ from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring.score import Score
+from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.sft.data import encode
 from rtl_agent_gym.training.sft.episodes import read_demonstrations
-from rtl_agent_gym.training.sft.options import SftOptions
 from tests.evaluation.recording import score
 
 pytestmark = pytest.mark.docker

@@ -25,12 +25,11 @@ from rtl_agent_gym.errors import SandboxLost
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.scoring.score import Score
-from rtl_agent_gym.training.arguments import split_arguments
 from rtl_agent_gym.training.checkpointer import Checkpointer
 from rtl_agent_gym.training.dataset import schedule
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
-from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.options import TrainOptions, split_arguments
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teacher_context import SELF

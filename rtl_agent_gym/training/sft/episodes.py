@@ -15,7 +15,7 @@ from ...evaluation.export import ExportConfig, LeftOut, export_rows
 from ...evaluation.recorded import read_episode, transcript_files
 from ...problems.paths import expand_home
 from ...renderers import ModelTurn, ToolCall, get_renderer
-from .options import SftOptions
+from ..options import SftOptions
 
 MALFORMED = "malformed turns"
 

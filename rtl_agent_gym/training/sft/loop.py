@@ -20,10 +20,10 @@ from ...engines.protocol import Sampler
 from ...errors import UsageError
 from ..checkpointer import Checkpointer
 from ..evaluator import Evaluator
+from ..options import SftOptions
 from ..progress import Progress
 from ..rollouts import token_limit
 from .data import EncodedEpisode, SupervisedData
-from .options import SftOptions
 
 logger = logging.getLogger(__name__)
 

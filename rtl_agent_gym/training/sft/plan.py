@@ -11,10 +11,10 @@ from typing import Any
 from ...episodes.prompt import episode_renderer
 from ...episodes.rules import EpisodeConfig
 from ...errors import UsageError
+from ..options import SftOptions
 from ..plan import ModelRecipe, Plan, local_recipe, plan_options
 from .data import Prompts, SupervisedData
 from .episodes import read_demonstrations
-from .options import SftOptions
 
 FROM_RECIPE = {
     "student_model", "max_turns", "max_tokens", "max_trajectory_tokens", "lora_rank", "timeout_seconds",

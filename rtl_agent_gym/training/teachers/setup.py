@@ -63,7 +63,7 @@ def _make_one(
     student, teacher = load_renderer(config), load_renderer(own)
     system_prompt = plan.options.text_of("teacher_system_prompt")
     if system_prompt is not None:
-        own = replace(own, episode=replace(own.episode, system_prompt=system_prompt))
+        own = replace(own, episode=own.episode.with_options(system_prompt=system_prompt))
     same = same_vocabulary(config, own)
     if not same and config.single_turn:
         raise UsageError(f"{option}: {model} has another tokenizer than the student, which needs env=agentic")
@@ -82,7 +82,7 @@ def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig
     if model == SELF:
         return config
     requested = plan.options.teacher_renderer_name
-    unlimited = replace(config, episode=replace(config.episode, max_trajectory_tokens=None))
+    unlimited = replace(config, episode=config.episode.with_options(max_trajectory_tokens=None))
     if option == "teacher_model" and model != plan.options.teacher_model:  # built by the recipe
         return replace(unlimited, model_name=model, renderer_name=requested or config.renderer_name)
     if model.startswith("tinker://"):
