@@ -58,7 +58,7 @@ def test_rows_that_are_not_fair_are_not_trained_on(cvdp_data: Path) -> None:
     assert kept["sound"] == ["cvdp_agentic_DES_0001"]
     with pytest.raises(UsageError, match=r"cvdp_jsonl_path=bundled: no selected problem is known to be fair"):
         planned(rows="fair")
-    with pytest.raises(UsageError, match="rows: Input should be 'all', 'fair', 'partial' or 'sound'"):
+    with pytest.raises(UsageError, match="rows must be 'all', 'fair', 'partial' or 'sound'"):
         planned(rows="good")
 
 

@@ -285,7 +285,7 @@ def test_a_factor_for_weak_rows_needs_some(cvdp_data: Path) -> None:
     with pytest.raises(UsageError, match=r"^weak_coef: .* nothing would be learned"):
         warnings(weak, "0")
     for wrong in ("1.5", "-1", "nan"):
-        with pytest.raises(UsageError, match=r"^weak_coef: "):
+        with pytest.raises(UsageError, match=r"^weak_coef must be "):
             warnings(weak, wrong)
 
 
