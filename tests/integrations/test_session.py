@@ -141,7 +141,9 @@ class TestSession:
         await session.close()
         client = connect()
         with pytest.raises(docker.errors.NotFound):
-            client.containers.get(name)
+            for _ in range(100):  # the daemon may still be removing it
+                client.containers.get(name)
+                await asyncio.sleep(0.1)
         client.close()
         with pytest.raises(UsageError, match="running episode"):
             await session.finish()
