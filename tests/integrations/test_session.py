@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 
 from rtl_agent_gym.episodes.episode import Episode
@@ -140,9 +139,8 @@ class TestSession:
         await session.close()
         await session.close()
         client = connect()
-        with pytest.raises(docker.errors.NotFound):
-            for _ in range(100):  # the daemon may still be removing it
-                client.containers.get(name)
+        async with asyncio.timeout(60):
+            while client.containers.list(all=True, filters={"name": name}):  # the daemon may still be removing it
                 await asyncio.sleep(0.1)
         client.close()
         with pytest.raises(UsageError, match="running episode"):
