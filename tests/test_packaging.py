@@ -41,6 +41,15 @@ def test_importing_it_brings_no_machine_learning_framework(what: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_the_environment_needs_no_extra() -> None:
+    """What an extra brings is hidden, as in an environment that has the base alone."""
+    hidden = [*HEAVY, "httpx", "openai", "litellm", "huggingface_hub", "ray"]
+    modules = "rtl_agent_gym.envs, rtl_agent_gym.cli, rtl_agent_gym.evaluation, rtl_agent_gym.integrations.session"
+    program = f"import sys; sys.modules.update(dict.fromkeys({hidden})); import {modules}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 FRAMEWORKS = {
     "verifiers": {"integrations/verifiers.py"},
     "trl": set(),  # its trainer calls the adapter, which needs nothing of it

@@ -21,8 +21,6 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-import httpx
-
 from ..renderers import ModelTurn, ToolCall
 from ..visible import visible
 from .protocol import Usage
@@ -405,6 +403,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _unresolved(error: BaseException) -> str | None:
     """Which host could not be resolved, and why; None if that was not the fault."""
+    import httpx  # which the extra ``chat`` brings
+
     host = "of the service"
     for cause in _causes(error):
         if isinstance(cause, httpx.ConnectError):
