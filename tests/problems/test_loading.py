@@ -111,8 +111,6 @@ def test_an_unknown_name_in_a_filter_lists_near_matches(
 def test_find_problem(rows: list[Row], write_rows: Write) -> None:
     problems = load_problems(write_rows(*rows))
     assert find_problem(problems, "cvdp_agentic_fifo_0001") is problems[1]
-    with pytest.raises(UsageError, match="did you mean cvdp_agentic_fifo_0001"):
-        find_problem(problems, "cvdp_agentic_fifo_0002")
 
 
 def test_an_id_that_stands_twice_names_both_lines(rows: list[Row], write_rows: Write) -> None:
@@ -148,19 +146,13 @@ def test_invalid_utf8_is_named_with_its_byte(rows: list[Row], tmp_path: Path) ->
     assert f"at byte {len(first) + 11} of the file (byte 11 of the line)" in caught.value.message
 
 
-@pytest.mark.parametrize("keep", [30, 200, -4])
-def test_cut_off_gzip_data(keep: int, rows: list[Row], write_rows: Write) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:30], lambda data: data[:-4], lambda data: data[:40] + bytes([data[40] ^ 0xFF]) + data[41:]],
+)
+def test_damaged_gzip_data(damage: Callable[[bytes], bytes], rows: list[Row], write_rows: Write) -> None:
     path = write_rows(*rows, name="rows.jsonl.gz")
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ProblemError, match=r"damaged gzip data"):
-        load_problems(path)
-
-
-def test_corrupted_gzip_data(rows: list[Row], write_rows: Write) -> None:
-    path = write_rows(*rows, name="rows.jsonl.gz")
-    data = bytearray(path.read_bytes())
-    data[40] ^= 0xFF
-    path.write_bytes(data)
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ProblemError, match=r"rows\.jsonl\.gz.*damaged gzip data"):
         load_problems(path)
 
@@ -214,9 +206,3 @@ def test_the_official_solution_applies(cvdp_data: Path) -> None:
     assert text.endswith("\nendmodule\n")
     assert len(text.splitlines()) == 79
     assert validate_problem(problem) == []
-
-
-def test_the_bundled_problems_load() -> None:
-    problems = load_problems("bundled")
-    assert "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001" in [problem.id for problem in problems]
-    assert all(problem.golden for problem in problems)

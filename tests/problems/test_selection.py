@@ -34,11 +34,8 @@ def test_a_problem_stays_on_its_side_when_others_come_and_go(order: list[int], c
     assert {p.id for p in split_problems(part)[1]} == whole & {p.id for p in part}
 
 
-def test_another_seed_is_another_split() -> None:
+def test_the_seed_and_the_ends_of_the_share() -> None:
     assert split_problems(PROBLEMS, seed=0)[1] != split_problems(PROBLEMS, seed=1)[1]
-
-
-def test_the_ends_of_the_share() -> None:
     assert split_problems(PROBLEMS, held_out=0.0) == (PROBLEMS, [])
     assert split_problems(PROBLEMS, held_out=1.0) == ([], PROBLEMS)
 
