@@ -127,7 +127,7 @@ async def test_sampled_logprobs_are_those_that_scoring_gives(engine: Engine) -> 
     prompt = sampler.get_tokenizer().encode(TEXT)
     answer = await sampler.sample(inputs(prompt), 3, tinker.SamplingParams(max_tokens=24, temperature=1.0, seed=3))
     assert len(answer.sequences) == 3
-    assert len({tuple(one.tokens) for one in answer.sequences}) == 3
+    assert len({tuple(sequence.tokens) for sequence in answer.sequences}) == 3
     for sequence in answer.sequences:
         await check_scores(sampler, prompt, sequence.tokens, sequence.logprobs, near=1e-4 if engine.local else 0.1)
 

@@ -70,7 +70,7 @@ async def test_the_gradient_is_that_of_the_textbook_loss(
     trainer.forward_backward(data[:2], loss_fn, config)
     await trainer.forward_backward(data[2:], loss_fn, config)
     gradients = await trainer.gradients()
-    wanted: dict[str, Any] = {name: one.grad for name, one in expected.named_parameters()}
+    wanted: dict[str, Any] = {name: weight.grad for name, weight in expected.named_parameters()}
     assert set(gradients) == set(wanted)
     for name, gradient in gradients.items():
         assert wanted[name] is not None
@@ -85,7 +85,7 @@ async def test_padding_and_the_size_of_batches_change_no_gradient(model_path: Pa
         with LocalServiceClient(LocalEngineConfig(batch_tokens=batch_tokens)) as service:
             trainer = await service.create_lora_training_client(str(model_path), rank=4, seed=0)
             outcome = await trainer.forward_backward(data, "cross_entropy")
-            assert [len(one["logprobs"].to_numpy()) for one in outcome.loss_fn_outputs] == [4, 39, 11, 2]
+            assert [len(output["logprobs"].to_numpy()) for output in outcome.loss_fn_outputs] == [4, 39, 11, 2]
             found.append(await trainer.gradients())
     for other in found[1:]:
         for name, gradient in other.items():
@@ -175,9 +175,10 @@ async def test_samples_follow_the_models_distribution(service: LocalServiceClien
     drawn = (await sampler.sample(prompt, 1500, tinker.SamplingParams(max_tokens=1, seed=1, stop=[]))).sequences
     counts: dict[int, int] = {}
     chances: dict[int, float] = {}
-    for one in drawn:
-        counts[one.tokens[0]] = counts.get(one.tokens[0], 0) + 1
-        chances[one.tokens[0]] = float(torch.tensor(one.logprobs).exp())
+    for sequence in drawn:
+        token = sequence.tokens[0]
+        counts[token] = counts.get(token, 0) + 1
+        chances[token] = float(torch.tensor(sequence.logprobs).exp())
     for token, chance in chances.items():
         assert abs(counts[token] - 1500 * chance) < 5 * (1500 * chance) ** 0.5 + 3
 
@@ -188,7 +189,7 @@ async def test_top_k_and_top_p_leave_out_the_unlikely(service: LocalServiceClien
 
     async def tokens(**options: Any) -> set[int]:
         params = tinker.SamplingParams(max_tokens=1, seed=2, stop=[], **options)
-        return {one.tokens[0] for one in (await sampler.sample(prompt, 200, params)).sequences}
+        return {sequence.tokens[0] for sequence in (await sampler.sample(prompt, 200, params)).sequences}
 
     assert len(await tokens()) > 3
     assert len(await tokens(top_k=3)) == 3
@@ -214,9 +215,9 @@ async def test_student_and_teacher_have_one_base_in_memory(service: LocalService
     trainer = await service.create_lora_training_client(str(model_path), rank=4)
     student = await trainer.save_weights_and_get_sampling_client()
     teacher = await service.create_sampling_client(base_model=str(model_path))
-    base = {one.data_ptr() for one in teacher._weights.module.parameters()}
+    base = {weight.data_ptr() for weight in teacher._weights.module.parameters()}
     for module in (trainer._training.module, student._weights.module):
-        own = {name for name, one in module.named_parameters() if one.data_ptr() not in base}
+        own = {name for name, weight in module.named_parameters() if weight.data_ptr() not in base}
         assert own
         assert all("lora_" in name for name in own)
 

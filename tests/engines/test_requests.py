@@ -9,7 +9,7 @@ import pytest
 import tinker
 
 from rtl_agent_gym.engines import requests
-from rtl_agent_gym.engines.requests import GuardedSampler, Purpose, Requests, translate
+from rtl_agent_gym.engines.requests import GuardedSampler, GuardedTrainer, Purpose, Requests, context_length, translate
 from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
@@ -62,17 +62,39 @@ def test_a_futures_error_is_judged_by_the_status_behind_it() -> None:
     assert isinstance(translate(error, Purpose("sampling"), remote=True), UsageError)
 
 
+@pytest.mark.parametrize(("again", "attempts"), [(True, 5), (False, 1)])
+async def test_what_a_step_repeats_is_not_repeated_here_too(
+    monkeypatch: pytest.MonkeyPatch, again: bool, attempts: int
+) -> None:
+    monkeypatch.setattr(requests, "REQUEST", requests.REQUEST._replace(first=0.0))
+    sent: list[int] = []
+
+    async def send() -> None:
+        sent.append(1)
+        raise ServiceError("503")
+
+    with pytest.raises(ServiceError, match="503"):
+        await Requests().with_retries(Purpose("creating the trainer"), send, again=again)
+    assert len(sent) == attempts
+
+
+def test_a_guarded_trainer_knows_its_context_length() -> None:
+    below: Any = Scores()
+    below.get_info = None
+    assert context_length(GuardedTrainer(below, Requests(), 32)) == 32
+
+
 async def test_a_service_that_falls_silent_is_told_of_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "PROBE_EVERY", 0.02)
     told: list[str] = []
 
     async def probe() -> None:
-        raise ServiceError("base_url: nobody there")
+        raise ServiceError("base_url: no answer")
 
     sending = Requests(told.append, probe, patience=0.1)
-    with pytest.raises(ServiceDown, match="given up after 0 s: base_url: nobody there"):
+    with pytest.raises(ServiceDown, match="given up after 0 s: base_url: no answer"):
         await sending.once(Purpose("sampling"), asyncio.Event().wait)
-    assert told == ["base_url: nobody there; waited 0 s, giving up after 0 s"]
+    assert told == ["base_url: no answer; waited 0 s, giving up after 0 s"]
 
 
 async def test_an_answer_ends_the_time_for_which_a_service_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +118,11 @@ async def test_an_answer_ends_the_time_for_which_a_service_was_silent(monkeypatc
 async def test_a_translation_longer_than_the_teachers_context_is_judged_as_far_as_it_goes() -> None:
     qwen, harmony = get_renderer("qwen3", qwen3_tokenizer()), get_renderer("gpt_oss")
     prompt = qwen.initial_ids("Be careful.", "Write it.")
-    said = qwen3_tokenizer().encode("module top; wire a; endmodule " * 12 + "<|im_end|>", add_special_tokens=False).ids
-    size = len(prompt) + len(said)
-    sampled = Sampled("p", [*prompt, *said], [0.0] * len(prompt) + [1.0] * len(said), [-3.0] * size)
+    answer = (
+        qwen3_tokenizer().encode("module top; wire a; endmodule " * 12 + "<|im_end|>", add_special_tokens=False).ids
+    )
+    size = len(prompt) + len(answer)
+    sampled = Sampled("p", [*prompt, *answer], [0.0] * len(prompt) + [1.0] * len(answer), [-3.0] * size)
     opening = harmony.initial_ids("Be careful.", "Write it.")
 
     async def judged(context: int | None) -> Judgement:
