@@ -305,7 +305,6 @@ class GuardedSampler:
 
     def __init__(self, client: Sampler, requests: Requests, context: int | None = None) -> None:
         self._client, self._requests, self.context = client, requests, context
-        self.get_tokenizer = client.get_tokenizer
 
     async def sample(
         self,
@@ -328,6 +327,9 @@ class GuardedSampler:
         send = partial(self._client.compute_logprobs, tinker.ModelInput.from_ints(tokens[:limit]))
         found = await self._requests.with_retries(Purpose("scoring", refusable=True), send)
         return [*found, *[None] * (len(tokens) - limit)]
+
+    def get_tokenizer(self) -> Any:
+        return self._client.get_tokenizer()
 
 
 class Answer(Generic[T]):
@@ -374,7 +376,6 @@ class GuardedTrainer:
 
     def __init__(self, client: Trainer, requests: Requests, context: int | None = None) -> None:
         self.client, self.requests, self.context = client, requests, context
-        self.get_info, self.get_tokenizer = client.get_info, client.get_tokenizer
 
     forward_backward = _guarded("computing the gradient", "forward_backward")
     forward = _guarded("computing the loss", "forward")
@@ -387,6 +388,12 @@ class GuardedTrainer:
             return GuardedSampler(client, self.requests, context_length(client) or self.context)
 
         return Answer(self.requests, "creating a sampler", self.client.save_weights_and_get_sampling_client, guarded)
+
+    def get_info(self) -> tinker.types.GetInfoResponse:
+        return self.client.get_info()
+
+    def get_tokenizer(self) -> Any:
+        return self.client.get_tokenizer()
 
 
 def context_length(client: object) -> int | None:

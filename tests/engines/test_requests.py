@@ -23,7 +23,6 @@ class Scores:
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
-        self.get_tokenizer = qwen3_tokenizer
 
     async def compute_logprobs(self, prompt: tinker.ModelInput) -> list[float | None]:
         self.asked.append(prompt.to_ints())
@@ -80,7 +79,6 @@ async def test_what_a_step_repeats_is_not_repeated_here_too(
 
 def test_a_guarded_trainer_knows_its_context_length() -> None:
     below: Any = Scores()
-    below.get_info = None
     assert context_length(GuardedTrainer(below, Requests(), 32)) == 32
 
 
