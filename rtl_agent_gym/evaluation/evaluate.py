@@ -97,7 +97,7 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """What ``summary.json`` holds."""
-        return self.summary.as_json() | {"unstated": [asdict(one) for one in self.unstated]}
+        return self.summary.as_json() | {"unstated": [asdict(episode) for episode in self.unstated]}
 
 
 async def evaluate(
@@ -366,7 +366,8 @@ async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -
     """
     name, (weights, _) = config.episode.grading.judge, read_reward(config.reward)
     rated = weights is None or weights.simulate
-    if not isinstance(name, str) or not rated or not any(one.asks_text and one.category in JUDGED for one in problems):
+    judged = (problem for problem in problems if problem.asks_text and problem.category in JUDGED)
+    if not isinstance(name, str) or not rated or next(judged, None) is None:
         return
     judge = make_judge(name)
     try:
@@ -389,7 +390,7 @@ async def require_images(config: EvaluationConfig, problems: Iterable[Problem], 
 async def make_grader(
     config: EvaluationConfig, provider: SandboxProvider, runtime: Runtime | None, problems: int, owned: AsyncExitStack
 ) -> Grader:
-    """The runtime's grader; one of its own for a provider that was given."""
+    """The runtime's grader; a new one for a provider that the caller gave."""
     weights, function = read_reward(config.reward)
     gradings = config.samples * problems * (1 + config.episode.harness_feedback)
     waiting = min(WAITING, config.concurrency, gradings - 1)  # the first one finds none waiting

@@ -46,7 +46,7 @@ class Observer:
 
 
 def rules_for(policy: Policy, rules: EpisodeConfig) -> EpisodeConfig:
-    """The rules for a policy: the prompt does not teach the dialect to a chat service that has tools of its own."""
+    """The rules for a policy: the prompt does not teach the dialect to a chat service with native tools."""
     return rules.with_options(teach_dialect=False) if getattr(policy, "native_tools", False) else rules
 
 

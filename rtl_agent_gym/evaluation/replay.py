@@ -126,7 +126,7 @@ async def replay(
             score = await episode.finish(stop if stop in get_args(StopReason) else "max_tokens")  # type: ignore[arg-type]
         report.score_compared = True
         scores = _comparable(recorded.score, score.model_dump(mode="json"), ignored)
-        before, after = (mask_volatile(_pretty(one)) for one in scores)
+        before, after = (mask_volatile(_pretty(fields)) for fields in scores)
         if before != after:
             report.divergence = Divergence(None, "score", _diff(before, after))
         return report
@@ -238,9 +238,9 @@ def compare_turn(record: TurnRecord, turn: Turn, ignored: set[str]) -> Divergenc
     """The first difference between a turn and its record, without the `ignored` fields of scores."""
     ran = zip(turn.action.commands, turn.results, turn.outputs, strict=True)
     before = _views(record.action, record.commands)
-    after = _views(turn.action.kind, [command_record(*one) for one in ran])
-    for one, other in zip(before["submission"], after["submission"], strict=False):
-        one["score"], other["score"] = _comparable(one["score"], other["score"], ignored)
+    after = _views(turn.action.kind, [command_record(*result) for result in ran])
+    for sent, again in zip(before["submission"], after["submission"], strict=False):
+        sent["score"], again["score"] = _comparable(sent["score"], again["score"], ignored)
     read, reads = mask_volatile(record.observation), mask_volatile(turn.observation)
     for what in before:
         was, now = _pretty(before[what]), _pretty(after[what])

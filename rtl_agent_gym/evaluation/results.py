@@ -326,13 +326,13 @@ def _metadata(config: EvaluationRecord, timestamp: str) -> dict[str, Any]:
 def write_official(folder: Path, results: Sequence[EpisodeResult], config: EvaluationRecord) -> list[Path]:
     """Write the files into a run's folder. Returns the reports; the last one is for the official reporter."""
     timestamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    played = 1 + max((one.sample for one in results), default=0)  # of a folder's samples, some may not be there yet
+    played = 1 + max((result.sample for result in results), default=0)  # some samples may be missing yet
     several = config.samples > 1
     names = [f"sample_{number + 1}" for number in range(played)]
     written: dict[Path, dict[str, Any]] = {}
     for sample, name in enumerate(names):
         place = folder / name if several else folder
-        written[place / "raw_result.json"] = raw = raw_result([one for one in results if one.sample == sample])
+        written[place / "raw_result.json"] = raw = raw_result([result for result in results if result.sample == sample])
         written[place / "report.json"] = report(raw, config, timestamp=timestamp)
     if several:
         extra = {"composite": True, "n_samples": played, "k_threshold": 1, "sample_prefixes": names}

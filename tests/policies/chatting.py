@@ -27,7 +27,7 @@ def native(completion: Completion) -> Action:
     return native_action(completion.native, truncated=completion.cut_off)
 
 
-async def said(player: ChatPlayer) -> Completion:
+async def next_turn(player: ChatPlayer) -> Completion:
     """The player's next turn."""
     completion = await player.act([])
     assert completion is not None
@@ -36,6 +36,6 @@ async def said(player: ChatPlayer) -> Completion:
 
 async def replied(player: ChatPlayer, *outputs: str) -> None:
     """Play a turn of commands and give these outputs back."""
-    action = native(await said(player))
+    action = native(await next_turn(player))
     assert action.kind == "command"
     player.answered(action, outputs)

@@ -13,7 +13,8 @@ from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.chat_answers import WITHHELD
 from rtl_agent_gym.policies.protocol import Usage
-from tests.policies.chatting import MakePolicy, native, opened, replied, said
+from tests.policies.chatting import MakePolicy, native, next_turn, opened, replied
+from tests.policies.service_messages import FILTERS
 from tests.policies.stub_server import USAGE, ChatServer, call
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
@@ -24,11 +25,11 @@ async def test_each_of_several_calls_gets_its_tool_message(policies: MakePolicy,
     script = [{**call("pwd", "ls -la", "cat a"), "content": "Look."}, {"content": "Done."}]
     with ChatServer(script) as server:
         player = opened(policies(server, stream=stream))
-        first = await said(player)
+        first = await next_turn(player)
         assert native(first).commands == ("pwd", "ls -la", "cat a")
         assert native(first).text == "Look."
         player.answered(native(first), ["1", "2", "3"])
-        assert native(await said(player)).text == "Done."
+        assert native(await next_turn(player)).text == "Done."
     assert [bool(request.get("stream")) for request in server.requests] == [stream, stream]
     assistant, *tools = server.requests[1]["messages"][2:]
     assert [one["function"]["arguments"] for one in assistant["tool_calls"]] == [
@@ -41,18 +42,19 @@ async def test_each_of_several_calls_gets_its_tool_message(policies: MakePolicy,
 
 @both
 async def test_no_id_is_used_twice(policies: MakePolicy, stream: bool) -> None:
-    same = {"calls": [("execute_bash", '{"command": "ls"}', given) for given in ("a", "a", "")]}
+    given = ("call00001", "", "call00001", "call00002", "")
+    same = {"calls": [("execute_bash", '{"command": "ls"}', id_) for id_ in given]}
     with ChatServer([same, same, {"content": "Done."}]) as server:
         player = opened(policies(server, stream=stream))
-        await replied(player, "1", "2", "3")
-        await replied(player, "4", "5", "6")
-        await said(player)
+        await replied(player, *"12345")
+        await replied(player, *"67890")
+        await next_turn(player)
     history = server.requests[2]["messages"]
     calls = [one["id"] for message in history for one in message.get("tool_calls", [])]
-    assert len(set(calls)) == 6
-    assert calls[0] == "a"
+    assert len(set(calls)) == 10
+    assert calls[0] == "call00001"
     assert [message["tool_call_id"] for message in history if message["role"] == "tool"] == calls
-    assert all(len(one) == 9 and one.isalnum() for one in calls[1:])  # the form that Mistral requires
+    assert all(len(id_) == 9 and id_.isalnum() for id_ in calls)  # the form that Mistral requires
 
 
 @both
@@ -62,7 +64,7 @@ async def test_thinking_goes_back_with_its_turn(policies: MakePolicy, stream: bo
         player = opened(policies(server, stream=stream))
         await replied(player, "docs")
         await replied(player, "/code")
-        await said(player)
+        await next_turn(player)
     first, second = [one for one in server.requests[2]["messages"] if one["role"] == "assistant"]
     assert first["reasoning_content"] == "First look."
     assert "reasoning_content" not in second
@@ -88,7 +90,7 @@ async def test_thinking_that_the_service_refuses_is_left_out(
         player = opened(policies(server))
         await replied(player, "docs")
         await replied(player, "docs")
-        await said(player)
+        await next_turn(player)
         assert len(server.requests) == 4
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("rtl_agent_gym")]
     assert "sending requests without reasoning_content" in line
@@ -97,10 +99,10 @@ async def test_thinking_that_the_service_refuses_is_left_out(
 async def test_calls_over_the_limit_are_answered_too(policies: MakePolicy) -> None:
     with ChatServer([call(*(f"echo {number}" for number in range(10))), {"content": "Done."}]) as server:
         player = opened(policies(server))
-        action = native(await said(player))
+        action = native(await next_turn(player))
         assert len(action.commands) == 8
         player.answered(action, [str(number) for number in range(8)])
-        await said(player)
+        await next_turn(player)
     tools = [message for message in server.requests[1]["messages"] if message["role"] == "tool"]
     assert [message["content"] for message in tools[:8]] == [str(number) for number in range(8)]
     assert [message["content"] for message in tools[8:]] == ["[not run; see the results above]"] * 2
@@ -114,14 +116,14 @@ async def test_calls_that_all_have_the_index_0_are_told_apart_by_their_ids(polic
     ]
     second = events("m", {"calls": [("execute_bash", '{"command": "pwd"}', "other")]}, usage=True)[1:]
     with ChatServer([{"raw": [head(content_type="text/event-stream"), *pieces, *second]}]) as server:
-        action = native(await said(opened(policies(server, stream=True))))
+        action = native(await next_turn(opened(policies(server, stream=True))))
     assert action.commands == ("ls", "pwd")
 
 
 @both
 async def test_a_refusal_is_the_models_answer(policies: MakePolicy, stream: bool) -> None:
     with ChatServer([{"content": None, "refusal": "I cannot help with that."}]) as server:
-        completion = await said(opened(policies(server, stream=stream)))
+        completion = await next_turn(opened(policies(server, stream=stream)))
     assert completion.refused
     assert (native(completion).kind, native(completion).text) == ("final", "I cannot help with that.")
 
@@ -130,7 +132,7 @@ async def test_a_refusal_is_the_models_answer(policies: MakePolicy, stream: bool
 @pytest.mark.parametrize("finish", ["content_filter", "refusal", "sensitive"])
 async def test_a_filtered_answer_runs_nothing(policies: MakePolicy, stream: bool, finish: str) -> None:
     with ChatServer([{**call("rm -rf /"), "finish": finish}]) as server:
-        completion = await said(opened(policies(server, stream=stream)))
+        completion = await next_turn(opened(policies(server, stream=stream)))
     assert completion.refused
     assert (native(completion).kind, native(completion).text) == ("final", WITHHELD)
 
@@ -138,65 +140,33 @@ async def test_a_filtered_answer_runs_nothing(policies: MakePolicy, stream: bool
 async def test_nothing_in_a_refusal_is_read_as_a_call(policies: MakePolicy) -> None:
     text = 'No.\n<tool_call>\n{"name": "execute_bash", "arguments": {"command": "ls"}}\n</tool_call>'
     with ChatServer([{"content": text, "finish": "content_filter"}]) as server:
-        completion = await said(opened(policies(server, tools=False)))
+        completion = await next_turn(opened(policies(server, tools=False)))
     assert native(completion).commands == ()
-
-
-FILTERS: list[dict[str, Any]] = [
-    {  # Azure OpenAI
-        "status": 400,
-        "error": {
-            "message": "The response was filtered due to the prompt triggering Azure OpenAI's content management "
-            "policy. Please modify your prompt and retry.",
-            "type": None,
-            "param": "prompt",
-            "code": "content_filter",
-            "status": 400,
-            "innererror": {"code": "ResponsibleAIPolicyViolation", "content_filter_result": {}},
-        },
-    },
-    {"status": 400, "error": {"message": "Bad request", "innererror": {"code": "ResponsibleAIPolicyViolation"}}},
-    {"status": 400, "error": {"message": "Your request was rejected.", "code": "content_policy_violation"}},
-    {
-        "status": 400,
-        "error": {
-            "message": "Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
-            "code": "invalid_prompt",
-        },
-    },
-    {
-        "status": 400,
-        "error": {"message": "Output blocked by content filtering policy", "type": "invalid_request_error"},
-    },
-    {
-        "status": 403,
-        "error": {"message": "Your chosen model requires moderation and your input was flagged", "code": 403},
-    },
-]
 
 
 @both
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("filtered", FILTERS, ids=lambda one: str(one["error"]["message"])[:30])
+@pytest.mark.parametrize(("status", "error"), FILTERS, ids=lambda part: str(part)[:40])
 async def test_a_content_filters_error_is_a_refusal(
-    policies: MakePolicy, filtered: dict[str, Any], first: bool, stream: bool
+    policies: MakePolicy, status: int, error: dict[str, Any], first: bool, stream: bool
 ) -> None:
+    filtered = {"status": status, "error": error}
     with ChatServer([filtered] if first else [call("ls"), filtered]) as server:
         player = opened(policies(server, stream=stream))
         if not first:
             await replied(player, "x")
-        completion = await said(player)
+        completion = await next_turn(player)
         assert len(server.requests) == 2 - first  # it is not asked again
     assert completion.refused
     assert native(completion).kind == "final"
-    assert filtered["error"]["message"] in native(completion).text
+    assert error["message"] in native(completion).text
 
 
 @both
 @pytest.mark.parametrize("finish", ["length", "max_tokens", "model_context_window_exceeded", "model_length"])
 async def test_a_turn_at_a_limit_is_cut_off(policies: MakePolicy, stream: bool, finish: str) -> None:
     with ChatServer([{"content": "I will", "finish": finish}]) as server:
-        completion = await said(opened(policies(server, stream=stream)))
+        completion = await next_turn(opened(policies(server, stream=stream)))
     assert completion.cut_off
     assert native(completion).kind == "malformed"
 
@@ -210,7 +180,7 @@ async def test_a_turn_that_anthropic_cut_off_at_the_end_of_the_context_is_no_fin
     with ChatServer([{"status": 200, "body": body}], path="/v1/messages") as server:
         options = ModelOptions(base_url=server.url.removesuffix("/v1"), api_key="k", price_input=1, price_output=2)
         policy = ChatPolicy("anthropic/claude-sonnet-4-5", options)
-        completion = await said(opened(policy))
+        completion = await next_turn(opened(policy))
         await policy.close()
     assert completion.cut_off
     assert (completion.prompt_tokens, completion.cached_tokens, completion.output_tokens) == (100, 60, 20)
@@ -223,9 +193,9 @@ async def test_a_turn_in_which_the_service_failed_is_asked_for_again(
 ) -> None:
     broken = {"content": "I am do", "finish": finish}
     with ChatServer([{"content": "Done."}], faults=[broken]) as server:
-        assert native(await said(opened(policies(server, stream=stream, attempts=2)))).text == "Done."
+        assert native(await next_turn(opened(policies(server, stream=stream, attempts=2)))).text == "Done."
     with ChatServer([broken]) as server, pytest.raises(ModelError, match=f"finish_reason:? {finish}"):
-        await said(opened(policies(server, stream=stream, attempts=1)))
+        await next_turn(opened(policies(server, stream=stream, attempts=1)))
 
 
 # ---- tokens and prices
@@ -236,7 +206,7 @@ async def test_tokens_and_their_cost(policies: MakePolicy, stream: bool) -> None
     usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": 60}}
     with ChatServer([{"content": "hi", "usage": usage}]) as server:
         policy = policies(server, stream=stream, price_input=10.0, price_output=100.0, price_cached=1.0)
-        completion = await said(opened(policy))
+        completion = await next_turn(opened(policy))
     assert (completion.prompt_tokens, completion.cached_tokens, completion.output_tokens) == (100, 60, 20)
     assert completion.cost == pytest.approx((40 * 10 + 60 * 1 + 20 * 100) / 1e6)
 
@@ -244,7 +214,7 @@ async def test_tokens_and_their_cost(policies: MakePolicy, stream: bool) -> None
 @both
 async def test_what_is_not_reported_is_unknown_and_not_0(policies: MakePolicy, stream: bool) -> None:
     with ChatServer([{"content": "hi there, this is a text", "usage": None}]) as server:
-        completion = await said(opened(policies(server, stream=stream, price_input=1.0, price_output=1.0)))
+        completion = await next_turn(opened(policies(server, stream=stream, price_input=1.0, price_output=1.0)))
     assert completion.prompt_tokens is completion.output_tokens is completion.cached_tokens is completion.cost is None
 
 
@@ -254,7 +224,7 @@ async def test_a_server_without_stream_options_is_asked_without_them(policies: M
         return {"status": 422, "body": unknown} if "stream_options" in body else {"content": "hi"}
 
     with ChatServer(reply, whole=True) as server:
-        completion = await said(opened(policies(server, stream=True)))
+        completion = await next_turn(opened(policies(server, stream=True)))
     assert (completion.text, completion.prompt_tokens) == ("hi", None)
 
 
@@ -278,14 +248,6 @@ def test_an_unknown_price_is_none(model: str, options: dict[str, Any]) -> None:
     assert ChatPolicy(model, ModelOptions(**options)).prices is None
 
 
-@pytest.mark.parametrize(
-    "options", [{"price_input": 1.0}, {"price_cached": 1.0}, {"price_input": -1.0, "price_output": 1.0}]
-)
-def test_prices_that_are_none_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="price"):
-        ModelOptions(**options)  # type: ignore[arg-type]
-
-
 # ---- parameters that a service does not know
 
 
@@ -305,7 +267,7 @@ async def test_the_limit_on_an_answer_is_renamed_once(
     with ChatServer(reply, whole=True) as server:
         policy = policies(server, stream=stream, max_tokens=77)
         for _ in range(2):
-            assert (await said(opened(policy))).text == "hi"
+            assert (await next_turn(opened(policy))).text == "hi"
     assert [request.get("max_tokens") for request in server.requests] == [77, None, None]
     assert [request.get("max_completion_tokens") for request in server.requests] == [None, 77, 77]
     assert sum("max_completion_tokens" in record.getMessage() for record in caplog.records) == 1
@@ -329,7 +291,7 @@ async def test_a_request_that_nothing_will_change_ends_with_one_line(
     error = {"message": message, "type": "invalid_request_error"}
     with ChatServer([{"status": status, "error": error}]) as server:
         with pytest.raises(UsageError) as raised:
-            await said(opened(policies(server, stream=stream)))
+            await next_turn(opened(policies(server, stream=stream)))
         assert len(server.requests) == 1
     assert f"refused the request: {message}" in str(raised.value)
     assert advice in str(raised.value)
@@ -342,7 +304,7 @@ async def test_a_key_that_is_revoked_later_ends_the_run_too(policies: MakePolicy
         player = opened(policies(server))
         await replied(player, "x")
         with pytest.raises(UsageError, match="no longer"):
-            await said(player)
+            await next_turn(player)
 
 
 async def test_a_firewall_that_dislikes_one_conversation_does_not_end_the_run(policies: MakePolicy) -> None:
@@ -351,4 +313,4 @@ async def test_a_firewall_that_dislikes_one_conversation_does_not_end_the_run(po
         player = opened(policies(server))
         await replied(player, "root:x")
         with pytest.raises(ModelError, match="request blocked"):
-            await said(player)
+            await next_turn(player)

@@ -15,7 +15,7 @@ from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import ModelOptions, make_policy
 from rtl_agent_gym.policies.chat import MAX_REQUESTED_WAIT, ChatPolicy, wait_before
 from rtl_agent_gym.policies.chat_answers import requested_wait
-from tests.policies.chatting import MakePolicy, native, opened, said
+from tests.policies.chatting import MakePolicy, native, next_turn, opened
 from tests.policies.stub_server import ChatServer, Step, body_of, call, events, head
 
 ANSWER = body_of({"content": "I am do"})
@@ -55,7 +55,7 @@ async def imported(policies: MakePolicy) -> None:
     """litellm imports most of itself during its first request, which takes longer than these tests let one take."""
     for stream in () if _ready else (False, True):
         with ChatServer([{"content": "hi"}]) as server:
-            await said(opened(policies(server, stream=stream)))
+            await next_turn(opened(policies(server, stream=stream)))
     _ready.append(True)
 
 
@@ -67,7 +67,7 @@ async def test_a_broken_answer_is_asked_for_again(policies: MakePolicy, name: st
     stream, steps = BROKEN[name]
     with ChatServer([{"content": "Done."}], faults=[{"raw": steps}]) as server:
         policy = policies(server, stream=stream, attempts=2, request_timeout=2.0)
-        assert native(await said(opened(policy))).text == "Done."
+        assert native(await next_turn(opened(policy))).text == "Done."
         assert len(server.arrived) == 2
 
 
@@ -77,27 +77,27 @@ async def test_one_that_stays_broken_is_a_fault_and_no_answer(policies: MakePoli
     with ChatServer([{"raw": steps}]) as server:
         policy = policies(server, stream=stream, attempts=1, request_timeout=1.0)
         with pytest.raises(ModelError, match=r"did not answer: .") as raised:
-            await said(opened(policy))
+            await next_turn(opened(policy))
     assert "\n" not in str(raised.value)
 
 
 async def test_a_stream_that_ends_after_the_reason_to_stop_is_complete(policies: MakePolicy) -> None:
     with ChatServer([{"raw": [SSE, *EVENTS[:-2], 0.1, "rst"]}]) as server:
-        completion = await said(opened(policies(server, stream=True, attempts=1)))
+        completion = await next_turn(opened(policies(server, stream=True, attempts=1)))
     assert native(completion).text == "I am done with it"
 
 
 async def test_a_call_that_is_cut_in_a_stream_is_not_run(policies: MakePolicy) -> None:
     fault = {**call("rm a", "rm b"), "cut": 5}
     with ChatServer([call("ls")], faults=[fault]) as server:
-        assert native(await said(opened(policies(server, stream=True, attempts=2)))).commands == ("ls",)
+        assert native(await next_turn(opened(policies(server, stream=True, attempts=2)))).commands == ("ls",)
 
 
 async def test_a_host_that_does_not_resolve_is_said_at_once(policies: MakePolicy) -> None:
     policy = make_policy("chat:openai/m@http://no-such-host.invalid/v1")
     assert isinstance(policy, ChatPolicy)
     with pytest.raises(UsageError) as raised:
-        await said(opened(policy))
+        await next_turn(opened(policy))
     words = (
         r"chat:openai/m cannot be reached: the host no-such-host\.invalid cannot be resolved \(.+\); check --base-url.*"
     )
@@ -110,7 +110,7 @@ async def test_a_host_that_has_answered_is_asked_for_again(policies: MakePolicy)
     with pytest.raises(
         ModelError, match=r"did not answer in 2 tries: the host no-such-host\.invalid cannot be resolved"
     ):
-        await said(opened(policy))
+        await next_turn(opened(policy))
 
 
 async def test_the_last_policy_closes_the_connections_that_it_shares(policies: MakePolicy) -> None:
@@ -118,13 +118,13 @@ async def test_the_last_policy_closes_the_connections_that_it_shares(policies: M
         first, second = policies(server), policies(elsewhere)
         cache: dict[str, Any] = first._library.in_memory_llm_clients_cache.cache_dict
         before = set(cache)
-        assert native(await said(opened(first))).text == "hi"
-        assert native(await said(opened(second))).text == "ho"
+        assert native(await next_turn(opened(first))).text == "hi"
+        assert native(await next_turn(opened(second))).text == "ho"
         clients = [cache[key] for key in set(cache) - before]
         assert clients
         for _ in range(2):
             await first.close()
-        assert native(await said(opened(second))).text == "ho"
+        assert native(await next_turn(opened(second))).text == "ho"
         assert not any(client.is_closed() for client in clients)
         await second.close()
         assert all(client.is_closed() for client in clients)
@@ -135,8 +135,8 @@ async def test_a_policy_closes_no_connection_while_another_waits_for_its_answer(
     slow = [head(content_length=len(ANSWER)), ANSWER[:40], 1.0, ANSWER[40:]]
     with ChatServer([{"content": "hi"}]) as server, ChatServer([{"raw": slow}]) as elsewhere:
         first = policies(server)
-        await said(opened(first))
-        waiting = asyncio.ensure_future(said(opened(policies(elsewhere, attempts=1))))
+        await next_turn(opened(first))
+        waiting = asyncio.ensure_future(next_turn(opened(policies(elsewhere, attempts=1))))
         while not elsewhere.arrived:
             await asyncio.sleep(0.01)
         await first.close()
@@ -217,6 +217,6 @@ async def test_the_policy_waits_as_long_as_it_is_asked_to(
         headers = {"retry-after": formatdate(time.time() + 2, usegmt=True)}  # in whole seconds: between 1 and 2
     busy = {"status": 429, "error": {"message": "slow down"}, "headers": headers}
     with ChatServer([{"content": "hi"}], faults=[busy]) as server:
-        await said(opened(policies(server, stream=stream, attempts=2)))
+        await next_turn(opened(policies(server, stream=stream, attempts=2)))
         first, second = server.arrived
     assert 0.6 <= second - first < 4.0

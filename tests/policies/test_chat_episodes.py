@@ -11,7 +11,7 @@ import pytest
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.transcripts import Transcript, read_transcript
 from tests.cli import in_process
-from tests.policies.overflow_messages import OVERFLOW
+from tests.policies.service_messages import OVERFLOW
 from tests.policies.stub_server import ChatServer, Reply, call
 
 pytestmark = pytest.mark.docker

@@ -7,10 +7,8 @@ import json
 import pytest
 
 from rtl_agent_gym.errors import RequestRefused, UsageError
-from rtl_agent_gym.policies import ModelOptions
-from rtl_agent_gym.policies.chat import ChatPolicy
 from tests.policies.chatting import MakePolicy, opened, replied
-from tests.policies.overflow_messages import OVERFLOW, OVERFLOW_MESSAGES
+from tests.policies.service_messages import OVERFLOW, OVERFLOW_MESSAGES
 from tests.policies.stub_server import ChatServer, Reply, call, head
 
 SERVICES = [pytest.param(message, id=source[:40]) for message, source in OVERFLOW_MESSAGES]
@@ -76,13 +74,3 @@ async def test_a_limit_of_the_account_is_no_full_context(policies: MakePolicy) -
         await replied(player, "x")
         with pytest.raises(RequestRefused, match="too large for model"):
             await player.act([])
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_anthropics_own_protocol(stream: bool) -> None:
-    body = {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8"}}
-    with ChatServer([{"status": 400, "body": body}], path="/v1/messages") as server:
-        options = ModelOptions(base_url=server.url.removesuffix("/v1"), api_key="k", attempts=1, stream=stream)
-        policy = ChatPolicy("anthropic/claude-sonnet-4-5", options)
-        assert await opened(policy).act([]) is None
-        await policy.close()

@@ -13,8 +13,8 @@ from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import Billed, ModelOptions
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.protocol import Charge, Prices, Usage
-from tests.policies.chatting import MakePolicy, native, opened, said
-from tests.policies.overflow_messages import OVERFLOW
+from tests.policies.chatting import MakePolicy, native, next_turn, opened
+from tests.policies.service_messages import FILTERS, OVERFLOW
 from tests.policies.stub_server import USAGE, ChatServer, Step, call, events, head
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
@@ -96,26 +96,15 @@ async def claude() -> AsyncIterator[MakePolicy]:
 
 # ---- refusals and failures inside a stream
 
-FILTERS: list[dict[str, Any]] = [
-    {
-        "message": "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
-        "type": None, "param": "prompt", "code": "content_filter", "status": 400,
-    },
-    {"message": "Your request was rejected.", "code": "content_policy_violation"},
-    {"message": "Bad request", "innererror": {"code": "ResponsibleAIPolicyViolation"}},
-    {"message": "Your chosen model requires moderation and your input was flagged", "code": 403},
-    {"message": "Output blocked by content filtering policy", "type": "invalid_request_error"},
-]  # fmt: skip
-
 
 @pytest.mark.parametrize("begun", [0, 4])
-@pytest.mark.parametrize("error", FILTERS, ids=lambda error: str(error["message"])[:30])
+@pytest.mark.parametrize("error", [error for _, error in FILTERS], ids=lambda error: str(error["message"])[:30])
 async def test_a_filters_error_in_a_stream_is_a_refusal(
     policies: MakePolicy, error: dict[str, Any], begun: int
 ) -> None:
     with ChatServer([{"raw": [SSE, *EVENTS[:begun], event({"error": error})]}]) as server:
         player = opened(policies(server, stream=True, **PRICES))
-        completion = await said(player)
+        completion = await next_turn(player)
         assert len(server.arrived) == 1
     assert completion.refused
     assert native(completion).kind == "final"
@@ -137,17 +126,17 @@ FAILURES: list[dict[str, Any]] = [
 async def test_another_error_in_a_stream_is_retried(policies: MakePolicy, error: dict[str, Any]) -> None:
     broken = {"raw": [SSE, *EVENTS[:4], event({"error": error})]}
     with ChatServer([{"content": "Done."}], faults=[broken]) as server:
-        assert native(await said(opened(policies(server, stream=True, attempts=2)))).text == "Done."
+        assert native(await next_turn(opened(policies(server, stream=True, attempts=2)))).text == "Done."
         assert len(server.arrived) == 2
     with ChatServer([broken]) as server, pytest.raises(ModelError) as raised:
-        await said(opened(policies(server, stream=True, attempts=1)))
+        await next_turn(opened(policies(server, stream=True, attempts=1)))
     assert str(raised.value) == f"chat:org/some-model did not answer: {error['message']}"
 
 
 async def test_a_filter_that_stops_a_stream_keeps_the_text_before_it(policies: MakePolicy) -> None:
     script = [{"content": "I am done with it", "finish": "content_filter"}]
     with ChatServer(script) as server:
-        completion = await said(opened(policies(server, stream=True, **PRICES)))
+        completion = await next_turn(opened(policies(server, stream=True, **PRICES)))
         assert len(server.arrived) == 1
     assert (completion.refused, native(completion).kind) == (True, "final")
     assert native(completion).text == "I am done with it"
@@ -158,7 +147,7 @@ async def test_anthropics_filter_in_a_stream_is_a_refusal(claude: MakePolicy) ->
     blocked = failing("invalid_request_error", "Output blocked by content filtering policy")
     with Anthropic([*BEGUN, blocked]) as server:
         player = opened(claude(server, **PRICES))
-        completion = await said(player)
+        completion = await next_turn(player)
         assert len(server.arrived) == 1
     assert (completion.refused, native(completion).kind, native(completion).text) == (True, "final", "I am do")
     assert (completion.prompt_tokens, completion.cached_tokens, completion.output_tokens) == (100, 60, 2)
@@ -168,7 +157,7 @@ async def test_anthropics_filter_in_a_stream_is_a_refusal(claude: MakePolicy) ->
 async def test_another_error_in_anthropics_stream_is_retried_and_its_tokens_count(claude: MakePolicy) -> None:
     with Anthropic([*BEGUN, failing("overloaded_error", "Overloaded")], [*BEGUN, *ENDED]) as server:
         player = opened(claude(server, attempts=2, **PRICES))
-        completion = await said(player)
+        completion = await next_turn(player)
         assert len(server.arrived) == 2
     assert native(completion).text == "I am do"
     assert (completion.prompt_tokens, completion.cached_tokens, completion.output_tokens) == (100, 60, 20)
@@ -184,7 +173,7 @@ async def test_an_attempt_that_failed_with_a_count_is_paid_for(policies: MakePol
     with ChatServer([{"content": "Done."}], faults=broken) as server:
         player = opened(policies(server, stream=stream, attempts=3, **PRICES))
         assert isinstance(player, Billed)
-        completion = await said(player)
+        completion = await next_turn(player)
     assert (completion.prompt_tokens, completion.output_tokens) == (100, 20)  # of the turn alone
     assert player.take_failed() == [PAID, PAID]
     assert not player.take_failed()
@@ -198,7 +187,7 @@ async def test_a_stream_that_breaks_off_is_paid_for_as_far_as_it_was_counted(
     with ChatServer([{"raw": [SSE, *running, *end]}]) as server:
         player = opened(policies(server, stream=True, attempts=1, **PRICES))
         with pytest.raises(ModelError):
-            await said(player)
+            await next_turn(player)
     assert player.take_failed() == [PAID]
 
 
@@ -213,15 +202,15 @@ async def test_an_answer_without_a_turn_is_paid_for(policies: MakePolicy) -> Non
 
 async def test_a_request_that_takes_too_long_or_is_cancelled_is_paid_for(claude: MakePolicy) -> None:
     with Anthropic([*BEGUN, *ENDED]) as server:
-        await said(opened(claude(server)))  # imports what litellm needs, which takes longer than the next request may
+        await next_turn(opened(claude(server)))  # litellm imports most of itself here, which takes seconds
     with Anthropic([*BEGUN, 5.0]) as server:
         player = opened(claude(server, attempts=1, request_timeout=1.0, **PRICES))
         with pytest.raises(ModelError, match="no answer in time"):
-            await said(player)
+            await next_turn(player)
         assert player.take_failed() == [charge(100, 2, cached=60)]
 
         player = opened(claude(server, **PRICES))
-        asking = asyncio.ensure_future(said(player))
+        asking = asyncio.ensure_future(next_turn(player))
         await asyncio.wait([asking], timeout=1.0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -238,7 +227,7 @@ async def test_the_test_of_a_limit_on_tokens_is_paid_for(policies: MakePolicy) -
     with ChatServer(reply, whole=True) as server:
         player = opened(policies(server, max_tokens=40_000, **PRICES))
         with pytest.raises(UsageError, match="do not both fit"):
-            await said(player)
+            await next_turn(player)
     assert player.take_failed() == [PAID]
 
 
@@ -247,12 +236,12 @@ async def test_what_a_failed_attempt_does_not_report_is_left_out(policies: MakeP
     broken = {**call("ls"), "finish": "error", "usage": None}
     with ChatServer([{"content": "Done."}], faults=[broken, {"drop": True}]) as server:
         player = opened(policies(server, stream=stream, attempts=3, **PRICES))
-        assert (await said(player)).cost == PAID.cost
+        assert (await next_turn(player)).cost == PAID.cost
     assert not player.take_failed()
 
 
 async def test_without_prices_tokens_are_counted_alone(policies: MakePolicy) -> None:
     with ChatServer([{"content": "Done."}], faults=[{"content": "I", "finish": "error"}]) as server:
         player = opened(policies(server, attempts=2))
-        await said(player)
+        await next_turn(player)
     assert player.take_failed() == [Charge(Usage(100, 20), None)]

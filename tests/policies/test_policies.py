@@ -1,9 +1,11 @@
-"""Policies that know their turns beforehand."""
+"""Policies without a service, their names, and the options of those with a model."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,8 +13,19 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
-from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, ScriptedPolicy, heredoc, make_policy, write_turn
+from rtl_agent_gym.policies import (
+    GoldenPolicy,
+    HumanPolicy,
+    ModelOptions,
+    Player,
+    RandomPolicy,
+    ScriptedPolicy,
+    heredoc,
+    make_policy,
+    write_turn,
+)
 from rtl_agent_gym.policies.chat import ChatPolicy
+from rtl_agent_gym.policies.human import is_complete
 from rtl_agent_gym.policies.judge import read_judge
 from rtl_agent_gym.policies.registry import with_address
 from rtl_agent_gym.problems import load_problems
@@ -129,3 +142,86 @@ def test_a_path_may_hold_colons_and_blanks(form: str, tmp_path: Path) -> None:
     policy = make_policy(form.format(path))
     assert isinstance(policy, ScriptedPolicy)
     assert policy.path == path
+
+
+WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    *(({"temperature": value}, "temperature must be") for value in (-1.0, float("nan"), float("inf"))),
+    *(({"top_p": value}, "top_p must be") for value in (0.0, float("nan"))),
+    *(({name: 0}, f"{name} must be at least 1") for name in ("max_tokens", "attempts")),
+    ({"price_input": 1.0}, "price"),
+    ({"price_cached": 1.0}, "price"),
+    ({"price_input": -1.0, "price_output": 1.0}, "price"),
+    *(
+        ({"base_url": address}, "is not the address of a service")
+        for address in ("notaurl", "127.0.0.1:8000/v1", "ftp://x/y", "http://", "http://a b/v1", "http://[::1")
+    ),
+    ({"base_url": "http://h:99999/"}, "is not the address of a service"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), WRONG_OPTIONS)
+def test_impossible_options_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        ModelOptions(**options)
+
+
+# ---- chance and people
+
+PROBLEM = load_problems("bundled")[0]
+
+
+async def texts(player: Player, turns: int) -> list[str]:
+    played = [await player.act([]) for _ in range(turns)]
+    return [completion.text for completion in played if completion is not None]
+
+
+async def test_random_episodes_follow_from_their_seed() -> None:
+    renderer = get_renderer("qwen3")
+    first, same, other = [await texts(RandomPolicy().player(PROBLEM, renderer, seed), 9) for seed in (3, 3, 4)]
+    assert first == same
+    assert first != other
+    kinds = [renderer.parse_text(text).kind for text in first]
+    assert kinds[-1] == "final"
+    assert "command" in kinds
+
+
+@pytest.mark.parametrize(
+    ("command", "complete"),
+    [
+        ("ls", True),
+        ("for x in 1 2; do", False),
+        ("for x in 1 2; do echo $x; done", True),
+        ("echo 'open", False),
+        ("cat <<EOF\nx", False),
+        ("cat <<EOF\nx\nEOF", True),
+        ("echo a \\", False),
+        ("echo )", True),  # wrong, and no further line would mend it
+    ],
+)
+def test_a_command_is_read_on_where_bash_would(command: str, complete: bool) -> None:
+    assert is_complete(command) is complete
+
+
+async def test_a_person_types_commands_and_ends() -> None:
+    lines: Iterator[str] = iter(["", "for x in 1 2; do", "echo $x; done", "/done"])
+    prompts: list[str] = []
+
+    def read(prompt: str) -> str:
+        prompts.append(prompt)
+        return next(lines)
+
+    renderer = get_renderer("qwen3")
+    player = HumanPolicy(read).player(PROBLEM, renderer)
+    first, last = [renderer.parse_text(text) for text in await texts(player, 2)]
+    assert first.commands == ("for x in 1 2; do\necho $x; done",)
+    assert last.kind == "final"
+    assert prompts == ["agent$ ", "agent$ ", "     > ", "agent$ "]
+
+
+async def test_the_end_of_input_ends_the_episode() -> None:
+    def read(prompt: str) -> str:
+        raise EOFError
+
+    renderer = get_renderer("qwen3")
+    (text,) = await texts(HumanPolicy(read).player(PROBLEM, renderer), 1)
+    assert renderer.parse_text(text).kind == "final"

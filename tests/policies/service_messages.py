@@ -1,6 +1,8 @@
-"""Messages of services that a conversation does not fit into the model's context."""
+"""Messages of services: that a conversation does not fit into the context, that a content filter withheld an answer."""
 
 from __future__ import annotations
+
+from typing import Any
 
 OVERFLOW_MESSAGES = (
     # vLLM
@@ -142,3 +144,27 @@ OVERFLOW_MESSAGES = (
 """Each message as a service sends it, and the service with the place where the message is written or reported."""
 OVERFLOW = OVERFLOW_MESSAGES[0][0]
 """One of them."""
+
+FILTERS: list[tuple[int, dict[str, Any]]] = [
+    (
+        400,
+        {
+            "message": "The response was filtered due to the prompt triggering Azure OpenAI's content management "
+            "policy. Please modify your prompt and retry.",
+            "type": None, "param": "prompt", "code": "content_filter", "status": 400,
+            "innererror": {"code": "ResponsibleAIPolicyViolation", "content_filter_result": {}},
+        },
+    ),
+    (400, {"message": "Bad request", "innererror": {"code": "ResponsibleAIPolicyViolation"}}),
+    (400, {"message": "Your request was rejected.", "code": "content_policy_violation"}),
+    (
+        400,
+        {
+            "message": "Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
+            "code": "invalid_prompt",
+        },
+    ),
+    (400, {"message": "Output blocked by content filtering policy", "type": "invalid_request_error"}),
+    (403, {"message": "Your chosen model requires moderation and your input was flagged", "code": 403}),
+]  # fmt: skip
+"""Status and error of content filters, as services send them."""
