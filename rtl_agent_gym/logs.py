@@ -105,7 +105,7 @@ class _Open:
 
 
 def log_to_stderr() -> None:
-    """Write the package's lines from INFO on to stderr, each with its episode, in a process of the package's own."""
+    """Write the package's lines from INFO on to stderr, each with its episode; for a process that runs nothing else."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(EpisodeFilter())
@@ -142,7 +142,7 @@ def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        _files.set(tuple(one for one in _files.get() if one is not file))
+        _files.set(tuple(other for other in _files.get() if other is not file))
         for name in others:
             logging.getLogger(name).removeHandler(file)
         _open.remove(file)
@@ -169,10 +169,10 @@ def showing(show: Callable[[str], None], *names: str) -> Iterator[None]:
     """
     handler = _Shown(show)
     chosen = [PACKAGE.getChild(name) for name in names]
-    for one in chosen:
-        one.addHandler(handler)
+    for logger in chosen:
+        logger.addHandler(handler)
     try:
         yield
     finally:
-        for one in chosen:
-            one.removeHandler(handler)
+        for logger in chosen:
+            logger.removeHandler(handler)

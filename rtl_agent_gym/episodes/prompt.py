@@ -1,14 +1,17 @@
-"""The prompt of an episode, shortened where its token budget requires it."""
+"""The prompt of an episode, shortened where its token budget requires it, and with the tool declared natively."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ..errors import UsageError
 from ..problems import Problem
 from ..prompts import build_prompt, build_single_turn_prompt, file_order
 from ..prompts.shortening import fit_passages
-from ..renderers import Renderer
+from ..renderers import Message, Renderer, get_renderer
+from ..renderers.protocol import TOOL
 from ..renderers.renderer import ToollessRenderer
 from .rules import EpisodeConfig
 from .turns import Opening
@@ -72,3 +75,31 @@ def _build(problem: Problem, config: EpisodeConfig, dialect: str) -> tuple[str, 
             harness_feedback=config.harness_feedback,
         )
     return system if config.system_prompt is None else config.system_prompt, user
+
+
+@dataclass(frozen=True)
+class ToolOpening:
+    """A prompt without instructions on how a dialect writes calls, and the declared tools."""
+
+    messages: list[Message]
+    """System message, if any, and user message."""
+    tools: list[dict[str, Any]]
+    """JSON schemas in the form of OpenAI's chat completions; none for the workspace ``"answer"``."""
+
+
+def tool_opening(problem: Problem, config: EpisodeConfig | None = None) -> ToolOpening:
+    """The opening of a problem for `Episode.act`, under the rules of an episode (None: the defaults).
+
+    Raises:
+        UsageError: The rules limit the prompt's tokens, which depend on the model's own chat template.
+    """
+    config = (config or EpisodeConfig()).with_options(teach_dialect=False)
+    if config.prompt_limit is not None:
+        raise UsageError(
+            "max_prompt_tokens and max_trajectory_tokens need a renderer with the model's vocabulary; where the tool "
+            "is declared natively, the framework or its server limits tokens"
+        )
+    plain = ToollessRenderer(get_renderer("qwen3"))
+    opening = open_prompt(problem, config, plain)
+    shell = config.workspace == "shell"
+    return ToolOpening(plain.initial_messages(opening.system, opening.user), [TOOL] if shell else [])

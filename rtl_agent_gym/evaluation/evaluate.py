@@ -50,8 +50,7 @@ from ..sandboxes import SandboxProvider
 from ..sandboxes.admission import queueing_as, set_limits
 from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir
-from ..scoring.compose import read_services
-from ..scoring.images import HarnessImages
+from ..scoring.compose import HarnessImages, read_services
 from ..scoring.judging import rate
 from ..scoring.scorable import nothing_left, scorable
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record

@@ -38,8 +38,8 @@ from inspect_ai.util import (
     sandboxenv,
 )
 
+from ..episodes.prompt import tool_opening
 from ..episodes.rules import EpisodeConfig
-from ..episodes.tools import tool_opening
 from ..errors import SandboxBroken
 from ..policies.chat_answers import WITHHELD
 from ..problems import Problem

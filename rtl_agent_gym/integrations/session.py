@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from .. import problems
 from ..episodes.episode import Episode
+from ..episodes.prompt import ToolOpening, tool_opening
 from ..episodes.results import result_numbers
 from ..episodes.rewards import FunctionGrader, Reward, read_reward
 from ..episodes.rules import EpisodeConfig
 from ..episodes.runtime import Lease, acquire
-from ..episodes.tools import ToolOpening, tool_opening
 from ..episodes.turns import StopReason, Turn
 from ..errors import UsageError
 from ..problems import Problem, load_problems

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ..envs.gym_options import read_problems
+from ..episodes.prompt import ToolOpening, tool_opening
 from ..episodes.rewards import Reward
 from ..episodes.rules import EpisodeConfig
 from ..episodes.runtime import acquire, background_loop, run_sync
-from ..episodes.tools import ToolOpening, tool_opening
 from ..errors import SandboxError, UsageError
 from ..problems import Problem, find_problem
 from ..renderers import ToolCall

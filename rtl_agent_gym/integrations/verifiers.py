@@ -24,8 +24,8 @@ from openai import APIStatusError, AsyncOpenAI
 from pydantic import Field, PrivateAttr
 from verifiers.v1.harnesses.utils.compaction import is_context_overflow
 
+from ..episodes.prompt import tool_opening
 from ..episodes.rules import EpisodeConfig
-from ..episodes.tools import tool_opening
 from ..episodes.turns import StopReason
 from ..errors import SandboxError, UsageError
 from ..policies.chat_answers import WITHHELD

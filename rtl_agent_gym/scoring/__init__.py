@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from .cache import ScoreCache, rules_digest
 from .harness import TIME_LIMIT
-from .reward import PRESETS, RewardWeights
-from .score import Score, TestOutcome
+from .score import PRESETS, RewardWeights, Score, TestOutcome
 from .scorer import Scorer, score_files
 
 __all__ = [

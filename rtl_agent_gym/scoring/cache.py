@@ -114,7 +114,7 @@ class ScoreCache:
 
 
 class HeldCache(ScoreCache):
-    """A cache whose new gradings reach the disk only once somebody has vouched for them.
+    """A cache whose new gradings reach the disk only once they are confirmed.
 
     Until then they are found in this process only, whose verdicts need the same. Arguments are those of `ScoreCache`.
     """

@@ -9,10 +9,9 @@ from pydantic import Field
 
 from .harness import Defences, HarnessRun, scoring_limits
 from .outcomes import Account, account, share
-from .reward import RewardWeights
-from .score import Measured, Score, TestOutcome
+from .score import Measured, RewardWeights, Score, TestOutcome
+from .static_stages import SYNTAX, disagreement, is_hdl
 from .submission import SubmittedFiles
-from .syntax import SYNTAX, disagreement, is_hdl
 
 _COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\b(?:error|sorry)\b.*)$", re.MULTILINE)
 _MOST = 20

@@ -20,12 +20,11 @@ from ..errors import HarnessError
 from ..problems.model import Problem
 from ..sandboxes import WORK_DIR, SandboxProvider, SandboxSpec
 from .blame import MemoryUse, check_report
-from .compose import RUN_DIR, Service
+from .compose import RUN_DIR, HarnessImages, Service
 from .grader.bounds import decode_report
 from .grader.line import encode
 from .grader.measures import MOST_ADDED
 from .grader.messages import Report, Request, ServiceReport, ServiceRequest
-from .images import HarnessImages
 from .submission import SubmittedFiles
 
 TIME_LIMIT = 600.0
@@ -33,7 +32,7 @@ TIME_LIMIT = 600.0
 GRADER = "/opt/rtl-agent-gym/grader"
 """The grader's folder in a scoring sandbox; files of the image contain this name, too."""
 _PATIENCE = 20.0
-"""Seconds beyond the services' time limit in which the supervisor ends what is left and reports."""
+"""Seconds beyond the services' time limit in which the supervisor ends the remaining processes and reports."""
 HIDDEN = ("/src", f"{WORK_DIR}/src")
 """Folders of a harness's hidden files. In heavy rows the second one is the repository's."""
 _LINT_SECONDS = 30

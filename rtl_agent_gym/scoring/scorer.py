@@ -13,7 +13,7 @@ from ..metrics import CACHED, GRADING_OOMS, GRADING_TIMEOUTS, GRADINGS, VIOLATIO
 from ..problems.model import Problem
 from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
 from .cache import ScoreCache
-from .compose import Service, read_services
+from .compose import HarnessImages, Service, read_services
 from .frontend import Frontend, frontend_version
 from .grading import Grading, judge_run
 from .harness import (
@@ -26,15 +26,12 @@ from .harness import (
     source_paths,
     top_modules,
 )
-from .images import HarnessImages
-from .interface import Demand, demands, judge_interface
 from .judging import Judge
 from .options import HarnessOptions
 from .retrying import Retries, retrying
-from .reward import RewardWeights
-from .score import Score
+from .score import RewardWeights, Score
+from .static_stages import Demand, demands, is_hdl, judge_interface, judge_syntax, reading_order
 from .submission import SubmittedFiles, sift
-from .syntax import is_hdl, judge_syntax, reading_order
 from .texts import grade_text, text_score
 
 _MOST_PROBLEMS = 4096
@@ -48,7 +45,7 @@ class Scorer:
     machine's are a `SandboxError`, after retries.
 
     Args:
-        provider: Creates sandboxes; None for a `DockerSandboxes` of its own, which `close` closes.
+        provider: Creates sandboxes; None for a new `DockerSandboxes`, which `close` closes.
         weights: Weights of the stages; None for the default.
         cache: Stores gradings; None for no cache, a path for a folder.
         defences: For tests of the defences only.
@@ -140,7 +137,7 @@ class Scorer:
 
         # A grading in the cache proves that the problem can be scored, so its harness need not be read again.
         # What the caller's own images and licences do is in no digest, so their gradings are not kept.
-        foreign = bool(self._harness.images) and any(one.image for one in read_services(problem, self._harness))
+        foreign = bool(self._harness.images) and any(service.image for service in read_services(problem, self._harness))
         cache = self._cache if self.weights.simulate and not foreign else None
         key = await self._key(submission, timeout, seed, retries) if cache else ""
         if cache and (known := cache.get(key)) is not None:
@@ -287,7 +284,7 @@ def score_files(
     cache: ScoreCache | str | os.PathLike[str] | None = None,
     timeout: float = TIME_LIMIT,
 ) -> Score:
-    """Grade files, for scripts: `Scorer.score` with a scorer of its own. See there for arguments and errors."""
+    """Grade files, for scripts: `Scorer.score` with a new scorer. See there for arguments and errors."""
 
     async def once() -> Score:
         async with Scorer(weights=weights, cache=cache) as scorer:

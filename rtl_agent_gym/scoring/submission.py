@@ -162,7 +162,7 @@ def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[s
         return "not a file that may be changed"
     if problem.checkout and path not in problem.targets and (path in programs or _is_program(path, content)):
         return None if _is_given(problem, path, content) else "programs of the repository are graded as given"
-    if any(one.startswith(f"{path}/") or path.startswith(f"{one}/") for one in programs):
+    if any(used.startswith(f"{path}/") or path.startswith(f"{used}/") for used in programs):
         return "it would take the place of programs of the repository, which are graded as given"
     if path in problem.context or path in problem.targets:
         return None

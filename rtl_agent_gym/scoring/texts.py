@@ -24,8 +24,7 @@ from . import judging
 from .cache import ScoreCache
 from .grading import Grading, printable
 from .judging import Judge, rate
-from .reward import RewardWeights
-from .score import Score, TestOutcome
+from .score import RewardWeights, Score, TestOutcome
 
 MAX_ANSWER = 100_000
 """Characters of an answer that is graded."""

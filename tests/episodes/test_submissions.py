@@ -30,9 +30,8 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, TestOutcome
-from rtl_agent_gym.scoring.compose import read_services
+from rtl_agent_gym.scoring.compose import HarnessImages, read_services
 from rtl_agent_gym.scoring.harness import run_harness
-from rtl_agent_gym.scoring.images import HarnessImages
 from rtl_agent_gym.scoring.submission import sift
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"

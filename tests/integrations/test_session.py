@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.episodes.episode import Episode
+from rtl_agent_gym.episodes.prompt import tool_opening
 from rtl_agent_gym.episodes.rules import EpisodeConfig
-from rtl_agent_gym.episodes.tools import tool_opening
 from rtl_agent_gym.errors import ProblemError, SandboxError, UsageError
 from rtl_agent_gym.integrations.session import (
     OVER,

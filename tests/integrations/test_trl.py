@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym.episodes.prompt import tool_opening
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import background_loop
-from rtl_agent_gym.episodes.tools import tool_opening
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations import trl as adapter
 from rtl_agent_gym.integrations.session import OVER, ToolSession

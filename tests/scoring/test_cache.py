@@ -13,8 +13,8 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.cache import HeldCache, ScoreCache
+from rtl_agent_gym.scoring.compose import HarnessImages
 from rtl_agent_gym.scoring.grading import Grading
-from rtl_agent_gym.scoring.images import HarnessImages
 from rtl_agent_gym.scoring.submission import sift
 
 GRADING = Grading(passed=True, syntax=0.5, reason="because", violations=["x"])

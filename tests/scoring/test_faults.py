@@ -17,7 +17,7 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.scoring import Score, Scorer, retrying
-from rtl_agent_gym.scoring.images import HarnessImages
+from rtl_agent_gym.scoring.compose import HarnessImages
 from tests.sandboxes.providers import ProviderAround
 
 from .conftest import GOLDEN, TARGET

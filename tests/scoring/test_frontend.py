@@ -13,9 +13,8 @@ from rtl_agent_gym.errors import HarnessError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.scoring.frontend import LARGEST, READERS, Frontend
-from rtl_agent_gym.scoring.interface import demands, judge_interface
+from rtl_agent_gym.scoring.static_stages import demands, disagreement, judge_interface, judge_syntax, reading_order
 from rtl_agent_gym.scoring.submission import sift
-from rtl_agent_gym.scoring.syntax import disagreement, judge_syntax, reading_order
 
 from .conftest import GOLDEN, TARGET, make_problem
 

@@ -8,9 +8,8 @@ import pytest
 
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.scoring.compose import read_services
+from rtl_agent_gym.scoring.compose import HarnessImages, read_services
 from rtl_agent_gym.scoring.harness import run_harness
-from rtl_agent_gym.scoring.images import HarnessImages
 from rtl_agent_gym.scoring.submission import sift
 
 from .test_compatibility import ROWS, design

@@ -13,10 +13,9 @@ import pytest_asyncio
 
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.scoring.compose import read_services
+from rtl_agent_gym.scoring.compose import HarnessImages, read_services
 from rtl_agent_gym.scoring.grader.messages import ServiceReport
 from rtl_agent_gym.scoring.harness import run_harness
-from rtl_agent_gym.scoring.images import HarnessImages
 from rtl_agent_gym.scoring.submission import sift
 
 from .conftest import ENV, GOLDEN, TARGET, make_problem

@@ -13,17 +13,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ...episodes.prompt import tool_opening
 from ...episodes.rules import FOLDERS, EpisodeConfig
-from ...episodes.tools import tool_opening
 from ...errors import UsageError, cannot_write
 from ...problems import Problem, category_name
 from ...problems.compose import COMPOSE_FILE, SIM_IMAGES, instructions
 from ...sandboxes import WORK_DIR, SandboxSpec
 from ...sandboxes.results import FoundFiles
 from ...scoring import TIME_LIMIT
-from ...scoring.compose import read_services
+from ...scoring.compose import needs_build, read_services
 from ...scoring.harness import Defences, default_seed, service_request
-from ...scoring.images import needs_build
 from . import collect
 from .grade import PATIENCE
 

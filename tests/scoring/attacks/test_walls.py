@@ -13,9 +13,8 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import ScoreCache, Scorer, retrying
 from rtl_agent_gym.scoring import harness as harness_module
-from rtl_agent_gym.scoring.compose import read_services
+from rtl_agent_gym.scoring.compose import HarnessImages, read_services
 from rtl_agent_gym.scoring.harness import Defences, run_harness
-from rtl_agent_gym.scoring.images import HarnessImages
 from rtl_agent_gym.scoring.submission import MAX_DEPTH, MAX_FOLDERS, sift
 from tests.sandboxes.providers import ProviderAround
 
